@@ -1,0 +1,76 @@
+"""Data sets: each is read by one function into tensors that fit on the training device.
+
+    data = load("digits")
+    data = load("cifar10", [Path("~/data").expanduser()])
+    data = load("path/to/folder/of/images", options={"size": 32})
+    data = load("arrays.npz")
+
+A new data set is one file here with a function like `digits.load`, and one row in `READERS`.
+scikit-learn and Pillow are imported by the functions that need them, when they are called.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hypersparse.data import cifar, digits, folder, npz, synthetic, tiny_imagenet
+from hypersparse.data.dataset import Dataset, Progress, Split
+from hypersparse.errors import DataError, OptionError, unknown
+
+__all__ = ["Dataset", "Progress", "Split", "load", "names"]
+
+
+class Reader(Protocol):
+    """Makes a data set of what lies in `folders`, or of what it downloads into the last of them."""
+
+    def __call__(
+        self, folders: Sequence[Path], *, download: bool, progress: Progress | None, **options: Any
+    ) -> Dataset: ...
+
+
+READERS: Mapping[str, Reader] = {
+    "cifar10": cifar.load_cifar10,
+    "cifar100": cifar.load_cifar100,
+    "digits": digits.load,
+    "synthetic": synthetic.load,
+    "tinyimagenet": tiny_imagenet.load,
+}
+
+
+def load(
+    name: str,
+    folders: Sequence[Path] = (),
+    *,
+    options: Mapping[str, Any] = {},
+    download: bool = True,
+    progress: Progress | None = None,
+) -> Dataset:
+    """A data set by name, or by the path of a folder of images or an `.npz` file.
+
+    `folders` are searched in this order; downloads and caches are written to the last one.
+
+    >>> data = load("synthetic", options={"images": 20, "size": 8})
+    >>> len(data.train), len(data.test), data.shape
+    (20, 256, (3, 8, 8))
+    """
+    if taken := options.keys() & {"download", "folders", "path", "progress"}:
+        raise OptionError(f"`{min(taken)}` is not an option of a data set.")
+    if name in READERS:
+        return READERS[name](folders, download=download, progress=progress, **options)
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        return folder.read(path, progress=progress, **options)
+    if path.is_file() and path.suffix == ".npz":
+        return npz.read(path, **options)
+    if path.name != name or path.suffix:
+        raise DataError(f"`{name}` must be an image folder or an .npz file; there is none at that path.")
+    raise DataError(unknown("data set", name, READERS))
+
+
+def names() -> list[str]:
+    """The data sets that have a name.
+
+    >>> names()
+    ['cifar10', 'cifar100', 'digits', 'synthetic', 'tinyimagenet']
+    """
+    return sorted(READERS)

@@ -1,0 +1,181 @@
+"""Batches for training, in random order and augmented, and for measuring, in file order and clean."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hypersparse.data.augment import Draws, crop_and_flip, draw, normalize
+from hypersparse.errors import DataError, OptionError
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """What chance decides about an epoch: the order of the images and their crops and flips."""
+
+    order: Tensor
+    draws: Draws
+
+
+class Batches:
+    """The training images in a new random order every epoch, cropped, flipped and normalised on their device.
+
+    `images` [N, C, H, W] uint8, or float32 [N, C, ...]; `labels` [N] int64 on the same device.
+    `padding` black pixels are put around an image before a crop of its own size is drawn.
+    The `last` images that do not fill a batch wait for another epoch ("drop") or make a smaller one ("keep").
+
+    >>> images = torch.zeros(5, 1, 8, 8, dtype=torch.uint8)
+    >>> batches = Batches(images, torch.arange(5), batch_size=2, mean=[0.5], std=[0.5], seed=0, flip=True)
+    >>> [tuple(images.shape) for images, labels in batches]
+    [(2, 1, 8, 8), (2, 1, 8, 8)]
+    """
+
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        batch_size: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        seed: int,
+        padding: int = 0,
+        flip: bool = False,
+        last: Literal["drop", "keep"] = "drop",
+    ) -> None:
+        _check_data(images, labels, mean, std)
+        _check_batches(len(labels), batch_size, last)
+        _check_augmentation(images, padding, flip)
+        self._images, self._labels = images, labels
+        self._mean, self._std = _on_device(mean, images), _on_device(std, images)
+        self._batch_size, self._last = batch_size, last
+        self._padding, self._flip = padding, flip
+        seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
+        self._generators = [torch.Generator().manual_seed(number) for number in seeds]  # CPU: the same batches everywhere
+        self._states = [generator.get_state() for generator in self._generators]  # as the epoch began
+        self._epoch: _Epoch | None = None
+        self._position = 0
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        full, rest = divmod(len(self._labels), self._batch_size)
+        return full + (1 if rest and self._last == "keep" else 0)
+
+    @property
+    def position(self) -> int:
+        """Batches already taken in this epoch."""
+        return self._position
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of this epoch that were not taken yet; the next epoch begins when they are used up."""
+        while self._position < len(self):
+            self._position += 1
+            yield self._batch(self._position - 1)
+        self._draw_epoch()  # if all its batches were taken before a restart, to be past its random numbers
+        self._states = [generator.get_state() for generator in self._generators]
+        self._epoch, self._position = None, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on with the next batch: a number and two short tensors on the CPU."""
+        order, augmentation = self._states
+        return {"position": self._position, "order": order.clone(), "augmentation": augmentation.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was called, also in another process; the settings must be the same."""
+        states = [state["order"], state["augmentation"]]
+        if any(new.numel() != old.numel() for new, old in zip(states, self._states, strict=True)):
+            raise DataError(
+                f"These batches were saved on another kind of device than {self._images.device}, "
+                "whose random numbers differ; go on where the run began, or start anew."
+            )
+        for generator, saved in zip(self._generators, states, strict=True):
+            generator.set_state(saved.cpu())
+        self._states = [saved.cpu().clone() for saved in states]
+        self._epoch, self._position = None, int(state["position"])
+
+    def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All images once, in file order, normalised but neither cropped nor flipped."""
+        return _in_order(self._images, self._labels, batch_size, self._mean, self._std)
+
+    def _batch(self, number: int) -> tuple[Tensor, Tensor]:
+        epoch = self._draw_epoch()
+        part = slice(number * self._batch_size, (number + 1) * self._batch_size)
+        chosen = epoch.order[part]
+        images = self._images.index_select(0, chosen)
+        if self._padding or self._flip:
+            images = crop_and_flip(images, epoch.draws[part], self._padding)
+        return normalize(images, self._mean, self._std), self._labels.index_select(0, chosen)
+
+    def _draw_epoch(self) -> _Epoch:
+        if self._epoch is None:
+            count, device = len(self._labels), self._images.device
+            order, augmentation = self._generators
+            draws = draw(augmentation, count, padding=self._padding, flip=self._flip)
+            self._epoch = _Epoch(torch.randperm(count, generator=order).to(device), draws.to(device))
+        return self._epoch
+
+
+def in_order(
+    images: Tensor, labels: Tensor, *, batch_size: int, mean: Sequence[float], std: Sequence[float]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """All images once, in file order and normalised; the last batch may be smaller."""
+    _check_data(images, labels, mean, std)
+    return _in_order(images, labels, batch_size, _on_device(mean, images), _on_device(std, images))
+
+
+def _in_order(
+    images: Tensor, labels: Tensor, batch_size: int, mean: Tensor, std: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    _check_batches(len(labels), batch_size, "keep")
+    parts = (slice(start, start + batch_size) for start in range(0, len(labels), batch_size))
+    return ((normalize(images[part], mean, std), labels[part]) for part in parts)
+
+
+def _on_device(numbers: Sequence[float], images: Tensor) -> Tensor:
+    return torch.tensor(list(numbers), dtype=torch.float32, device=images.device)
+
+
+def _check_data(images: Tensor, labels: Tensor, mean: Sequence[float], std: Sequence[float]) -> None:
+    if images.dim() < 2 or images.dtype not in (torch.uint8, torch.float32):
+        raise DataError(
+            f"Images must be uint8 or float32 of shape [N, C, ...]; "
+            f"got {images.dtype} of shape {list(images.shape)}."
+        )
+    if len(images) != len(labels) or images.device != labels.device:
+        raise DataError(
+            f"Each image needs a label on the same device; got {len(images)} images on {images.device} "
+            f"and {len(labels)} labels on {labels.device}."
+        )
+    channels = images.shape[1]
+    if any(len(numbers) not in (1, channels) for numbers in (mean, std)) or min(std) <= 0:
+        raise OptionError(
+            f"`mean` and `std` need one number, or one for each of the {channels} channels, "
+            f"and `std` must be above 0; got {list(mean)} and {list(std)}."
+        )
+
+
+def _check_batches(count: int, batch_size: int, last: str) -> None:
+    if not count:
+        raise DataError("There are no images to make batches of.")
+    if batch_size < 1:
+        raise OptionError(f"`batch_size` must be at least 1; got {batch_size}.")
+    if last not in ("drop", "keep"):
+        raise OptionError(f'`last` must be "drop" or "keep"; got {last!r}.')
+    if last == "drop" and count < batch_size:
+        raise OptionError(
+            f"{count} images do not fill one batch of {batch_size}: "
+            f'make `batch_size` at most {count}, or pass last="keep".'
+        )
+
+
+def _check_augmentation(images: Tensor, padding: int, flip: bool) -> None:
+    if padding < 0:
+        raise OptionError(f"`padding` is a number of pixels and must be at least 0; got {padding}.")
+    if (padding or flip) and images.dim() != 4:
+        raise OptionError(
+            f"Only images of shape [N, C, H, W] can be cropped and flipped; got {list(images.shape)}. "
+            "Pass padding=0 and flip=False."
+        )

@@ -1,0 +1,130 @@
+"""Files of a data set: found in a list of folders, downloaded, checked, and put in place by renaming."""
+
+import hashlib
+import http.client
+import os
+import tarfile
+import urllib.request
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from hypersparse.data.dataset import Progress
+from hypersparse.errors import DataError
+
+CHUNK_BYTES = 1 << 20
+LARGEST_MEMBER_BYTES = 1 << 28  # CIFAR-100's training file has 155 MB; a bomb has more than this
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file on the web and the folder it unpacks to: either one, in any folder, is the data set."""
+
+    file: str
+    unpacked: str
+    url: str
+    md5: str
+
+
+def find(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """The first of `names` in the first folder that has one."""
+    paths = (folder / name for folder in folders for name in names)
+    return next((path for path in paths if path.exists()), None)
+
+
+def locate(archive: Archive, folders: Sequence[Path], *, download: bool, progress: Progress | None) -> Path:
+    """Where the data set lies, unpacked or as the archive; fetched into the last folder if it is nowhere."""
+    if found := find(folders, (archive.unpacked, archive.file)):
+        return found
+    places = " or ".join(str(folder) for folder in folders) or "a folder and name that folder"
+    advice = f"Put {archive.file} or its unpacked folder {archive.unpacked} into {places}."
+    if not folders or not download:
+        raise DataError(f"{archive.file} was not found. {advice}")
+    target = folders[-1] / archive.file
+    try:
+        fetch(archive, target, progress)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        problem = f"{archive.file} was not found and could not be downloaded from {archive.url} to {target}"
+        raise DataError(f"{problem} ({reason}). {advice}") from error
+    return target
+
+
+def fetch(archive: Archive, target: Path, progress: Progress | None) -> None:
+    """Download to `target`, which appears only when it is complete and its checksum is right."""
+    digest = hashlib.md5(usedforsecurity=False)
+    done = 0
+    with (
+        urllib.request.urlopen(archive.url, timeout=PATIENCE_SECONDS) as answer,
+        replacing(target) as file,
+    ):
+        total = int(answer.headers.get("Content-Length") or 0)
+        while chunk := answer.read(CHUNK_BYTES):
+            file.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
+            if progress:
+                progress(f"Downloading {archive.file}", done, total)
+        if digest.hexdigest() != archive.md5:
+            came = f"{done} bytes with MD5 {digest.hexdigest()}, expected {archive.md5}"
+            raise DataError(f"{archive.file} arrived damaged from {archive.url} ({came}); try again.")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that takes the name `path` when the block ends well, and vanishes when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_file(path: Path) -> bytes:
+    """What is in a file that should be there."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); get the data set again.") from error
+
+
+def check_md5(content: bytes, md5: str, path: Path) -> bytes:
+    """The content itself, if it is what the data set's authors published."""
+    came = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if came != md5:
+        problem = f"{path} is truncated or altered ({len(content)} bytes with MD5 {came}, expected {md5})"
+        raise DataError(f"{problem}; delete it and get it again.")
+    return content
+
+
+def tar_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
+    """The contents of the named members of a .tar.gz, in memory: nothing is unpacked to disk."""
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                if member.name in names and member.name not in contents:
+                    contents[member.name] = _content(archive, member, path)
+                if len(contents) == len(names):
+                    break
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path} is truncated or damaged ({error}); delete it and get it again.") from error
+    if missing := sorted(set(names) - contents.keys()):
+        raise DataError(f"{path} has no member {missing[0]}; delete it and get it again.")
+    return contents
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> bytes:
+    file = archive.extractfile(member) if member.isreg() else None
+    if file is None or member.size > LARGEST_MEMBER_BYTES:
+        limit = f"a plain file of at most {LARGEST_MEMBER_BYTES} bytes"
+        raise DataError(f"{member.name} in {path} must be {limit}; delete the archive and get it again.")
+    with file:
+        return file.read()

@@ -1,0 +1,117 @@
+"""A folder of images as a data set: `train/<class>/*` and `val/<class>/*` (or `test/<class>/*`)."""
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hypersparse.data.dataset import Dataset, Progress, Split, channel_statistics
+from hypersparse.data.files import read_file
+from hypersparse.errors import DataError
+from hypersparse.options import option, options
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+TEST_FOLDERS = ("val", "test")
+IMAGES_PER_REPORT = 200
+
+Pixels = npt.NDArray[np.uint8]
+
+
+@options
+class FolderOptions:
+    """What is done to the images."""
+
+    size: int | None = option(
+        None, "cut the middle square out of every image and resize it to this side", ge=1
+    )
+
+
+def read(path: Path, *, progress: Progress | None = None, **values: Any) -> Dataset:
+    """Every image in RGB; classes are the folder names in alphabetical order, images sorted by file name."""
+    chosen = FolderOptions(**values)
+    test_folder = next(
+        (path / name for name in TEST_FOLDERS if (path / name).is_dir()), path / TEST_FOLDERS[0]
+    )
+    train_files, test_files = _files_by_class(path / "train"), _files_by_class(test_folder)
+    classes = tuple(train_files)
+    if strangers := sorted(test_files.keys() - train_files.keys()):
+        raise DataError(
+            f"{test_folder} has the class {strangers[0]}, of which {path / 'train'} has no images."
+        )
+    train = _decode_split(train_files, classes, chosen.size, progress)
+    test = _decode_split(test_files, classes, chosen.size, progress)
+    mean, std = channel_statistics(train.images)
+    return Dataset(path.resolve().name, train, test, classes, mean, std)
+
+
+def decode_images(
+    names: Sequence[str], read_bytes: Callable[[str], bytes], *, size: int | None, progress: Progress | None
+) -> Pixels:
+    """Images of one size as uint8 [N, 3, H, W]; `read_bytes` gives the file of a name."""
+    first = decode_image(read_bytes(names[0]), names[0], size)
+    images = np.empty((len(names), *first.shape), np.uint8)
+    for index, name in enumerate(names):
+        image = decode_image(read_bytes(name), name, size)
+        if image.shape != first.shape:
+            came = f"{_measure(image)} pixels where {names[0]} has {_measure(first)}"
+            advice = "all must have one size, or an image folder the option `size` (such as size=32)"
+            raise DataError(f"{name} has {came}; {advice}.")
+        images[index] = image
+        done = index + 1
+        if progress and (done % IMAGES_PER_REPORT == 0 or done == len(names)):
+            progress("Decoding images", done, len(names))
+    return images
+
+
+def decode_image(content: bytes, name: str, size: int | None) -> Pixels:
+    """One image file as uint8 [3, H, W]; grey becomes RGB, `size` cuts out the middle and resizes it."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content)) as file:
+            if file.mode.startswith(("I", "F")):
+                raise ValueError(f"its pixels have more than 8 bits (mode {file.mode})")
+            image = file.convert("RGB")
+    except Exception as error:  # the decoders raise anything from OSError to SyntaxError
+        raise DataError(f"{name} cannot be read as an image ({error}); replace or remove it.") from error
+    if size is not None:
+        short = min(image.size)
+        left, top = (image.width - short) // 2, (image.height - short) // 2
+        middle = image.crop((left, top, left + short, top + short))
+        image = middle.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(image, np.uint8).transpose(2, 0, 1)
+
+
+def _measure(image: Pixels) -> str:
+    return f"{image.shape[2]} x {image.shape[1]}"
+
+
+def _files_by_class(folder: Path) -> dict[str, list[Path]]:
+    if not folder.is_dir():
+        raise DataError(f"{folder} is missing: an image folder holds train/<class>/* and val/<class>/*.")
+    subfolders = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    files = {subfolder.name: _images_in(subfolder) for subfolder in subfolders}
+    if not files:
+        raise DataError(f"{folder} has no folders of images, one for each class.")
+    if empty := [name for name in files if not files[name]]:
+        raise DataError(f"{folder / empty[0]} holds no images ({', '.join(SUFFIXES)}).")
+    return files
+
+
+def _images_in(folder: Path) -> list[Path]:
+    return sorted(
+        file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.name[0] != "."
+    )
+
+
+def _decode_split(
+    files: dict[str, list[Path]], classes: tuple[str, ...], size: int | None, progress: Progress | None
+) -> Split:
+    names = [str(file) for name in files for file in files[name]]
+    labels = [classes.index(name) for name in files for _ in files[name]]
+    images = decode_images(names, lambda name: read_file(Path(name)), size=size, progress=progress)
+    return Split(torch.from_numpy(images), torch.tensor(labels))

@@ -1,0 +1,83 @@
+"""`Method`, `Phase` and `TrainingState`: how a method says what happens when."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import AfterValidator
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hypersparse.errors import LoopError
+from hypersparse.methods.task import RunningMean, Task
+from hypersparse.sparsity.budgets import check_sparsity
+from hypersparse.sparsity.weights import PrunableWeights
+
+Sparsity = Annotated[float, AfterValidator(check_sparsity)]
+
+
+@dataclass
+class TrainingState:
+    """What a method sees of the training: the network, its prunable weights, the moment, and a memory.
+
+    `memory` holds what the method must remember, in tensors, numbers, strings, lists and dicts of
+    these: it is saved with every checkpoint. `log` is what the method has to say about this epoch.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    weights: PrunableWeights
+    given_task: Task | None = None
+    epoch: int = 0  # in this phase
+    memory: dict[str, Any] = field(default_factory=dict)
+    log: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        device = self.weights.device
+        self.epoch_tensor = torch.zeros((), device=device)  # filled in place: a captured step reads it
+        self.observed = RunningMean(device)
+
+    @property
+    def task(self) -> Task:
+        """The task, which this method needs."""
+        if self.given_task is None:
+            raise LoopError(
+                "This method scores the network; pass `task=Task(criterion, loader)` to hypersparse.attach."
+            )
+        return self.given_task
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training in which every step has the same shape."""
+
+    name: str
+    epochs: int  # at most, where `until` may end it earlier
+    enter: Callable[[TrainingState], None] | None = None
+    leave: Callable[[TrainingState], None] | None = None
+    penalty: Callable[[TrainingState], Tensor] | None = None  # added to the loss of every step
+    adjust: Callable[[TrainingState], None] | None = None  # after every optimizer step
+    until: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase
+    restart: bool = False  # begin with a fresh optimizer
+    hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase
+    pretraining: bool = False  # left out when the network comes trained
+
+
+class Method(ABC):
+    """A way to make a network sparse: options, and the plan they make.
+
+    Subclasses are decorated with `hypersparse.options.options` and have a `name` (their file's) and a `citation`.
+    """
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+
+    @abstractmethod
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        """The phases, in order; `epochs` is the length of the main training in the recipe."""
+
+    def label(self) -> str:
+        """A few readable words for folder names and tables."""
+        return self.name

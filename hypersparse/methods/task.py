@@ -1,0 +1,92 @@
+"""`Task`: what the network is for. Methods score networks and compute gradients with it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hypersparse.errors import OptionError
+
+Rating = Callable[[Any, Any], Tensor]
+
+
+def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """1 for each sample whose largest output is its label, 0 otherwise.
+
+    >>> accuracy(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([1, 1]))
+    tensor([1., 0.])
+    """
+    return (outputs.argmax(dim=1) == labels).float()
+
+
+def _as_pair(batch: Any) -> tuple[Any, Any]:
+    inputs, labels = batch
+    return inputs, labels
+
+
+@dataclass(frozen=True)
+class Task:
+    """A loss, samples to score the network on, and a rating (larger is better; accuracy by default).
+
+    `loader` is iterated anew for every score and yields `(inputs, labels)`, or whatever `unpack` turns
+    into that. `rating(outputs, labels)` returns one score for each sample, or one for the batch (then
+    batches count by their size). A score that is no mean over samples, such as F1, sets `whole=True`
+    and is called once with all outputs and labels.
+    """
+
+    criterion: Callable[[Any, Any], Tensor]
+    loader: Iterable[Any]
+    rating: Rating = accuracy
+    whole: bool = False
+    unpack: Callable[[Any], tuple[Any, Any]] = _as_pair
+
+    def score(self, model: nn.Module) -> float:
+        """The rating of `model` over the loader, in evaluation mode and without gradients."""
+        device = next(model.parameters()).device
+        was_training = {module: module.training for module in model.modules()}
+        model.eval()
+        try:
+            with torch.no_grad():
+                return self._whole(model, device) if self.whole else self._mean(model, device)
+        finally:
+            for module, training in was_training.items():
+                module.training = training
+
+    def _mean(self, model: nn.Module, device: torch.device) -> float:
+        mean = RunningMean(device)
+        for batch in self.loader:
+            inputs, labels = (_to(part, device) for part in self.unpack(batch))
+            mean.add(self.rating(model(inputs), labels), len(labels))
+        if mean.count == 0:
+            raise OptionError("The task's loader gave no batch the second time; pass one that can be iterated anew.")
+        return mean.value()
+
+    def _whole(self, model: nn.Module, device: torch.device) -> float:
+        pairs = [self.unpack(batch) for batch in self.loader]
+        outputs = torch.cat([model(_to(inputs, device)) for inputs, _ in pairs])
+        labels = torch.cat([_to(labels, device) for _, labels in pairs])
+        return float(self.rating(outputs, labels))
+
+
+class RunningMean:
+    """A mean over samples that stays on the device until it is asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.total = torch.zeros((), dtype=torch.float64, device=device)
+        self.count = 0
+
+    def add(self, scores: Tensor, count: int) -> None:
+        """Add one score per sample, or one score for `count` samples."""
+        scores = scores.detach()
+        self.total += scores.sum() if scores.dim() else scores * count
+        self.count += count
+
+    def value(self) -> float:
+        """The mean so far."""
+        return float(self.total) / self.count
+
+
+def _to(part: Any, device: torch.device) -> Any:
+    return part.to(device, non_blocking=True) if isinstance(part, Tensor) else part

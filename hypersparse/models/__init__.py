@@ -1,0 +1,120 @@
+"""The networks that come with hypersparse, and the way to name your own.
+
+>>> model = build("resnet8", shape=(1, 8, 8), classes=10, options={"width": 4})
+>>> type(model).__name__
+'ResNet'
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from hypersparse.errors import ModelError, OptionError, unknown
+from hypersparse.models import mlp, resnet, vgg, wide_resnet
+
+__all__ = ["build", "names"]
+
+Factory = Callable[..., Any]
+
+FACTORIES: Mapping[str, Factory] = MappingProxyType(
+    {
+        factory.__name__: factory
+        for factory in (
+            mlp.mlp,
+            resnet.resnet8,
+            resnet.resnet20,
+            resnet.resnet32,
+            resnet.resnet44,
+            resnet.resnet56,
+            resnet.resnet110,
+            vgg.vgg11,
+            vgg.vgg13,
+            vgg.vgg16,
+            vgg.vgg19,
+            wide_resnet.wide_resnet,
+        )
+    }
+)
+FROM_DATA = ("shape", "classes")  # arguments that follow from the data set, not from the user
+
+
+def names() -> list[str]:
+    """The models that can be built by a plain name."""
+    return list(FACTORIES)
+
+
+def build(
+    name: str, *, shape: tuple[int, ...], classes: int, options: Mapping[str, Any] = MappingProxyType({})
+) -> nn.Module:
+    """Make the model called `name` with random weights from torch's global generator: seed it first.
+
+    `name` is one of `names()` or `package.file:factory`, where the file may lie in the current folder.
+    The factory gets `options`, and `shape` (of one input) and `classes` if it has arguments of these names.
+    """
+    factory = _imported(name) if ":" in name else _known(name)
+    signature = inspect.signature(factory)
+    given = {"shape": shape, "classes": classes}
+    arguments = {key: value for key, value in given.items() if key in signature.parameters}
+    _check_options(name, signature, options)
+    model = factory(**arguments, **options)
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"The model `{name}` should give a torch.nn.Module; got {type(model).__name__}.")
+    return model
+
+
+def _known(name: str) -> Factory:
+    if name not in FACTORIES:
+        raise OptionError(unknown("model", name, FACTORIES) + " Your own is named `package.file:factory`.")
+    return FACTORIES[name]
+
+
+def _imported(name: str) -> Factory:
+    file, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*file.split("."), attribute)):
+        raise OptionError(f"Your own model is named `package.file:factory`, without slashes; got `{name}`.")
+    try:
+        with _current_folder_importable():
+            module = import_module(file)
+    except ImportError as error:
+        raise OptionError(f"`{file}` of the model `{name}` cannot be imported: {error}.") from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        callables = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        raise OptionError(unknown(f"factory in {file}", attribute, callables))
+    made: Factory = factory
+    return made
+
+
+@contextmanager
+def _current_folder_importable() -> Iterator[None]:
+    # A console script, unlike `python -m`, does not look for modules in the current folder.
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _check_options(name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> None:
+    known, needed = set(), set()
+    for key, parameter in signature.parameters.items():
+        if key in FROM_DATA or parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            known.update(options.keys() - signature.parameters.keys())
+            continue
+        known.add(key)
+        if parameter.default is parameter.empty:
+            needed.add(key)
+    if strangers := options.keys() - known:
+        raise OptionError(unknown(f"option of {name}", min(strangers), known))
+    if missing := needed - options.keys():
+        raise OptionError(f"The model `{name}` needs the option `{min(missing)}`.")

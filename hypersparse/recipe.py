@@ -1,0 +1,235 @@
+"""`Recipe`: everything that decides a result, in and out of TOML, and its key."""
+
+import dataclasses
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from hypersparse import methods
+from hypersparse.errors import OptionError, unknown
+from hypersparse.methods.art import ART
+from hypersparse.methods.base import Method
+from hypersparse.options import non_default, option, options
+from hypersparse.sparsifier import plan_of
+from hypersparse.sparsity import schedules
+from hypersparse.sparsity.schedules import Schedule
+
+KEY_LENGTH = 8
+NOT_IN_KEY = ("until", "start")  # where it ends and where a file lies do not change what is computed
+
+
+@options
+class DataOptions:
+    """Which images, and what happens to them on the way into the network."""
+
+    name: str = option("digits", "A data set's name, a folder of images or an .npz file.")
+    validation: int = option(0, "Training samples held out to pick the best epoch on.", ge=0)
+    padding: int = option(0, "Black pixels added around an image before a random crop.", ge=0)
+    flip: bool = option(False, "Mirror half of the training images.")
+    last: Literal["drop", "keep"] = option("drop", "The last, partial batch of an epoch.")
+    rated: Literal["clean", "augmented"] = option("clean", "The training images a method scores the network on.")
+    options: dict[str, Any] = option({}, "Further options of this data set.")
+
+
+@options
+class ModelOptions:
+    """Which network."""
+
+    name: str = option("resnet8", "A model's name, or your own as package.file:factory.")
+    options: dict[str, Any] = option({}, "Further options of this model, such as width.")
+
+
+@options
+class TrainingOptions:
+    """How the network is trained in every phase."""
+
+    epochs: int = option(160, "Epochs of the main training (ART: of the fine-tuning).", ge=1)
+    batch_size: int = option(64, "Images in a step.", ge=1)
+    optimizer: Literal["sgd", "adamw"] = option("sgd", "The optimizer.")
+    lr: float = option(0.1, "First learning rate of every phase.", gt=0)
+    momentum: float = option(0.9, "Momentum of sgd (adamw: beta 1).", ge=0, lt=1)
+    nesterov: bool = option(False, "Nesterov momentum, for sgd.")
+    weight_decay: float = option(1e-4, "On all parameters, in all phases.", ge=0)
+    schedule: Literal["drops", "cosine", "constant"] = option("drops", "How the learning rate falls.")
+    drops: tuple[float, ...] = option((0.5, 0.75), "For `drops`: when, as fractions of the phase.")
+    drop_factor: float = option(0.1, "For `drops`: factor on the learning rate.", gt=0, lt=1)
+
+    def lr_schedule(self) -> Schedule:
+        """The factor on the learning rate as a function of progress."""
+        if self.schedule == "drops":
+            return schedules.drops(self.drops, self.drop_factor)
+        return schedules.cosine if self.schedule == "cosine" else schedules.constant
+
+
+@options
+class Recipe:
+    """Everything that decides a result, except the seed."""
+
+    data: DataOptions = option(DataOptions(), "The images.")
+    model: ModelOptions = option(ModelOptions(), "The network.")
+    training: TrainingOptions = option(TrainingOptions(), "The training.")
+    method: Method = option(ART(), "How it becomes sparse.")
+    until: str | None = option(None, "The phase after which to end; a later run without it goes on.")
+    start: str = option("", "File with trained weights to begin from.")
+    start_digest: str = option("", "SHA-256 of those weights.")
+
+    def __post_init__(self) -> None:
+        plan_of(self.method, epochs=1, trained=self.trained, until=self.until)  # says if `until` is unknown
+
+    @property
+    def trained(self) -> bool:
+        """Whether the network comes trained, so that pre-training is left out."""
+        return bool(self.start_digest)
+
+    @property
+    def key(self) -> str:
+        """A short name for what is computed: a hash of the options that differ from their defaults."""
+        changed = {name: value for name, value in self._changed().items() if name not in NOT_IN_KEY}
+        text = json.dumps(changed, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
+    @property
+    def label(self) -> str:
+        """Readable words and the key, as in the run's folder."""
+        words = [Path(self.data.name).stem, self.model.name.split(":")[-1], self.method.label()]
+        return re.sub(r"[^\w.+-]+", "_", "-".join(words)) + f"-{self.key}"
+
+    def differences(self, other: "Recipe") -> list[str]:
+        """The options in which two recipes differ, as `training.lr 0.1 / 0.05`."""
+        mine, theirs = _flat(self.to_mapping()), _flat(other.to_mapping())
+        names = [name for name in {**mine, **theirs} if name not in NOT_IN_KEY]
+        return [
+            f"{name} {mine.get(name)} / {theirs.get(name)}" for name in names if mine.get(name) != theirs.get(name)
+        ]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """All options as nested tables, as they stand in TOML."""
+        return {
+            "start": self.start,
+            "start_digest": self.start_digest,
+            **({"until": self.until} if self.until else {}),
+            "data": _table(self.data),
+            "model": _table(self.model),
+            "training": _table(self.training),
+            "method": {"name": _method_name(self.method), **_table(self.method)},
+        }
+
+    def to_toml(self) -> str:
+        """The recipe as TOML, complete: no default is left unsaid."""
+        return "\n".join(_toml_lines(self.to_mapping())) + "\n"
+
+    @classmethod
+    def from_mapping(cls, tables: Mapping[str, Any]) -> "Recipe":
+        """A recipe from nested tables; whatever they do not say has its default."""
+        values = dict(tables)
+        if strangers := values.keys() - {field.name for field in dataclasses.fields(cls)}:
+            raise OptionError(unknown("part of a recipe", min(strangers), (f.name for f in dataclasses.fields(cls))))
+        for name, kind in (("data", DataOptions), ("model", ModelOptions)):
+            values[name] = kind(**_with_further_options(kind, _as_table(name, values.get(name, {}))))
+        values["training"] = TrainingOptions(**_as_table("training", values.get("training", {})))
+        method = dict(_as_table("method", values.get("method", {})))
+        values["method"] = methods.find(method.pop("name", ART.name))(**method)
+        return cls(**values)
+
+    @classmethod
+    def from_toml(cls, text: str) -> "Recipe":
+        """A recipe from TOML."""
+        return cls.from_mapping(parse_toml(text, "the recipe"))
+
+    def _changed(self) -> dict[str, Any]:
+        changed = non_default(self)
+        changed["method"] = {"name": _method_name(self.method), **non_default(self.method)}
+        return changed
+
+
+def preset(data: str) -> dict[str, Any]:
+    """The recipe that comes with the package for a data set, as tables; empty where there is none.
+
+    Its `methods` table holds options by method name, for whichever method is chosen.
+    """
+    file = resources.files("hypersparse") / "presets" / f"{data}.toml"
+    return parse_toml(file.read_text(), str(file)) if file.is_file() else {}
+
+
+def resolve(tables: Mapping[str, Any]) -> Recipe:
+    """A recipe from what the user said; the data set's preset fills in the rest."""
+    name = _as_table("data", tables.get("data", {})).get("name", DataOptions().name)
+    base = preset(str(name))
+    by_method = base.pop("methods", {})
+    merged = merge(base, tables)
+    method = _as_table("method", merged.get("method", {}))
+    merged["method"] = {**by_method.get(method.get("name", ART.name), {}), **method}
+    return Recipe.from_mapping(merged)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables, the second one's values winning.
+
+    >>> merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}})
+    {'a': {'x': 1, 'y': 3}}
+    """
+    merged = dict(base)
+    for name, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
+            merged[name] = merge(merged[name], value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """Tables from TOML text, or one sentence about what is wrong with it."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise OptionError(f"{where} is not valid TOML: {error}.") from None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    table = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    further = table.pop("options", {})
+    return {**{k: list(v) if isinstance(v, tuple) else v for k, v in table.items()}, **further}
+
+
+def _with_further_options(kind: type, table: Mapping[str, Any]) -> dict[str, Any]:
+    known = {field.name for field in dataclasses.fields(kind)} - {"options"}
+    further = {name: value for name, value in table.items() if name not in known}
+    return {**{name: value for name, value in table.items() if name in known}, "options": further}
+
+
+def _as_table(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise OptionError(f"`{name}` of a recipe is a table such as [{name}] name = ...; got {value!r}.")
+    return value
+
+
+def _method_name(method: Method) -> str:
+    kind = type(method)
+    return kind.name if kind.__module__.startswith(methods.__name__) else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tables.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
+
+
+def _toml_lines(table: Mapping[str, Any], prefix: str = "") -> list[str]:
+    plain = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
+    lines = [f"{name} = {_toml_value(value)}" for name, value in plain.items()]
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{prefix}{name}]", *_toml_lines(value, f"{prefix}{name}.")]
+    return lines
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return json.dumps(value)  # strings, numbers and booleans are written the same way in TOML

@@ -1,0 +1,279 @@
+"""`attach` and `Sparsifier`: a method's plan, driven inside any training loop."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hypersparse.errors import LoopError, OptionError, unknown
+from hypersparse.methods.base import Method, Phase, TrainingState
+from hypersparse.methods.task import RunningMean, Task
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.schedules import Schedule, constant
+from hypersparse.sparsity.weights import PrunableModules, PrunableWeights
+
+
+def attach(
+    model: nn.Module,
+    optimizer: Optimizer,
+    method: Method,
+    *,
+    epochs: int,
+    task: Task | None = None,
+    lr: Schedule | None = None,
+    accumulation: int = 1,
+    trained: bool = False,
+    also: PrunableModules | None = None,
+) -> "Sparsifier":
+    """Make a model sparse inside your own training loop.
+
+    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the
+    optimizer's learning rate as a function of progress through a phase, such as
+    `schedules.cosine`; without one the rate stays as it is. `accumulation` is the number of
+    backward passes before each optimizer step. `trained=True` says that the model comes trained, so
+    that pre-training is left out. `also` names further module types with prunable weights.
+    """
+    return Sparsifier(
+        model,
+        optimizer,
+        plan_of(method, epochs=epochs, trained=trained),
+        task=task,
+        lr=lr,
+        accumulation=accumulation,
+        also=also,
+    )
+
+
+def plan_of(method: Method, *, epochs: int, trained: bool = False, until: str | None = None) -> list[Phase]:
+    """The phases that will be run; `until` is the name of the last one."""
+    plan = [phase for phase in method.plan(epochs) if not (trained and phase.pretraining)]
+    if until is None:
+        return plan
+    names = [phase.name for phase in plan]
+    if until not in names:
+        raise OptionError(unknown("phase", until, names))
+    return plan[: names.index(until) + 1]
+
+
+class Sparsifier:
+    """Drives a plan: which phase and epoch it is, the penalty now, the mask after every step."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        plan: Sequence[Phase],
+        *,
+        task: Task | None = None,
+        lr: Schedule | None = None,
+        accumulation: int = 1,
+        also: PrunableModules | None = None,
+    ) -> None:
+        if accumulation < 1:
+            raise OptionError(f"`accumulation` counts backward passes per step, 1 or more; got {accumulation}.")
+        self.plan = list(plan)
+        self.weights = PrunableWeights(model, also=also)
+        self.state = TrainingState(model, optimizer, self.weights, given_task=task)
+        self.total_epoch = 0  # epochs finished, over all phases
+        self._schedule = lr or constant
+        self._accumulation = accumulation
+        self._phase_index = 0
+        self._entered = self._open = False
+        self._steps = self._penalties = 0  # calls in this epoch
+        self._base_lrs = [_number(group["lr"]) for group in optimizer.param_groups]
+        self._applied_lrs = list(self._base_lrs)
+        self._zero = torch.zeros((), device=self.weights.device)
+        if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+            raise LoopError(_foreign_schedule())
+
+    @property
+    def done(self) -> bool:
+        """Whether the whole plan has been run."""
+        return self._phase_index >= len(self.plan)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an epoch has begun and not been finished."""
+        return self._open
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the current epoch; after the end, the last one."""
+        return self.plan[min(self._phase_index, len(self.plan) - 1)]
+
+    @property
+    def mask(self) -> Mask | None:
+        """The mask that holds now; None while all weights are free."""
+        return self.weights.mask
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the first parameter group."""
+        return self._applied_lrs[0]
+
+    @property
+    def log(self) -> dict[str, Any]:
+        """What the method has to say about the last finished epoch."""
+        return self.state.log
+
+    def epochs(self) -> Iterator[int]:
+        """Iterate over the epochs of the plan, instead of `range(epochs)`."""
+        if self._open:  # saved at the end of a loop's body, so that epoch only remains to be finished
+            self.finish_epoch()
+        while self.begin_epoch():
+            yield self.total_epoch
+            if self._open:
+                self.finish_epoch()
+
+    def begin_epoch(self) -> bool:
+        """Enter the next epoch, and its phase; False when the plan is done. An open epoch goes on."""
+        if self._open:
+            return True
+        while not self.done and self.phase.epochs == 0:
+            self._leave_phase()
+        if self.done:
+            return False
+        if not self._entered:
+            self._enter_phase()
+        self.state.epoch_tensor.fill_(self.state.epoch)
+        self.state.observed = RunningMean(self.weights.device)
+        self.state.log.clear()
+        self._steps = self._penalties = 0
+        self._set_lr()
+        self._open = True
+        return True
+
+    def finish_epoch(self) -> None:
+        """After the last step of an epoch: ask the method whether its phase is over."""
+        self._check_calls()
+        phase, state = self.phase, self.state
+        over = phase.until(state) if phase.until is not None else False
+        self._open = False
+        self.total_epoch += 1
+        if over or state.epoch + 1 >= phase.epochs:
+            self._leave_phase()
+        else:
+            state.epoch += 1
+
+    def penalty(self) -> Tensor:
+        """The penalty of this moment, to be added to the loss (0 in phases without one)."""
+        self._penalties += 1
+        if self.phase.penalty is None or self.done:
+            return self._zero
+        return self.phase.penalty(self.state) / self._accumulation
+
+    def add_penalty_gradient_(self, scale: float | Tensor = 1.0) -> None:
+        """Add the penalty's gradient to `.grad` after `backward()`, once a step, instead of `penalty()`.
+
+        Gradients that a GradScaler has scaled need `scale=scaler.get_scale()`.
+        """
+        self._penalties += 1
+        if self.phase.penalty is not None and not self.done:
+            (self.phase.penalty(self.state) * scale).backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> None:
+        """After `optimizer.step()`: dropped weights become exactly 0.0 again."""
+        if not self._open:
+            raise LoopError("`sparsifier.step()` belongs inside `for epoch in sparsifier.epochs():`.")
+        self._steps += 1
+        if self.phase.adjust is not None:
+            self.phase.adjust(self.state)
+        self.weights.apply_mask_()
+
+    def observe(self, outputs: Tensor, labels: Tensor) -> None:
+        """Tell the network's outputs on a training batch, for methods that watch the score while training."""
+        with torch.no_grad():
+            self.state.observed.add(self.state.task.rating(outputs, labels), len(labels))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the plan stands: save it beside the model and the optimizer, and load all three."""
+        state, mask = self.state, self.weights.mask
+        return {
+            "plan": [phase.name for phase in self.plan],
+            "phase_index": self._phase_index,
+            "epoch": state.epoch,
+            "total_epoch": self.total_epoch,
+            "entered": self._entered,
+            "open": self._open,
+            "calls": [self._steps, self._penalties],
+            "lrs": [self._base_lrs, self._applied_lrs],
+            "observed": {"total": state.observed.total.clone(), "count": state.observed.count},
+            "memory": dict(state.memory),
+            "log": dict(state.log),
+            "mask": None if mask is None else mask.pack(),
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken; load the model and the optimizer first."""
+        known = [phase.name for phase in self.plan]
+        if saved["plan"][: len(known)] != known[: len(saved["plan"])]:
+            raise OptionError(f"The saved plan is {saved['plan']}; this one is {known}.")
+        state = self.state
+        self._phase_index, state.epoch = saved["phase_index"], saved["epoch"]
+        self.total_epoch = saved["total_epoch"]
+        self._entered, self._open = saved["entered"], saved["open"]
+        self._steps, self._penalties = saved["calls"]
+        self._base_lrs, self._applied_lrs = (list(lrs) for lrs in saved["lrs"])
+        state.observed.total.copy_(saved["observed"]["total"])
+        state.observed.count = saved["observed"]["count"]
+        state.memory, state.log = dict(saved["memory"]), dict(saved["log"])
+        state.epoch_tensor.fill_(state.epoch)
+        if saved["mask"] is not None:
+            shapes = {name: tuple(weight.shape) for name, weight in self.weights.items()}
+            self.weights.set_mask_(Mask.unpack(saved["mask"], shapes))
+
+    def _enter_phase(self) -> None:
+        if self.phase.restart:
+            self.state.optimizer.state.clear()  # momentum starts anew
+        if self.phase.enter is not None:
+            self.phase.enter(self.state)
+        self._entered = True
+
+    def _leave_phase(self) -> None:
+        if self.phase.leave is not None and self._entered:
+            self.phase.leave(self.state)
+        self._phase_index += 1
+        self._entered = False
+        self.state.epoch = 0
+
+    def _set_lr(self) -> None:
+        self._check_lr()
+        phase, groups = self.phase, self.state.optimizer.param_groups
+        factor = 1.0 if phase.hold_lr else self._schedule(self.state.epoch / phase.epochs)
+        self._base_lrs += [_number(group["lr"]) for group in groups[len(self._base_lrs) :]]
+        self._applied_lrs = [base * factor for base in self._base_lrs]
+        for group, lr in zip(groups, self._applied_lrs, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr)
+            else:
+                group["lr"] = lr
+
+    def _check_lr(self) -> None:
+        now = [_number(group["lr"]) for group in self.state.optimizer.param_groups]
+        for found, set_to in zip(now, self._applied_lrs, strict=False):
+            if abs(found - set_to) > 1e-6 * abs(set_to):
+                raise LoopError(f"The learning rate was {set_to:g} and is now {found:g}. " + _foreign_schedule())
+
+    def _check_calls(self) -> None:
+        if self._steps == 0:
+            raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
+        if self._penalties == 0 and any(phase.penalty is not None for phase in self.plan):
+            raise LoopError(
+                "`sparsifier.penalty()` was not called in this epoch; "
+                "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
+            )
+        self._check_lr()
+
+
+def _number(lr: Any) -> float:
+    return float(lr)
+
+
+def _foreign_schedule() -> str:
+    return (
+        "The learning rate across phases is the sparsifier's: drop the other scheduler and pass "
+        "`attach(..., lr=schedule)`, a factor as a function of progress in [0, 1), such as "
+        "`hypersparse.schedules.cosine`."
+    )

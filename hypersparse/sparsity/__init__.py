@@ -1,0 +1,1 @@
+"""The vocabulary of sparse networks: masks, prunable weights, scores, budgets, penalties, schedules."""

@@ -1,0 +1,231 @@
+"""`Mask`: which weights are kept, as a value."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+
+from hypersparse.errors import ModelError, OptionError, RunError
+
+Scores = Mapping[str, Tensor]
+Budget = Mapping[str, int]
+
+
+def kth_largest(values: Tensor, k: int) -> Tensor:
+    """The k-th largest of a vector (k = 1 is the maximum), selected without sorting it.
+
+    >>> kth_largest(torch.tensor([3.0, 1.0, 2.0, 4.0]), 3)
+    tensor(2.)
+    """
+    total = values.numel()
+    if k <= total // 2 + 1:
+        return values.topk(k, sorted=False).values.min()
+    return values.topk(total - k + 1, largest=False, sorted=False).values.max()
+
+
+class Mask(Mapping[str, Tensor]):
+    """A boolean tensor per prunable weight, True = kept. A value: it is never changed.
+
+    Masks of the same layers combine with `&`, `|`, `^`, `-` and `~` and compare with `==`.
+
+    >>> mask = Mask.top({"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([2.0, 2.0])}, keep=2)
+    >>> mask
+    Mask(2 of 4 kept, sparsity 0.5, 2 layers)
+    >>> mask.kept_by_layer()  # of the two equal scores the first one stays
+    {'a': 1, 'b': 1}
+    >>> (mask & ~mask).kept
+    0
+    """
+
+    def __init__(self, layers: Mapping[str, Tensor]) -> None:
+        for name, layer in layers.items():
+            if layer.dtype != torch.bool:
+                raise OptionError(f"A mask holds booleans; layer `{name}` is {layer.dtype}.")
+        self._layers = MappingProxyType({name: layer.detach() for name, layer in layers.items()})
+
+    @classmethod
+    def top(cls, scores: Scores, keep: int) -> "Mask":
+        """Keep exactly `keep` weights, those with the largest scores over all layers; of equal ones the first."""
+        flat = _flat(scores)
+        if not 0 < keep <= flat.numel():
+            raise OptionError(f"`keep` is a count from 1 to {flat.numel()}; got {keep}.")
+        threshold = kth_largest(flat, keep)
+        above, ties = flat > threshold, flat == threshold
+        chosen = above | (ties & (ties.cumsum(0) <= keep - above.sum()))
+        return cls.from_vector(chosen, scores)
+
+    @classmethod
+    def strictly_above(cls, scores: Scores, keep: int) -> "Mask":
+        """The rule of the authors' code: keep what is larger than the `keep`-th largest score.
+
+        So that one and all equal to it go too: at most `keep - 1` remain.
+        """
+        flat = _flat(scores)
+        return cls.from_vector(flat > kth_largest(flat, keep), scores)
+
+    @classmethod
+    def top_by_layer(cls, scores: Scores, budget: Budget) -> "Mask":
+        """Keep exactly `budget[name]` weights in each layer."""
+        layers: dict[str, Tensor] = {}
+        for name, layer in scores.items():
+            keep = budget[name]
+            layers[name] = (
+                cls.top({name: layer}, keep)[name] if keep else torch.zeros_like(layer, dtype=torch.bool)
+            )
+        return cls(layers)
+
+    @classmethod
+    def all_kept(cls, like: Mapping[str, Tensor]) -> "Mask":
+        """Every weight kept."""
+        return cls({name: torch.ones_like(layer, dtype=torch.bool) for name, layer in like.items()})
+
+    @classmethod
+    def from_vector(cls, vector: Tensor, like: Mapping[str, Tensor]) -> "Mask":
+        """Cut one long boolean vector into the shapes of `like`, in its order."""
+        pieces = vector.split([layer.numel() for layer in like.values()])
+        return cls({name: piece.view(like[name].shape) for name, piece in zip(like, pieces, strict=True)})
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._layers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __repr__(self) -> str:
+        return f"Mask({self.kept} of {self.total} kept, sparsity {self.sparsity:.4g}, {len(self)} layers)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return list(self) == list(other) and all(torch.equal(self[name], other[name]) for name in self)
+
+    __hash__ = None  # type: ignore[assignment]  # equal masks on two devices would hash apart
+
+    @property
+    def kept(self) -> int:
+        """Weights kept, over all layers."""
+        return sum(self.kept_by_layer().values())
+
+    @property
+    def total(self) -> int:
+        """Weights, kept or not."""
+        return sum(layer.numel() for layer in self._layers.values())
+
+    @property
+    def density(self) -> float:
+        """Fraction kept."""
+        return self.kept / self.total
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction removed."""
+        return 1 - self.kept / self.total
+
+    def kept_by_layer(self) -> dict[str, int]:
+        """Weights kept in each layer."""
+        counts = torch.stack([layer.sum() for layer in self._layers.values()]).tolist()
+        return dict(zip(self._layers, counts, strict=True))
+
+    def vector(self) -> Tensor:
+        """All layers as one long boolean vector."""
+        return torch.cat([layer.flatten() for layer in self._layers.values()])
+
+    def intersection(self, other: "Mask") -> float:
+        """Fraction of this mask's kept weights that `other` keeps too."""
+        return (self & other).kept / self.kept
+
+    def to(self, device: torch.device | str) -> "Mask":
+        """The same mask on another device."""
+        return Mask({name: layer.to(device) for name, layer in self._layers.items()})
+
+    def apply_to_(self, model: nn.Module) -> None:
+        """Zero the dropped weights of any model with these layers, for instance an average of weights."""
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, layer in self._layers.items():
+                if name not in parameters or parameters[name].shape != layer.shape:
+                    raise ModelError(
+                        f"The mask has a layer `{name}` of shape {tuple(layer.shape)} that the model has not."
+                    )
+                parameters[name].masked_fill_(~layer.to(parameters[name].device), 0.0)
+
+    def pack(self) -> dict[str, Tensor]:
+        """One bit a weight: a uint8 tensor per layer, on the CPU."""
+        import numpy as np
+
+        return {
+            name: torch.from_numpy(np.packbits(layer.flatten().cpu().numpy()))
+            for name, layer in self._layers.items()
+        }
+
+    @classmethod
+    def unpack(cls, packed: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> "Mask":
+        """The inverse of `pack`."""
+        import numpy as np
+
+        layers = {}
+        for name, shape in shapes.items():
+            count = torch.Size(shape).numel()
+            if name not in packed or packed[name].numel() != (count + 7) // 8:
+                raise ModelError(f"The packed mask does not fit layer `{name}` of shape {tuple(shape)}.")
+            bits = np.unpackbits(packed[name].cpu().numpy(), count=count)
+            layers[name] = torch.from_numpy(bits.astype(bool)).view(shape)
+        return cls(layers)
+
+    def save(self, path: str | Path) -> None:
+        """Write the mask, one bit a weight, as a safetensors file that appears by rename."""
+        from safetensors.torch import save_file
+
+        path = Path(path)
+        shapes = json.dumps({name: list(layer.shape) for name, layer in self._layers.items()})
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        save_file(self.pack(), str(beside), metadata={"hypersparse_mask": shapes})
+        beside.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Mask":
+        """Read a mask that `save` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(path), "pt") as file:
+                shapes = json.loads((file.metadata() or {})["hypersparse_mask"])
+                return cls.unpack({name: file.get_tensor(name) for name in file.keys()}, shapes)  # noqa: SIM118
+        except FileNotFoundError:
+            raise RunError(f"There is no mask file {path}.") from None
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise RunError(f"{path} is not a mask file written by `Mask.save`: {error}.") from None
+
+    def __invert__(self) -> "Mask":
+        return Mask({name: ~layer for name, layer in self._layers.items()})
+
+    def __and__(self, other: "Mask") -> "Mask":
+        return self._with(other, torch.logical_and)
+
+    def __or__(self, other: "Mask") -> "Mask":
+        return self._with(other, torch.logical_or)
+
+    def __xor__(self, other: "Mask") -> "Mask":
+        return self._with(other, torch.logical_xor)
+
+    def __sub__(self, other: "Mask") -> "Mask":
+        return self & ~other
+
+    def _with(self, other: "Mask", combine: Callable[[Tensor, Tensor], Tensor]) -> "Mask":
+        if list(self) != list(other) or any(self[name].shape != other[name].shape for name in self):
+            raise OptionError("Only masks of the same layers can be combined; these two differ in layers.")
+        return Mask({name: combine(layer, other[name]) for name, layer in self._layers.items()})
+
+
+def _flat(scores: Scores) -> Tensor:
+    flat = torch.cat([layer.detach().flatten() for layer in scores.values()])
+    if flat.isnan().any():
+        raise OptionError("A score is not a number; the weights or gradients it came from are not finite.")
+    return flat

@@ -1,0 +1,77 @@
+"""Penalties that press weights towards zero: functions of one vector of all prunable weights.
+
+Each returns a scalar that can be added to a loss. They are computed in float32 or better, whatever
+the weights are stored in.
+"""
+
+from math import atanh, sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hypersparse.sparsity.mask import kth_largest
+
+SHARPEST_BEND = atanh(1 / sqrt(3))  # where tanh' bends most; 0.6585 in the paper
+
+
+def l1(vector: Tensor) -> Tensor:
+    """Sum of |w|.
+
+    >>> l1(torch.tensor([1.0, -2.0]))
+    tensor(3.)
+    """
+    return _wide(vector).abs().sum()
+
+
+def l2(vector: Tensor) -> Tensor:
+    """Sum of w squared (not halved, not the root: as in the authors' code).
+
+    >>> l2(torch.tensor([1.0, -2.0]))
+    tensor(5.)
+    """
+    return _wide(vector).square().sum()
+
+
+def hypersparse(vector: Tensor, keep: int) -> Tensor:
+    """The HyperSparse penalty (eq. 2): presses the weights that will go, spares the `keep` largest.
+
+    Its value is 0 by construction; only its gradient acts.
+    """
+    value: Tensor = _HyperSparse.apply(vector, keep)
+    return value
+
+
+def hypersparse_grad(vector: Tensor, keep: int) -> Tensor:
+    """Gradient of `hypersparse` in closed form (eq. 3, with the factor s that the paper leaves out).
+
+    `sign(w) * s * (1 - tanh(s|w|)^2) * sum|w| / sum tanh(s|w|)`, where s puts the sharpest bend of
+    tanh' at the smallest weight that stays. At least 1 near zero, 2/3 of that at w_kappa, 0 far out,
+    and 0 for weights that are exactly zero.
+    """
+    wide = _wide(vector.detach())
+    magnitude = wide.abs()
+    limits = torch.finfo(wide.dtype)
+    # Fewer than `keep` weights may differ from zero; then w_kappa is 0 and s would be infinite.
+    s = SHARPEST_BEND / kth_largest(magnitude, keep).clamp_min(limits.tiny)
+    t = torch.tanh(s * magnitude)
+    height = (s * magnitude.sum() / t.sum().clamp_min(limits.tiny)).clamp_max(limits.max)
+    return (wide.sign() * (1 - t * t) * height).to(vector.dtype)
+
+
+class _HyperSparse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vector: Tensor, keep: int) -> Tensor:
+        ctx.save_for_backward(vector)
+        ctx.keep = keep
+        return torch.zeros((), dtype=_wide(vector[:0]).dtype, device=vector.device)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        (vector,) = ctx.saved_tensors
+        return (upstream * hypersparse_grad(vector, ctx.keep)).to(vector.dtype), None
+
+
+def _wide(vector: Tensor) -> Tensor:
+    return vector.float() if vector.dtype in (torch.float16, torch.bfloat16) else vector

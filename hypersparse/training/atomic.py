@@ -1,0 +1,52 @@
+"""Files that appear whole or not at all."""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hypersparse.errors import RunError
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a file beside `path`, then rename it: a kill leaves the old file or the new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing(path):
+        try:
+            write(beside)
+            with beside.open("rb+") as file:
+                os.fsync(file.fileno())
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    write_atomically(path, lambda beside: beside.write_text(text) and None)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one sentence why a file could not be written."""
+    reasons = {
+        errno.ENOSPC: "the disk is full: make room or use another --runs-dir",
+        errno.EDQUOT: "the disk quota is used up: make room or use another --runs-dir",
+        errno.EROFS: "the file system is read-only: use another --runs-dir",
+        errno.EACCES: "permission is denied: use another --runs-dir",
+        errno.ENOTDIR: "a part of the path is not a folder: use another --runs-dir",
+        errno.EEXIST: "a file is in the way: use another --runs-dir",
+    }
+    try:
+        yield
+    except OSError as error:
+        reason = reasons.get(error.errno or 0, f"{error.strerror or error}: use another --runs-dir")
+        raise RunError(f"{path} could not be written, {reason}. What was saved before is untouched.") from error

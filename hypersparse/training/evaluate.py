@@ -1,0 +1,33 @@
+"""How good a network is on images in file order."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hypersparse.methods.task import RunningMean, accuracy
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Accuracy and mean cross-entropy over some images."""
+
+    accuracy: float
+    loss: float
+
+
+def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> Evaluation:
+    """Score `model` in evaluation mode; it is left in training mode or not, as it was."""
+    device = next(model.parameters()).device
+    hits, losses = RunningMean(device), RunningMean(device)
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        for images, labels in batches:
+            outputs = model(images).float()
+            hits.add(accuracy(outputs, labels), len(labels))
+            losses.add(functional.cross_entropy(outputs, labels), len(labels))
+    model.train(training)
+    return Evaluation(hits.value(), losses.value())

@@ -1,0 +1,106 @@
+"""`RunFolder`: the files of one run, their names, and the lock that keeps a second process out."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hypersparse.errors import RunError
+from hypersparse.recipe import Recipe
+from hypersparse.training.atomic import write_json, write_text, writing
+
+
+class RunFolder:
+    """One recipe and seed on disk. `result.json` is written last: it means finished."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.recipe_file = self.path / "recipe.toml"
+        self.log_file = self.path / "log.jsonl"
+        self.checkpoint_file = self.path / "checkpoint.safetensors"
+        self.state_file = self.path / "state.json"
+        self.final_file = self.path / "final.safetensors"
+        self.result_file = self.path / "result.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder and hold its lock; the lock ends with the process, however that ends."""
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"Another process is training in {self.path}; wait for it or stop it.") from None
+            yield
+
+    def claim(self, recipe: Recipe, seed: int) -> None:
+        """Write the recipe, or check that the folder holds a run of the same one."""
+        if self.recipe_file.exists():
+            if differences := self.recipe().differences(recipe):
+                raise RunError(
+                    f"{self.path} holds a run of another recipe; they differ in {', '.join(differences[:3])} "
+                    "(there / asked for). Use another folder."
+                )
+            if (there := self.seed()) != seed:
+                raise RunError(f"{self.path} holds a run with seed {there}, not {seed}. Use another folder.")
+        write_text(self.recipe_file, f"# seed = {seed}\n{recipe.to_toml()}")
+
+    def recipe(self) -> Recipe:
+        """The recipe this run follows."""
+        return Recipe.from_toml(self._text())
+
+    def seed(self) -> int:
+        """The seed this run has."""
+        first = self._text().splitlines()[0]
+        try:
+            return int(first.removeprefix("# seed = "))
+        except ValueError:
+            raise RunError(f"{self.recipe_file} does not begin with `# seed = N`.") from None
+
+    def result(self) -> dict[str, Any] | None:
+        """What came out, or None while the run is not finished."""
+        if not self.result_file.exists():
+            return None
+        try:
+            result: dict[str, Any] = json.loads(self.result_file.read_text())
+        except ValueError:
+            raise RunError(f"{self.result_file} is damaged; delete it and run again to rebuild it.") from None
+        return result
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Finish the run."""
+        write_json(self.result_file, result)
+
+    def log(self) -> list[dict[str, Any]]:
+        """One entry an epoch; a line cut off by a kill is left out."""
+        lines = self.log_file.read_text().splitlines() if self.log_file.exists() else []
+        entries = []
+        for line in lines:
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                break
+        return entries
+
+    def cut_log(self, entries: int) -> list[dict[str, Any]]:
+        """Forget the epochs after a checkpoint, which will be trained again."""
+        kept = self.log()[:entries]
+        if len(kept) < entries:
+            raise RunError(f"{self.log_file} has {len(kept)} epochs but the checkpoint has {entries}; it was altered.")
+        write_text(self.log_file, "".join(json.dumps(entry) + "\n" for entry in kept))
+        return kept
+
+    def append_log(self, entry: dict[str, Any]) -> None:
+        """Add an epoch."""
+        with writing(self.log_file), self.log_file.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _text(self) -> str:
+        try:
+            return self.recipe_file.read_text()
+        except OSError:
+            raise RunError(f"{self.path} is not a run folder: it has no recipe.toml.") from None

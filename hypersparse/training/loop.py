@@ -1,0 +1,309 @@
+"""`train`: the only training loop."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hypersparse import data, models
+from hypersparse.data.batches import Batches, in_order
+from hypersparse.data.dataset import Dataset, Split
+from hypersparse.errors import DataError, DivergedError
+from hypersparse.methods.task import Task
+from hypersparse.recipe import Recipe
+from hypersparse.sparsifier import Sparsifier, plan_of
+from hypersparse.training import optimizers
+from hypersparse.training.checkpoint import (
+    CheckpointWriter,
+    load_optimizer_state_,
+    load_tree,
+    optimizer_state,
+    to_cpu,
+)
+from hypersparse.training.evaluate import evaluate
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.machine import Machine
+from hypersparse.training.result import make_result
+from hypersparse.training.step import EagerStep
+from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.weights_file import compact, expand, load_weights_, save_weights
+
+RATED_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
+
+
+class Watcher(Protocol):
+    """Who is told how a run goes."""
+
+    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+        """Training begins, or goes on after these epochs."""
+
+    def stepped(self, step: int) -> None:
+        """A step of the current epoch is done."""
+
+    def finished_epoch(self, entry: dict[str, Any]) -> None:
+        """An epoch is done; this is its line in the log."""
+
+
+class Silent:
+    """Nobody is told."""
+
+    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+        """Say nothing."""
+
+    def stepped(self, step: int) -> None:
+        """Say nothing."""
+
+    def finished_epoch(self, entry: dict[str, Any]) -> None:
+        """Say nothing."""
+
+
+def train(
+    recipe: Recipe,
+    seed: int = 0,
+    machine: Machine | None = None,
+    folder: str | Path = "run",
+    *,
+    dataset: Dataset | None = None,
+    data_folders: Sequence[Path] = (),
+    watcher: Watcher | None = None,
+    stop: StopRequest | None = None,
+) -> dict[str, Any]:
+    """Train a recipe with a seed in a folder; goes on where an earlier try stopped. Returns the result.
+
+    Raises `Stopped` when `stop` asked for it. A finished run is not trained again.
+    """
+    machine = machine or Machine()
+    run = RunFolder(folder)
+    with machine.active() as device, run.locked():
+        run.claim(recipe, seed)
+        result = run.result()
+        if result is not None and result["until"] in (recipe.until, None):
+            return result
+        dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
+        training = Training(recipe, seed, machine, device, dataset, run)
+        training.resume()
+        return training.run_plan(watcher or Silent(), stop or StopRequest())
+
+
+class Training:
+    """One run in memory: the network, its data, the plan, and how far it is."""
+
+    def __init__(
+        self, recipe: Recipe, seed: int, machine: Machine, device: torch.device, dataset: Dataset, run: RunFolder
+    ) -> None:
+        self.recipe, self.seed, self.machine, self.run = recipe, seed, machine, run
+        torch.manual_seed(seed)
+        options = recipe.model.options
+        model = models.build(recipe.model.name, shape=dataset.shape, classes=len(dataset.classes), options=options)
+        if recipe.start:
+            load_weights_(model, recipe.start)
+        self.model = model.to(device)
+        self._bring_data(dataset, device)
+        optimizer = optimizers.build(self.model.parameters(), recipe.training)
+        plan = plan_of(
+            recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until
+        )
+        task = Task(functional.cross_entropy, self.rated)
+        self.sparsifier = Sparsifier(
+            self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule()
+        )
+        self.step = EagerStep(self.model, self.sparsifier, machine)
+        self.entries: list[dict[str, Any]] = []
+        self.epoch_seconds = 0.0  # spent in this epoch before a restart
+        self._began = 0.0
+
+    def _bring_data(self, dataset: Dataset, device: torch.device) -> None:
+        options, training = self.recipe.data, self.recipe.training
+        train, self.validation = hold_out(dataset.train, options.validation)
+        self.test = dataset.test
+        self.normal = {"mean": dataset.mean, "std": dataset.std}
+
+        def batches(seed: int) -> Batches:
+            return Batches(
+                train.images.to(device),
+                train.labels.to(device),
+                batch_size=training.batch_size,
+                seed=seed,
+                padding=options.padding,
+                flip=options.flip,
+                last=options.last,
+                mean=dataset.mean,
+                std=dataset.std,
+            )
+
+        self.batches = batches(self.seed)
+        self.rated: Batches | Clean = (
+            batches(self.seed + RATED_SEED) if options.rated == "augmented" else self.clean(train, device)
+        )
+        self.clean_test = self.clean(self.test, device)
+        self.clean_validation = self.clean(self.validation, device) if self.validation else None
+
+    def clean(self, split: Split, device: torch.device) -> "Clean":
+        """The images of a split as they are, in file order."""
+        return Clean(split.images.to(device), split.labels.to(device), **self.normal)
+
+    def run_plan(self, watcher: Watcher, stop: StopRequest) -> dict[str, Any]:
+        """Train all epochs that are left, then write the final network and the result."""
+        writer = CheckpointWriter(self.run.checkpoint_file, self.run.state_file, self.machine.checkpoint_seconds)
+        watcher.started(self.sparsifier, self.entries, len(self.batches))
+        try:
+            while self.sparsifier.begin_epoch():
+                self.train_epoch(watcher, stop, writer)
+                watcher.finished_epoch(self.finish_epoch())
+                writer.submit(self.state())
+                if stop.requested() and not self.sparsifier.done:
+                    raise Stopped(stop.reason)
+        finally:
+            writer.close()
+        return self.finish()
+
+    def train_epoch(self, watcher: Watcher, stop: StopRequest, writer: CheckpointWriter) -> None:
+        """The steps of one epoch, from wherever it stands."""
+        if self.batches.position == 0:
+            self.step.reset()
+        self._began = saved = time.monotonic()
+        self.model.train()
+        for images, labels in self.batches:
+            self.step(images, labels)
+            watcher.stepped(self.batches.position)
+            if self.batches.position == len(self.batches):
+                continue
+            now = time.monotonic()
+            if stop.requested() or now - saved > max(self.machine.checkpoint_seconds, 1.0):
+                self.check_loss()
+                writer.submit(self.state())
+                saved = now
+            if stop.requested():
+                raise Stopped(stop.reason)
+
+    def finish_epoch(self) -> dict[str, Any]:
+        """Measure, ask the method what comes next, and write the epoch's line."""
+        self.check_loss()
+        sparsifier, phase = self.sparsifier, self.sparsifier.phase
+        stage = "sparse" if sparsifier.mask else "penalized" if phase.penalty else "dense"
+        entry: dict[str, Any] = {
+            "epoch": sparsifier.total_epoch,
+            "phase": phase.name,
+            "phase_epoch": sparsifier.state.epoch,
+            "stage": stage,
+            "lr": sparsifier.lr,
+            "loss": self.step.loss.value(),
+            "train_accuracy": sparsifier.state.observed.value(),
+            "kept": sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total,
+        }
+        with self.machine.autocast():
+            entry |= self.measure()
+            sparsifier.finish_epoch()
+        entry |= sparsifier.log
+        entry["seconds"] = self.epoch_seconds + time.monotonic() - self._began
+        self.epoch_seconds = 0.0
+        self.entries.append(entry)
+        self.run.append_log(entry)
+        return entry
+
+    def measure(self) -> dict[str, float]:
+        """Accuracy and loss on the test images, and on held-out ones where there are any."""
+        test = evaluate(self.model, self.clean_test)
+        found = {"test_accuracy": test.accuracy, "test_loss": test.loss}
+        if self.clean_validation is not None:
+            found["validation_accuracy"] = evaluate(self.model, self.clean_validation).accuracy
+        return found
+
+    def check_loss(self) -> None:
+        """Stop a run whose loss is no longer finite, before it can be saved."""
+        first_bad = float(self.step.first_bad)
+        if first_bad == torch.inf:
+            return
+        epoch, phase = self.sparsifier.total_epoch, self.sparsifier.phase.name
+        raise DivergedError(
+            f"The loss stopped being finite in step {int(first_bad)} of epoch {epoch} ({phase}); the last good "
+            f"checkpoint is kept in {self.run.path}. Try a lower learning rate "
+            f"(--set training.lr={self.recipe.training.lr / 10:g}), a weaker penalty, or --precision fp32."
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Everything a later process needs to go on, bit for bit."""
+        sparsifier = self.sparsifier
+        elapsed = time.monotonic() - self._began if sparsifier.is_open else 0.0
+        cuda = torch.cuda.is_available() and sparsifier.weights.device.type == "cuda"
+        readable = {
+            "phase": sparsifier.phase.name,
+            "epochs_finished": sparsifier.total_epoch,
+            "steps_of_this_epoch": self.batches.position,
+            "seconds_of_this_epoch": self.epoch_seconds + elapsed,
+        }
+        return {
+            "readable": readable,
+            "model": compact(sparsifier.weights),
+            "optimizer": to_cpu(optimizer_state(sparsifier.state.optimizer, sparsifier.weights)),
+            "sparsifier": to_cpu(sparsifier.state_dict()),
+            "batches": self.batches.state_dict(),
+            "rated": self.rated.state_dict() if isinstance(self.rated, Batches) else None,
+            "step": to_cpu(self.step.state_dict()),
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state() if cuda else None,
+        }
+
+    def resume(self) -> None:
+        """Go on from the checkpoint in the folder, if there is one."""
+        if not self.run.checkpoint_file.exists():
+            self.run.cut_log(0)
+            return
+        state = load_tree(self.run.checkpoint_file)
+        sparsifier = self.sparsifier
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
+        self.model.load_state_dict(expand(state["model"], shapes))
+        sparsifier.load_state_dict(state["sparsifier"])
+        load_optimizer_state_(sparsifier.state.optimizer, sparsifier.weights, state["optimizer"])
+        self.batches.load_state_dict(state["batches"])
+        if isinstance(self.rated, Batches):
+            self.rated.load_state_dict(state["rated"])
+        self.step.load_state_dict(state["step"])
+        torch.set_rng_state(state["random"])
+        if state["random_cuda"] is not None:
+            torch.cuda.set_rng_state(state["random_cuda"])
+        self.entries = self.run.cut_log(sparsifier.total_epoch)
+        self.epoch_seconds = state["readable"]["seconds_of_this_epoch"]
+
+    def finish(self) -> dict[str, Any]:
+        """Write the final network and, last, the result."""
+        weights = self.sparsifier.weights
+        with self.machine.autocast():
+            at_end = self.measure()
+        result = make_result(self.recipe, self.seed, self.machine, self.entries, weights)
+        metadata = {"recipe": self.recipe.to_toml(), "seed": str(self.seed)}
+        result["final_bytes"] = save_weights(self.run.final_file, weights, metadata)
+        result["dense_bytes"] = sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        result["at_end"] = at_end
+        self.run.write_result(result)
+        if self.recipe.until is None:
+            self.run.checkpoint_file.unlink(missing_ok=True)
+            self.run.state_file.unlink(missing_ok=True)
+        return result
+
+
+class Clean:
+    """Images in file order, normalised and otherwise as they are; can be iterated again and again."""
+
+    BATCH_SIZE = 512
+
+    def __init__(self, images: Tensor, labels: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.images, self.labels, self.mean, self.std = images, labels, mean, std
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return in_order(self.images, self.labels, batch_size=self.BATCH_SIZE, mean=self.mean, std=self.std)
+
+
+def hold_out(split: Split, count: int) -> tuple[Split, Split | None]:
+    """Take `count` samples out of a split, the same ones for every seed."""
+    if count == 0:
+        return split, None
+    if count >= len(split):
+        raise DataError(f"`validation` holds out {count} of {len(split)} training samples; none would be left.")
+    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
+    held, rest = order[:count].sort().values, order[count:].sort().values
+    return Split(split.images[rest], split.labels[rest]), Split(split.images[held], split.labels[held])

@@ -1,0 +1,72 @@
+"""`Machine`: where and how fast a run is computed; never part of a recipe's key."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal
+
+import torch
+
+from hypersparse.errors import OptionError
+from hypersparse.options import option, options
+
+
+@options
+class Machine:
+    """The device, its precision, and how often work is saved."""
+
+    device: str = option("auto", "cpu, cuda, cuda:1, or auto: a GPU where there is one.")
+    precision: Literal["fp32", "tf32", "bf16"] = option("fp32", "Of convolutions and products; weights are fp32.")
+    deterministic: bool = option(False, "The same bits every time on CUDA too, at some cost in speed.")
+    threads: int | None = option(None, "CPU threads; torch's choice by default.", ge=1)
+    checkpoint_seconds: float = option(20.0, "Write a checkpoint at most this often.", ge=0)
+
+    def torch_device(self) -> torch.device:
+        """The device, after checking that it is there."""
+        name = self.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(name)
+        except RuntimeError:
+            raise OptionError(f"`device` is cpu, cuda or cuda:N; got {self.device}.") from None
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise OptionError(
+                f"`--device {self.device}` needs a CUDA device and {torch.cuda.device_count()} were found; "
+                "use `--device cpu`, or check the driver with nvidia-smi."
+            )
+        return device
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The context of every forward pass."""
+        return torch.autocast(self.torch_device().type, torch.bfloat16, enabled=self.precision == "bf16")
+
+    @contextmanager
+    def active(self) -> Iterator[torch.device]:
+        """Set torch's global switches for a run, and put them back afterwards."""
+        device = self.torch_device()
+        before = (
+            torch.backends.cuda.matmul.allow_tf32,
+            torch.backends.cudnn.allow_tf32,
+            torch.backends.cudnn.benchmark,
+            torch.are_deterministic_algorithms_enabled(),
+            torch.get_num_threads(),
+        )
+        _set_switches(
+            self.precision == "tf32",
+            self.precision == "tf32",
+            device.type == "cuda" and not self.deterministic,
+            self.deterministic,
+            self.threads or before[-1],
+        )
+        try:
+            yield device
+        finally:
+            _set_switches(*before)
+
+
+def _set_switches(matmul: bool, cudnn: bool, benchmark: bool, deterministic: bool, threads: int) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = matmul
+    torch.backends.cudnn.allow_tf32 = cudnn
+    torch.backends.cudnn.benchmark = benchmark
+    torch.use_deterministic_algorithms(deterministic)
+    torch.set_num_threads(threads)

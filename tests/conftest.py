@@ -1,0 +1,17 @@
+"""Shared by all tests: `fast` is every test that is not marked slow, gpu or ddp."""
+
+import pytest
+import torch
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in ("slow", "gpu", "ddp")):
+            item.add_marker(pytest.mark.fast)
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers_for_every_test() -> None:
+    torch.manual_seed(0)

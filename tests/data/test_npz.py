@@ -1,0 +1,108 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hypersparse.data import npz
+from hypersparse.errors import DataError, OptionError
+
+
+def write(path: Path, **changes: Any) -> Path:
+    """Four training and two test images of 6 x 5 pixels, two classes."""
+    arrays: dict[str, Any] = {
+        "x_train": np.arange(120, dtype=np.uint8).reshape(4, 6, 5),
+        "y_train": np.array([0, 1, 0, 1]),
+        "x_test": np.zeros((2, 6, 5), np.uint8),
+        "y_test": np.array([1, 0], np.uint8),
+    }
+    arrays.update(changes)
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return path
+
+
+def test_grey_images_get_a_channel(tmp_path: Path) -> None:
+    data = npz.read(write(tmp_path / "toy.npz"))
+    assert (data.name, data.shape, data.classes) == ("toy", (1, 6, 5), ("0", "1"))
+    assert data.train.images.dtype == torch.uint8
+    assert data.train.labels.tolist() == [0, 1, 0, 1]
+    assert data.mean == pytest.approx((59.5 / 255,))
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 3), (3, 6, 5)])
+def test_channels_may_come_first_or_last(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    images = np.zeros((4, *shape), np.uint8)
+    images[0, -1, -1, -1] = 7
+    path = write(tmp_path / "toy.npz", x_train=images, x_test=images[:2])
+    data = npz.read(path)
+    assert data.shape == (3, 6, 5)
+    assert int(data.train.images[0, 2, 5, 4]) == 7
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16])
+def test_other_numbers_become_float32_as_they_are(tmp_path: Path, kind: Any) -> None:
+    rows = np.array([[1, 2], [3, 2], [1, 2], [3, 2]], kind)
+    data = npz.read(write(tmp_path / "toy.npz", x_train=rows, x_test=rows[:2]))
+    assert data.train.images.dtype == torch.float32
+    assert (data.shape, data.mean, data.std) == ((2,), (2.0, 2.0), (1.0, 1.0))
+
+
+def test_the_other_names_class_names_and_label_columns(tmp_path: Path) -> None:
+    arrays = dict(np.load(write(tmp_path / "toy.npz")))
+    renamed = {alias: arrays[name] for alias, name in npz.ALIASES.items()}
+    renamed["train_labels"] = renamed["train_labels"][:, None]
+    np.savez(tmp_path / "other.npz", classes=np.array(["cat", "dog", "eel"]), **renamed)
+    data = npz.read(tmp_path / "other.npz")
+    assert data.classes == ("cat", "dog", "eel")
+    assert data.train.labels.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y_test": None}, "has no array `y_test`; it has: x_test, x_train, y_train"),
+        ({"y_train": np.array([0.0, 1.0, 0.0, 1.0])}, "whole numbers"),
+        ({"y_train": np.array([0, 2, 0, 2])}, r"every label 0\.\.K-1 .*2 different ones in 0\.\.2"),
+        ({"y_test": np.array([0, -1])}, r"must be in 0\.\.1; got -1\.\.0"),
+        ({"y_train": np.array([0, 1])}, "4 images but 2 labels"),
+        ({"x_train": np.array(["a", "b", "c", "d"])}, "must be numbers"),
+        ({"x_train": np.zeros(4)}, "2, 3 or 4 axes"),
+        ({"x_train": np.full((4, 6, 5), np.nan)}, "NaN"),
+        ({"x_test": np.zeros((2, 9, 9), np.uint8)}, "of one kind"),
+        ({"x_train": np.array([print] * 4, dtype=object)}, "plain arrays"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence_with_the_path(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = write(tmp_path / "toy.npz", **changes)
+    with pytest.raises(DataError, match=message) as caught:
+        npz.read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    path = write(tmp_path / "toy.npz")
+    content = path.read_bytes()
+    flipped = bytearray(content)
+    flipped[content.index(bytes(range(50, 60)))] ^= 1
+    for damaged in (bytes(flipped), content[:-30], content[:300], b"", b"text", pickled()):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"toy\.npz is not a whole \.npz file"):
+            npz.read(path)
+    np.save(path.with_suffix(".npy"), np.zeros(3))
+    path.with_suffix(".npy").rename(path)
+    with pytest.raises(DataError, match="single array"):
+        npz.read(path)
+
+
+def pickled() -> bytes:
+    import pickle
+
+    return pickle.dumps({"x_train": 1})
+
+
+def test_there_is_nothing_to_choose(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no options; got `size`"):
+        npz.read(write(tmp_path / "toy.npz"), size=3)
