@@ -15,7 +15,7 @@ T = TypeVar("T")
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True)
 
 
-def option(default: Any = dataclasses.MISSING, help: str = "", **constraints: Any) -> Any:
+def option(*, default: Any = dataclasses.MISSING, help: str = "", **constraints: Any) -> Any:
     """A field with the text the command line shows for it and pydantic's constraints (`ge=0`)."""
     if default is dataclasses.MISSING:
         return Field(description=help, **constraints)
@@ -25,7 +25,7 @@ def option(default: Any = dataclasses.MISSING, help: str = "", **constraints: An
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option, Field))
 def options(cls: type[T]) -> type[T]:
     """A frozen pydantic dataclass with keyword arguments only; bad values raise `OptionError`."""
-    made = pydantic_dataclass(frozen=True, kw_only=True, config=CONFIG)(cls)
+    made: Any = pydantic_dataclass(frozen=True, kw_only=True, config=CONFIG)(cls)
     validate = made.__init__
 
     @functools.wraps(validate)
@@ -37,8 +37,9 @@ def options(cls: type[T]) -> type[T]:
         except ValidationError as error:
             raise OptionError(_sentence(made, error)) from None
 
-    made.__init__ = init  # type: ignore[method-assign]
-    return made
+    made.__init__ = init
+    checked: type[T] = made
+    return checked
 
 
 def help_of(cls: type) -> dict[str, str]:

@@ -27,37 +27,39 @@ NOT_IN_KEY = ("until", "start")  # where it ends and where a file lies do not ch
 class DataOptions:
     """Which images, and what happens to them on the way into the network."""
 
-    name: str = option("digits", "A data set's name, a folder of images or an .npz file.")
-    validation: int = option(0, "Training samples held out to pick the best epoch on.", ge=0)
-    padding: int = option(0, "Black pixels added around an image before a random crop.", ge=0)
-    flip: bool = option(False, "Mirror half of the training images.")
-    last: Literal["drop", "keep"] = option("drop", "The last, partial batch of an epoch.")
-    rated: Literal["clean", "augmented"] = option("clean", "The training images a method scores the network on.")
-    options: dict[str, Any] = option({}, "Further options of this data set.")
+    name: str = option(default="digits", help="A data set's name, a folder of images or an .npz file.")
+    validation: int = option(default=0, help="Training samples held out to pick the best epoch on.", ge=0)
+    padding: int = option(default=0, help="Black pixels added around an image before a random crop.", ge=0)
+    flip: bool = option(default=False, help="Mirror half of the training images.")
+    last: Literal["drop", "keep"] = option(default="drop", help="The last, partial batch of an epoch.")
+    rated: Literal["clean", "augmented"] = option(
+        default="clean", help="The training images a method scores the network on."
+    )
+    options: dict[str, Any] = option(default={}, help="Further options of this data set.")
 
 
 @options
 class ModelOptions:
     """Which network."""
 
-    name: str = option("resnet8", "A model's name, or your own as package.file:factory.")
-    options: dict[str, Any] = option({}, "Further options of this model, such as width.")
+    name: str = option(default="resnet8", help="A model's name, or your own as package.file:factory.")
+    options: dict[str, Any] = option(default={}, help="Further options of this model, such as width.")
 
 
 @options
 class TrainingOptions:
     """How the network is trained in every phase."""
 
-    epochs: int = option(160, "Epochs of the main training (ART: of the fine-tuning).", ge=1)
-    batch_size: int = option(64, "Images in a step.", ge=1)
-    optimizer: Literal["sgd", "adamw"] = option("sgd", "The optimizer.")
-    lr: float = option(0.1, "First learning rate of every phase.", gt=0)
-    momentum: float = option(0.9, "Momentum of sgd (adamw: beta 1).", ge=0, lt=1)
-    nesterov: bool = option(False, "Nesterov momentum, for sgd.")
-    weight_decay: float = option(1e-4, "On all parameters, in all phases.", ge=0)
-    schedule: Literal["drops", "cosine", "constant"] = option("drops", "How the learning rate falls.")
-    drops: tuple[float, ...] = option((0.5, 0.75), "For `drops`: when, as fractions of the phase.")
-    drop_factor: float = option(0.1, "For `drops`: factor on the learning rate.", gt=0, lt=1)
+    epochs: int = option(default=160, help="Epochs of the main training (ART: of the fine-tuning).", ge=1)
+    batch_size: int = option(default=64, help="Images in a step.", ge=1)
+    optimizer: Literal["sgd", "adamw"] = option(default="sgd", help="The optimizer.")
+    lr: float = option(default=0.1, help="First learning rate of every phase.", gt=0)
+    momentum: float = option(default=0.9, help="Momentum of sgd (adamw: beta 1).", ge=0, lt=1)
+    nesterov: bool = option(default=False, help="Nesterov momentum, for sgd.")
+    weight_decay: float = option(default=1e-4, help="On all parameters, in all phases.", ge=0)
+    schedule: Literal["drops", "cosine", "constant"] = option(default="drops", help="How the learning rate falls.")
+    drops: tuple[float, ...] = option(default=(0.5, 0.75), help="For `drops`: when, as fractions of the phase.")
+    drop_factor: float = option(default=0.1, help="For `drops`: factor on the learning rate.", gt=0, lt=1)
 
     def lr_schedule(self) -> Schedule:
         """The factor on the learning rate as a function of progress."""
@@ -70,13 +72,13 @@ class TrainingOptions:
 class Recipe:
     """Everything that decides a result, except the seed."""
 
-    data: DataOptions = option(DataOptions(), "The images.")
-    model: ModelOptions = option(ModelOptions(), "The network.")
-    training: TrainingOptions = option(TrainingOptions(), "The training.")
-    method: Method = option(ART(), "How it becomes sparse.")
-    until: str | None = option(None, "The phase after which to end; a later run without it goes on.")
-    start: str = option("", "File with trained weights to begin from.")
-    start_digest: str = option("", "SHA-256 of those weights.")
+    data: DataOptions = option(default=DataOptions(), help="The images.")
+    model: ModelOptions = option(default=ModelOptions(), help="The network.")
+    training: TrainingOptions = option(default=TrainingOptions(), help="The training.")
+    method: Method = option(default=ART(), help="How it becomes sparse.")
+    until: str | None = option(default=None, help="The phase after which to end; a later run without it goes on.")
+    start: str = option(default="", help="File with trained weights to begin from.")
+    start_digest: str = option(default="", help="SHA-256 of those weights.")
 
     def __post_init__(self) -> None:
         plan_of(self.method, epochs=1, trained=self.trained, until=self.until)  # says if `until` is unknown
@@ -103,9 +105,7 @@ class Recipe:
         """The options in which two recipes differ, as `training.lr 0.1 / 0.05`."""
         mine, theirs = _flat(self.to_mapping()), _flat(other.to_mapping())
         names = [name for name in {**mine, **theirs} if name not in NOT_IN_KEY]
-        return [
-            f"{name} {mine.get(name)} / {theirs.get(name)}" for name in names if mine.get(name) != theirs.get(name)
-        ]
+        return [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in names if mine.get(name) != theirs.get(name)]
 
     def to_mapping(self) -> dict[str, Any]:
         """All options as nested tables, as they stand in TOML."""

@@ -54,7 +54,9 @@ class Batches:
         self._batch_size, self._last = batch_size, last
         self._padding, self._flip = padding, flip
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-        self._generators = [torch.Generator().manual_seed(number) for number in seeds]  # CPU: the same batches everywhere
+        self._generators = [
+            torch.Generator().manual_seed(number) for number in seeds
+        ]  # CPU: the same batches everywhere
         self._states = [generator.get_state() for generator in self._generators]  # as the epoch began
         self._epoch: _Epoch | None = None
         self._position = 0
@@ -141,8 +143,7 @@ def _on_device(numbers: Sequence[float], images: Tensor) -> Tensor:
 def _check_data(images: Tensor, labels: Tensor, mean: Sequence[float], std: Sequence[float]) -> None:
     if images.dim() < 2 or images.dtype not in (torch.uint8, torch.float32):
         raise DataError(
-            f"Images must be uint8 or float32 of shape [N, C, ...]; "
-            f"got {images.dtype} of shape {list(images.shape)}."
+            f"Images must be uint8 or float32 of shape [N, C, ...]; got {images.dtype} of shape {list(images.shape)}."
         )
     if len(images) != len(labels) or images.device != labels.device:
         raise DataError(

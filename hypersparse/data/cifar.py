@@ -122,9 +122,7 @@ def _split(files: Files, tables: Sequence[Mapping[str, Any]]) -> Split:
         images = torch.from_numpy(pixels.reshape(-1, *SHAPE))
         labels = torch.tensor([label for table in tables for label in table[files.labels]])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"A file of {files.name} does not hold `data` and `{files.labels}` ({error})."
-        ) from error
+        raise DataError(f"A file of {files.name} does not hold `data` and `{files.labels}` ({error}).") from error
     return Split(images, labels)
 
 

@@ -66,9 +66,7 @@ class Dataset:
                 raise DataError(f"The {part} labels of {self.name} {expected}; got {low}..{high}.")
         if not len(self.mean) == len(self.std) == self.shape[0]:
             came = f"{len(self.mean)} and {len(self.std)}"
-            raise DataError(
-                f"{self.name} needs a mean and a std for each of {self.shape[0]} channels; got {came}."
-            )
+            raise DataError(f"{self.name} needs a mean and a std for each of {self.shape[0]} channels; got {came}.")
         if not all(deviation > 0 for deviation in self.std):
             raise DataError(f"Every std of {self.name} must be positive; got {self.std}.")
 

@@ -26,22 +26,18 @@ class FolderOptions:
     """What is done to the images."""
 
     size: int | None = option(
-        None, "cut the middle square out of every image and resize it to this side", ge=1
+        default=None, help="cut the middle square out of every image and resize it to this side", ge=1
     )
 
 
 def read(path: Path, *, progress: Progress | None = None, **values: Any) -> Dataset:
     """Every image in RGB; classes are the folder names in alphabetical order, images sorted by file name."""
     chosen = FolderOptions(**values)
-    test_folder = next(
-        (path / name for name in TEST_FOLDERS if (path / name).is_dir()), path / TEST_FOLDERS[0]
-    )
+    test_folder = next((path / name for name in TEST_FOLDERS if (path / name).is_dir()), path / TEST_FOLDERS[0])
     train_files, test_files = _files_by_class(path / "train"), _files_by_class(test_folder)
     classes = tuple(train_files)
     if strangers := sorted(test_files.keys() - train_files.keys()):
-        raise DataError(
-            f"{test_folder} has the class {strangers[0]}, of which {path / 'train'} has no images."
-        )
+        raise DataError(f"{test_folder} has the class {strangers[0]}, of which {path / 'train'} has no images.")
     train = _decode_split(train_files, classes, chosen.size, progress)
     test = _decode_split(test_files, classes, chosen.size, progress)
     mean, std = channel_statistics(train.images)
@@ -103,9 +99,7 @@ def _files_by_class(folder: Path) -> dict[str, list[Path]]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    return sorted(
-        file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.name[0] != "."
-    )
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.name[0] != ".")
 
 
 def _decode_split(

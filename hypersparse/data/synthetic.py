@@ -19,12 +19,12 @@ NOISE = (-64, 65)  # range of what is added to each pixel; the sum is always in 
 class SyntheticOptions:
     """How many images of what size."""
 
-    images: int = option(1024, "training images", ge=1)
-    test_images: int = option(256, "test images", ge=1)
-    size: int = option(32, "height and width of an image in pixels", ge=1)
-    channels: int = option(3, "channels of an image", ge=1)
-    classes: int = option(10, "number of classes", ge=1)
-    seed: int = option(0, "of the random numbers: another seed is another task", ge=0)
+    images: int = option(default=1024, help="training images", ge=1)
+    test_images: int = option(default=256, help="test images", ge=1)
+    size: int = option(default=32, help="height and width of an image in pixels", ge=1)
+    channels: int = option(default=3, help="channels of an image", ge=1)
+    classes: int = option(default=10, help="number of classes", ge=1)
+    seed: int = option(default=0, help="of the random numbers: another seed is another task", ge=0)
 
 
 def load(

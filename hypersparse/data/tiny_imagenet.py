@@ -104,9 +104,7 @@ def _tree(place: Path) -> Iterator[Tree]:
     try:
         with zipfile.ZipFile(place) as archive:
             root = f"{ARCHIVE.unpacked}/"
-            members = {
-                info.filename.removeprefix(root): info for info in archive.infolist() if not info.is_dir()
-            }
+            members = {info.filename.removeprefix(root): info for info in archive.infolist() if not info.is_dir()}
             sizes = {name: info.file_size for name, info in members.items()}
             yield Tree(place, sizes, lambda name: archive.read(members[name]))
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
@@ -166,9 +164,7 @@ def _check(tree: Tree, folder: str, labels: Mapping[str, str], classes: Sequence
         classes = tree.read("wnids.txt").decode(errors="replace").split()
     counts = Counter(labels.values())
     if not counts:
-        raise DataError(
-            f"{tree.place} is incomplete: it has no images in {folder}; unpack the archive again."
-        )
+        raise DataError(f"{tree.place} is incomplete: it has no images in {folder}; unpack the archive again.")
     if differing := sorted(set(classes) ^ counts.keys()):
         problem = f"{differing[0]} is not both a class and a folder or label in {folder}"
         raise DataError(f"{tree.place} is incomplete: {problem}; unpack the archive again.")

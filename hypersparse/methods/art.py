@@ -31,25 +31,27 @@ class ART(Method):
         "Exploitation through Adaptive Regularization. ICCV Workshops 2023."
     )
 
-    sparsity: Sparsity = option(0.95, "Fraction of the prunable weights that is removed, in [0, 1).")
-    penalty: Literal["hypersparse", "l1", "l2"] = option("hypersparse", "What presses weights towards zero.")
-    pretrain_epochs: int = option(60, "Dense epochs before the penalty; 0 begins with the penalty.", ge=0)
-    strength: float = option(5e-6, "Factor on the penalty in the first regularized epoch.", gt=0)
-    growth: float = option(1.05, "Factor on the strength per regularized epoch.", ge=1)
-    max_regularized_epochs: int = option(300, "Prune at the latest after this many.", ge=1)
+    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    penalty: Literal["hypersparse", "l1", "l2"] = option(
+        default="hypersparse", help="What presses weights towards zero."
+    )
+    pretrain_epochs: int = option(default=60, help="Dense epochs before the penalty; 0 begins with the penalty.", ge=0)
+    strength: float = option(default=5e-6, help="Factor on the penalty in the first regularized epoch.", gt=0)
+    growth: float = option(default=1.05, help="Factor on the strength per regularized epoch.", ge=1)
+    max_regularized_epochs: int = option(default=300, help="Prune at the latest after this many.", ge=1)
     stop: Literal["auto", "code", "paper"] = option(
-        "auto",
-        "What the pruned score is compared with: `code` the score seen while training the epoch (needs "
+        default="auto",
+        help="What the pruned score is compared with: `code` the score seen while training the epoch (needs "
         "observe()), `paper` the dense network scored like the pruned one, `auto` code where there is one.",
     )
     select: Literal["single", "mean"] = option(
-        "single",
-        "A new best has an average over three epochs above the old best's own score (`single`, as the "
+        default="single",
+        help="A new best has an average over three epochs above the old best's own score (`single`, as the "
         "authors' code) or above the old best's average (`mean`, as the paper says).",
     )
     count: Literal["exact", "authors"] = option(
-        "exact",
-        "Keep exactly total - floor(sparsity * total), or what is strictly above that last weight (`authors`).",
+        default="exact",
+        help="Keep exactly total - floor(sparsity * total), or what is strictly above that last weight (`authors`).",
     )
 
     def label(self) -> str:
@@ -152,7 +154,5 @@ class ART(Method):
 
 
 def _smallest_kept(weights: PrunableWeights, mask: Mask) -> float:
-    smallest = [
-        weight.detach().abs().masked_fill(~mask[name], torch.inf).min() for name, weight in weights.items()
-    ]
+    smallest = [weight.detach().abs().masked_fill(~mask[name], torch.inf).min() for name, weight in weights.items()]
     return float(torch.stack(smallest).min())

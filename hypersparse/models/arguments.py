@@ -36,7 +36,5 @@ def blocks_per_stage(model: str, depth: Any, *, extra: int) -> int:
     blocks, rest = divmod(positive("depth", depth) - extra, 6)
     if blocks < 1 or rest:
         nearest = 6 * max(blocks + rest // 3, 1) + extra
-        raise OptionError(
-            f"`depth` of `{model}` must be 6 n + {extra}; got {depth}. The nearest is {nearest}."
-        )
+        raise OptionError(f"`depth` of `{model}` must be 6 n + {extra}; got {depth}. The nearest is {nearest}.")
     return blocks

@@ -21,9 +21,7 @@ def mlp(hidden: Sequence[int] = (300, 100), *, shape: tuple[int, ...], classes: 
     ['fc1.weight', 'fc1.bias', 'linear.weight', 'linear.bias']
     """
     if not isinstance(hidden, list | tuple):
-        raise OptionError(
-            f"`hidden` must list the widths of the hidden layers, such as [300, 100]; got {hidden!r}."
-        )
+        raise OptionError(f"`hidden` must list the widths of the hidden layers, such as [300, 100]; got {hidden!r}.")
     model = nn.Sequential()
     model.add_module("flatten", nn.Flatten())
     features = prod(shape)

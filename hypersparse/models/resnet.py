@@ -20,9 +20,7 @@ class BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
         # Registered after conv2: this order is the layer index of the paper's figure 3.
-        self.downsample = (
-            nn.Identity() if stride == 1 and channels == width else _shortcut(channels, width, stride)
-        )
+        self.downsample = nn.Identity() if stride == 1 and channels == width else _shortcut(channels, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         out = relu(self.bn1(self.conv1(x)))

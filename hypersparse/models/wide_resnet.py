@@ -37,9 +37,7 @@ class WideBlock(nn.Module):
 
 def _stage(channels: int, width: int, *, blocks: int, stride: int, dropout: float) -> nn.Sequential:
     first = WideBlock(channels, width, stride=stride, dropout=dropout)
-    return nn.Sequential(
-        first, *(WideBlock(width, width, stride=1, dropout=dropout) for _ in range(blocks - 1))
-    )
+    return nn.Sequential(first, *(WideBlock(width, width, stride=1, dropout=dropout) for _ in range(blocks - 1)))
 
 
 class WideResNet(nn.Module):

@@ -73,9 +73,7 @@ class Mask(Mapping[str, Tensor]):
         layers: dict[str, Tensor] = {}
         for name, layer in scores.items():
             keep = budget[name]
-            layers[name] = (
-                cls.top({name: layer}, keep)[name] if keep else torch.zeros_like(layer, dtype=torch.bool)
-            )
+            layers[name] = cls.top({name: layer}, keep)[name] if keep else torch.zeros_like(layer, dtype=torch.bool)
         return cls(layers)
 
     @classmethod
@@ -86,7 +84,7 @@ class Mask(Mapping[str, Tensor]):
     @classmethod
     def from_vector(cls, vector: Tensor, like: Mapping[str, Tensor]) -> "Mask":
         """Cut one long boolean vector into the shapes of `like`, in its order."""
-        pieces = vector.split([layer.numel() for layer in like.values()])
+        pieces = torch.split(vector, [layer.numel() for layer in like.values()])
         return cls({name: piece.view(like[name].shape) for name, piece in zip(like, pieces, strict=True)})
 
     def __getitem__(self, name: str) -> Tensor:
@@ -161,8 +159,7 @@ class Mask(Mapping[str, Tensor]):
         import numpy as np
 
         return {
-            name: torch.from_numpy(np.packbits(layer.flatten().cpu().numpy()))
-            for name, layer in self._layers.items()
+            name: torch.from_numpy(np.packbits(layer.flatten().cpu().numpy())) for name, layer in self._layers.items()
         }
 
     @classmethod

@@ -38,7 +38,7 @@ def hypersparse(vector: Tensor, keep: int) -> Tensor:
 
     Its value is 0 by construction; only its gradient acts.
     """
-    value: Tensor = _HyperSparse.apply(vector, keep)
+    value: Tensor = _HyperSparse.apply(vector, keep)  # type: ignore[no-untyped-call]
     return value
 
 
@@ -67,7 +67,7 @@ class _HyperSparse(torch.autograd.Function):
         return torch.zeros((), dtype=_wide(vector[:0]).dtype, device=vector.device)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         (vector,) = ctx.saved_tensors
         return (upstream * hypersparse_grad(vector, ctx.keep)).to(vector.dtype), None

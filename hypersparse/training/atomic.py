@@ -26,7 +26,11 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    write_atomically(path, lambda beside: beside.write_text(text) and None)
+
+    def write(beside: Path) -> None:
+        beside.write_text(text)
+
+    write_atomically(path, write)
 
 
 def write_json(path: Path, value: Any) -> None:

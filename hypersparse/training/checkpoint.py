@@ -37,9 +37,7 @@ def load_tree(path: Path) -> dict[str, Any]:
             decoded: dict[str, Any] = _decode(tree, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
             return decoded
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise RunError(
-            f"The checkpoint {path} is damaged ({error}); delete it to begin this run anew."
-        ) from None
+        raise RunError(f"The checkpoint {path} is damaged ({error}); delete it to begin this run anew.") from None
 
 
 def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:

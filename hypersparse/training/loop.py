@@ -104,13 +104,9 @@ class Training:
         self.model = model.to(device)
         self._bring_data(dataset, device)
         optimizer = optimizers.build(self.model.parameters(), recipe.training)
-        plan = plan_of(
-            recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until
-        )
+        plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
         task = Task(functional.cross_entropy, self.rated)
-        self.sparsifier = Sparsifier(
-            self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule()
-        )
+        self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
         self.step = EagerStep(self.model, self.sparsifier, machine)
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart

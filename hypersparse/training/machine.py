@@ -14,11 +14,13 @@ from hypersparse.options import option, options
 class Machine:
     """The device, its precision, and how often work is saved."""
 
-    device: str = option("auto", "cpu, cuda, cuda:1, or auto: a GPU where there is one.")
-    precision: Literal["fp32", "tf32", "bf16"] = option("fp32", "Of convolutions and products; weights are fp32.")
-    deterministic: bool = option(False, "The same bits every time on CUDA too, at some cost in speed.")
-    threads: int | None = option(None, "CPU threads; torch's choice by default.", ge=1)
-    checkpoint_seconds: float = option(20.0, "Write a checkpoint at most this often.", ge=0)
+    device: str = option(default="auto", help="cpu, cuda, cuda:1, or auto: a GPU where there is one.")
+    precision: Literal["fp32", "tf32", "bf16"] = option(
+        default="fp32", help="Of convolutions and products; weights are fp32."
+    )
+    deterministic: bool = option(default=False, help="The same bits every time on CUDA too, at some cost in speed.")
+    threads: int | None = option(default=None, help="CPU threads; torch's choice by default.", ge=1)
+    checkpoint_seconds: float = option(default=20.0, help="Write a checkpoint at most this often.", ge=0)
 
     def torch_device(self) -> torch.device:
         """The device, after checking that it is there."""

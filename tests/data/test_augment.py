@@ -33,9 +33,7 @@ def slow_crop_and_flip(images: Tensor, draws: Draws, padding: int) -> Tensor:
     flip=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_same_as_one_image_at_a_time(
-    shape: tuple[int, int, int, int], padding: int, flip: bool, seed: int
-) -> None:
+def test_same_as_one_image_at_a_time(shape: tuple[int, int, int, int], padding: int, flip: bool, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     images = torch.randint(1, 256, shape, dtype=torch.uint8, generator=generator)
     draws = draw(generator, shape[0], padding=padding, flip=flip)

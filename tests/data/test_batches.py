@@ -35,9 +35,7 @@ def labels_of(pairs: Pairs) -> list[int]:
 
 def same(first: Pairs, second: Pairs) -> bool:
     return len(first) == len(second) and all(
-        torch.equal(a, b)
-        for left, right in zip(first, second, strict=True)
-        for a, b in zip(left, right, strict=True)
+        torch.equal(a, b) for left, right in zip(first, second, strict=True) for a, b in zip(left, right, strict=True)
     )
 
 
@@ -115,9 +113,7 @@ def test_an_interrupted_epoch_goes_on_where_it_stopped() -> None:
     last=st.sampled_from(["drop", "keep"]),
     seed=st.integers(0, 99),
 )
-def test_resume_is_exact_between_any_two_batches(
-    count: int, before: int, after: int, last: str, seed: int
-) -> None:
+def test_resume_is_exact_between_any_two_batches(count: int, before: int, after: int, last: str, seed: int) -> None:
     unbroken = make(count, seed=seed, last=last)
     expected = take(unbroken, before + after)
     stopped = make(count, seed=seed, last=last)
@@ -153,9 +149,7 @@ def test_state_is_small_and_does_not_change_afterwards() -> None:
         "order": Tensor,
         "augmentation": Tensor,
     }
-    assert all(
-        state[name].dtype == torch.uint8 and state[name].numel() < 6000 for name in ("order", "augmentation")
-    )
+    assert all(state[name].dtype == torch.uint8 and state[name].numel() < 6000 for name in ("order", "augmentation"))
 
 
 def test_loading_rewinds_an_epoch_that_is_under_way() -> None:

@@ -36,9 +36,7 @@ def write_fake(folder: Path, files: Files) -> Files:
         content = pickle.dumps(table, protocol=2)
         (place / name).write_bytes(content)
         md5s[name] = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    train, test, meta = (
-        {name: md5s[name] for name in part} for part in (files.train, files.test, files.meta)
-    )
+    train, test, meta = ({name: md5s[name] for name in part} for part in (files.train, files.test, files.meta))
     return replace(files, train=train, test=test, meta=meta)
 
 

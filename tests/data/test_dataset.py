@@ -26,9 +26,7 @@ def test_a_dataset_knows_its_shape_and_length() -> None:
         (torch.zeros(1, 2, 2, dtype=torch.uint8), torch.tensor([0]), r"\[N, C, H, W\]"),
     ],
 )
-def test_a_split_that_makes_no_sense_is_refused(
-    images: torch.Tensor, labels: torch.Tensor, message: str
-) -> None:
+def test_a_split_that_makes_no_sense_is_refused(images: torch.Tensor, labels: torch.Tensor, message: str) -> None:
     with pytest.raises(DataError, match=message):
         Split(images, labels)
 

@@ -51,9 +51,7 @@ def test_the_first_folder_that_has_it_wins_and_unpacked_is_preferred(tmp_path: P
     assert find([], ["toy"]) is None
 
 
-def test_download_goes_to_the_last_folder_and_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_download_goes_to_the_last_folder_and_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, CONTENT)
     reports: list[tuple[str, int, int]] = []
     folders = [tmp_path / "first", tmp_path / "last"]
@@ -70,9 +68,7 @@ def test_a_damaged_download_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_network_one_sentence_says_what_to_put_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_network_one_sentence_says_what_to_put_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_network(monkeypatch)
     with pytest.raises(DataError) as caught:
         locate(ARCHIVE, [tmp_path], download=True, progress=None)

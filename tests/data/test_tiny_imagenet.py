@@ -96,9 +96,7 @@ def test_the_zip_is_read_without_unpacking_it(folder: Path) -> None:
 def count_decodings(folders: list[Path]) -> int:
     """How many images `load` had to decode."""
     reports: list[int] = []
-    assert_train_is_right(
-        tiny_imagenet.load(folders, progress=lambda text, done, total: reports.append(done))
-    )
+    assert_train_is_right(tiny_imagenet.load(folders, progress=lambda text, done, total: reports.append(done)))
     return sum(reports)
 
 

@@ -82,9 +82,7 @@ def macs_per_image(model: nn.Module, image: Tensor) -> int:
         ("vgg19", 200, 64, 1592.6),
     ],
 )
-def test_models_of_the_paper_cost_what_they_should(
-    name: str, classes: int, side: int, millions: float
-) -> None:
+def test_models_of_the_paper_cost_what_they_should(name: str, classes: int, side: int, millions: float) -> None:
     with torch.device("meta"):
         model = models.build(name, shape=(3, side, side), classes=classes)
         macs = macs_per_image(model, torch.empty(1, 3, side, side))
@@ -133,9 +131,7 @@ def test_errors_of_user_factories() -> None:
         build_mine("fixed", output=3)
     with pytest.raises(OptionError, match="no factory in my_models_for_tests `fixd`; did you mean `fixed`"):
         build_mine("fixd")
-    with pytest.raises(
-        OptionError, match=r"`my_broken_file` .* cannot be imported: No module named 'a_package"
-    ):
+    with pytest.raises(OptionError, match=r"`my_broken_file` .* cannot be imported: No module named 'a_package"):
         models.build("my_broken_file:net", shape=(1,), classes=2)
     with pytest.raises(OptionError, match="without slashes"):
         models.build("./my.py:net", shape=(1,), classes=2)

@@ -11,9 +11,7 @@ PAPER_SIZES = [864, *[9216] * 10, 18432, 36864, 2048, *[36864] * 8, 73728, 14745
 
 
 def prunable(model: nn.Module) -> dict[str, Tensor]:
-    layers = {
-        name: module for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)
-    }
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)}
     return {name: layer.weight for name, layer in layers.items()}
 
 

@@ -1,0 +1,173 @@
+"""What a person sees while a run goes on, and at its end."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hypersparse import data
+from hypersparse.data.dataset import Dataset
+from hypersparse.methods.base import Phase
+from hypersparse.recipe import Recipe
+from hypersparse.sparsifier import Sparsifier
+
+METRICS = ("loss", "dense", "pruned", "best pruned", "test", "penalty", "kept")
+
+
+def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool) -> Dataset:
+    """Read a data set, with a bar where that takes time."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        transient=True,
+        console=Console(stderr=True),
+        disable=quiet,
+    )
+    tasks: dict[str, Any] = {}
+
+    def progress(text: str, done: int, total: int) -> None:
+        if text not in tasks:
+            tasks[text] = bar.add_task(text, total=total or None)
+        bar.update(tasks[text], completed=done, total=total or None)
+
+    with bar:
+        return data.load(recipe.data.name, folders, options=recipe.data.options, progress=progress)
+
+
+class LiveDisplay:
+    """A live panel on a terminal; one line an epoch where the output goes elsewhere."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self.console, self.title = console, title
+        self.plain = not console.is_terminal
+        self.plan: list[Phase] = []
+        self.entries: list[dict[str, Any]] = []
+        self.step, self.steps = 0, 1
+        self.epoch_began = time.monotonic()
+        self.sparsifier: Sparsifier | None = None
+        self.live = Live(console=console, refresh_per_second=8, get_renderable=self.render, transient=True)
+
+    def __enter__(self) -> "LiveDisplay":
+        if not self.plain:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.plain:
+            self.live.stop()
+
+    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+        """Training begins, or goes on after these epochs."""
+        self.sparsifier, self.plan, self.steps = sparsifier, sparsifier.plan, steps
+        self.entries = list(entries)
+        if self.entries:
+            self.console.print(f"going on after epoch {self.entries[-1]['epoch']}", highlight=False)
+        if self.plain:
+            self.console.print(self.title, highlight=False)
+
+    def stepped(self, step: int) -> None:
+        """A step of the current epoch is done."""
+        self.step = step
+
+    def finished_epoch(self, entry: dict[str, Any]) -> None:
+        """An epoch is done."""
+        self.entries.append(entry)
+        self.step, self.epoch_began = 0, time.monotonic()
+        if self.plain:
+            shown = "  ".join(f"{name} {value}" for name, value in metrics(entry).items() if value)
+            epoch = f"{entry['phase']:10s} epoch {entry['epoch']:3d}"
+            self.console.print(f"{epoch}  {shown}  left {self.time_left()}", highlight=False, soft_wrap=True)
+
+    def render(self) -> RenderableType:
+        """The panel now."""
+        phases = Table(box=None, pad_edge=False, show_header=False)
+        for phase in self.plan:
+            done = sum(entry["phase"] == phase.name for entry in self.entries)
+            running = self.sparsifier is not None and self.sparsifier.phase is phase
+            share = done + (self.step / self.steps if running else 0.0)
+            over = done > 0 and not running
+            total = done if over else phase.epochs
+            bound = f"{done}" if over else f"{done} of {'at most ' if phase.until else ''}{phase.epochs}"
+            name = Text(phase.name, style="bold" if running else "dim")
+            phases.add_row(name, ProgressBar(total=max(total, 1), completed=share, width=30), f"{bound} epochs")
+        values = Table(*METRICS, box=None, pad_edge=False, header_style="dim")
+        for entry in self.entries[-1:]:
+            values.add_row(*metrics(entry).values())
+        spent = sum(entry["seconds"] for entry in self.entries) + time.monotonic() - self.epoch_began
+        clock = Text(f"{spent:.0f} s so far, time left: {self.time_left()}", style="dim")
+        return Group(Text(self.title, style="bold cyan"), phases, values, clock)
+
+    def time_left(self) -> str:
+        """The seconds still to go, at least where a phase's end is not known yet."""
+        if not self.entries:
+            return "not known yet"
+        recent = self.entries[-10:]
+        per_epoch = sum(entry["seconds"] for entry in recent) / len(recent)
+        left, open_end = 0, False
+        for phase in self.plan:
+            done = sum(entry["phase"] == phase.name for entry in self.entries)
+            ended = self.sparsifier is not None and self.plan.index(phase) < self.plan.index(self.sparsifier.phase)
+            if ended:
+                continue
+            if phase.until:
+                open_end = True
+            else:
+                left += phase.epochs - done
+        return f"{'at least ' if open_end else ''}{_duration(left * per_epoch)}"
+
+
+def metrics(entry: dict[str, Any]) -> dict[str, str]:
+    """The numbers worth seeing of an epoch, by name; empty where there is none."""
+
+    def percent(name: str) -> str:
+        return f"{100 * entry[name]:.2f} %" if name in entry else ""
+
+    sparse = entry["stage"] == "sparse"
+    train = percent("dense_score") or percent("train_accuracy")
+    strength = f"{entry['strength']:.3g}" if "strength" in entry else ""
+    return {
+        "loss": f"{entry['loss']:.4f}",
+        "dense": "" if sparse else train,
+        "pruned": percent("train_accuracy") if sparse else percent("pruned_score"),
+        "best pruned": percent("best_score"),
+        "test": percent("test_accuracy"),
+        "penalty": strength,
+        "kept": f"{entry['kept']}",
+    }
+
+
+def result_table(result: dict[str, Any]) -> Table:
+    """Dense against sparse: accuracy of the last and the best epoch, weights, bytes."""
+    picked = (result["sparse"] or result["dense"] or {}).get("best_picked_on", "test")
+    table = Table("", "last epoch", f"best epoch (picked on {picked})", "weights", "bytes", box=None, pad_edge=False)
+    for name in ("dense", "sparse"):
+        part = result[name]
+        if part is None:
+            continue
+        kept = result["kept"] if name == "sparse" else result["total"]
+        size = result["final_bytes"] if name == "sparse" else result["dense_bytes"]
+        table.add_row(
+            name,
+            f"{100 * part['last']:.2f} %",
+            f"{100 * part['best']:.2f} % (epoch {part['best_epoch']})",
+            f"{kept:,} of {result['total']:,}",
+            f"{size:,}",
+        )
+    return table
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

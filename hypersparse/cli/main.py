@@ -1,0 +1,50 @@
+"""The `hypersparse` command."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hypersparse import __version__
+from hypersparse.cli.evaluate import evaluate
+from hypersparse.cli.pack import pack, unpack
+from hypersparse.cli.plan import plan
+from hypersparse.cli.runs import runs
+from hypersparse.cli.show import show
+from hypersparse.cli.train import train
+from hypersparse.errors import HypersparseError
+
+app = typer.Typer(
+    name="hypersparse",
+    help="Train neural networks that are 90 to 99.8 % zeros. Begin with: hypersparse train",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for command in (train, plan, evaluate, runs, show, pack, unpack):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hypersparse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train neural networks that are 90 to 99.8 % zeros. Begin with: hypersparse train"""
+
+
+def run() -> None:
+    """Run the command line; what went wrong is one sentence and exit code 2."""
+    try:
+        app()
+    except HypersparseError as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False, markup=True)
+        sys.exit(2)

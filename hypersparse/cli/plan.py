@@ -1,0 +1,97 @@
+"""`hypersparse plan`: what would be trained, before anything is computed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from hypersparse.cli.choices import (
+    DataName,
+    Epochs,
+    ModelName,
+    RecipeFile,
+    RunsDir,
+    Settings,
+    Sparsity,
+    Start,
+    Until,
+    Validation,
+    make_recipe,
+)
+from hypersparse.methods.base import Phase
+from hypersparse.recipe import Recipe
+from hypersparse.sparsifier import plan_of
+
+
+def plan(
+    method: Annotated[str | None, typer.Argument(help="art, dense, ... or package.file:Class.")] = None,
+    data: DataName = None,
+    model: ModelName = None,
+    sparsity: Sparsity = None,
+    epochs: Epochs = None,
+    validation: Validation = None,
+    until: Until = None,
+    start: Start = None,
+    recipe: RecipeFile = None,
+    settings: Settings = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Print the phases with their epochs, and the whole recipe."""
+    made = make_recipe(
+        data=data,
+        model=model,
+        method=method,
+        sparsity=sparsity,
+        epochs=epochs,
+        validation=validation,
+        until=until,
+        start=start,
+        recipe=recipe,
+        settings=settings,
+        runs_dir=runs_dir,
+    )
+    console = Console()
+    console.print(f"[bold]{made.label}[/]", highlight=False)
+    console.print(_phases(made))
+    console.print(Syntax(made.to_toml(), "toml", background_color="default"))
+
+
+def _phases(recipe: Recipe) -> Table:
+    phases = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
+    table = Table("phase", "epochs", "learning rate", "what happens", box=None, pad_edge=False)
+    for phase in phases:
+        table.add_row(phase.name, _epochs(phase), _rate(phase, recipe), _what_happens(phase))
+    least = sum(1 if phase.until else phase.epochs for phase in phases)
+    most = sum(phase.epochs for phase in phases)
+    table.add_row("total", str(most) if least == most else f"{least} to {most}", "", "")
+    return table
+
+
+def _epochs(phase: Phase) -> str:
+    return f"1 to {phase.epochs}" if phase.until else str(phase.epochs)
+
+
+def _rate(phase: Phase, recipe: Recipe) -> str:
+    training = recipe.training
+    if phase.hold_lr or training.schedule == "constant":
+        return f"{training.lr:g}"
+    if training.schedule == "cosine":
+        return f"{training.lr:g} to 0, cosine"
+    at = ", ".join(f"{fraction * phase.epochs:g}" for fraction in training.drops)
+    return f"{training.lr:g}, x {training.drop_factor:g} at {at}"
+
+
+def _what_happens(phase: Phase) -> str:
+    parts = []
+    if phase.restart:
+        parts.append("fresh momentum")
+    if phase.penalty:
+        parts.append("a penalty on the weights, growing every epoch")
+    if phase.until:
+        parts.append(f"until {phase.until.__name__.replace('_', ' ')}")
+    if phase.leave:
+        parts.append(f"then {phase.leave.__name__.replace('_', ' ')}")
+    return ", ".join(parts) or "plain training"

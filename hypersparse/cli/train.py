@@ -1,0 +1,170 @@
+"""`hypersparse train`: train one run, or go on with it."""
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hypersparse.cli.choices import (
+    DataDir,
+    DataName,
+    Epochs,
+    ModelName,
+    RecipeFile,
+    RunsDir,
+    Settings,
+    Sparsity,
+    Start,
+    Until,
+    Validation,
+    data_folders,
+    make_recipe,
+    parse_seconds,
+)
+from hypersparse.cli.display import LiveDisplay, load_data, result_table
+from hypersparse.runs.store import RunStore
+from hypersparse.training.loop import train as train_run
+from hypersparse.training.machine import Machine
+from hypersparse.training.stop import Stopped, StopRequest
+
+MACHINE = "Where it is trained"
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.", rich_help_panel=MACHINE)]
+Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.", rich_help_panel=MACHINE)]
+
+
+def train(
+    data: DataName = None,
+    model: ModelName = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", help="art, dense, ... or package.file:Class.", rich_help_panel="What is trained"),
+    ] = None,
+    sparsity: Sparsity = None,
+    seed: Annotated[int, typer.Option("--seed", help="Same seed, same result.", min=0)] = 0,
+    epochs: Epochs = None,
+    validation: Validation = None,
+    until: Until = None,
+    start: Start = None,
+    recipe: RecipeFile = None,
+    settings: Settings = None,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+    device: Device = "auto",
+    precision: Precision = "fp32",
+    deterministic: Annotated[
+        bool,
+        typer.Option("--deterministic", help="The same bits on CUDA too, more slowly.", rich_help_panel=MACHINE),
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="CPU threads.", min=1, rich_help_panel=MACHINE)
+    ] = None,
+    stop_after: Annotated[
+        str | None,
+        typer.Option("--stop-after", help="Save and stop after this time, such as 9m.", rich_help_panel=MACHINE),
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="Save at most this often.", min=0, rich_help_panel=MACHINE)
+    ] = 20.0,
+) -> None:
+    """Train a sparse network. Without options: handwritten digits, ART, 95 % sparsity, half a minute.
+
+    The same command goes on where it was stopped; a finished run is only shown.
+    """
+    made = make_recipe(
+        data=data,
+        model=model,
+        method=method,
+        sparsity=sparsity,
+        epochs=epochs,
+        validation=validation,
+        until=until,
+        start=start,
+        recipe=recipe,
+        settings=settings,
+        runs_dir=runs_dir,
+    )
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
+    machine = Machine(
+        device=device,
+        precision=precision,  # type: ignore[arg-type]  # checked by Machine
+        deterministic=deterministic,
+        threads=threads,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    machine.torch_device()  # a missing GPU is said before data is read
+    stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
+    console = Console()
+    folder = RunStore(runs_dir).folder(made, seed)
+    dataset = load_data(made, data_folders(data_dir), quiet=not console.is_terminal)
+    display = LiveDisplay(console, f"{made.label} · seed {seed} · {machine.torch_device()}")
+    try:
+        with _stopped_by_signals(stop), display:
+            result = train_run(made, seed, machine, folder.path, dataset=dataset, watcher=display, stop=stop)
+    except Stopped:
+        _say_how_to_go_on(console, stop, folder.path)
+        return
+    _report(console, result, folder.path, made.until)
+
+
+@contextmanager
+def _stopped_by_signals(stop: StopRequest) -> Iterator[None]:
+    """Ctrl-C and SIGTERM finish the step and save; a second one ends at once."""
+
+    def handler(number: int, _frame: object) -> None:
+        stop.stop(signal.Signals(number).name)
+        signal.signal(number, before[number])
+
+    before = {int(number): signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
+    command = shlex.join(["hypersparse", *sys.argv[1:]])
+    console.print(f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}", soft_wrap=True)
+    codes = {"SIGINT": 130, "SIGTERM": 143}
+    if stop.reason in codes:
+        raise typer.Exit(codes[stop.reason])
+
+
+def _report(console: Console, result: dict[str, Any], folder: Path, until: str | None) -> None:
+    console.print(result_table(result))
+    epochs = ", ".join(f"{count} {name}" for name, count in result["epochs"].items())
+    console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
+    console.print(f"files:  {folder} (recipe.toml, log.jsonl, final.safetensors, result.json)", soft_wrap=True)
+    asked = shlex.join(["hypersparse", *_without_until(sys.argv[1:])])
+    console.print("next:")
+    for command, purpose in (
+        (asked, "go on with the phases that are left")
+        if until
+        else (f"hypersparse show {folder}", "curves and layers"),
+        (f"hypersparse evaluate {folder}", "accuracy of the stored network"),
+        ("hypersparse train --sparsity 0.98", "fewer weights")
+        if not until
+        else (f"hypersparse show {folder}", "curves"),
+    ):
+        console.print(f"  {command}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)
+
+
+def _without_until(arguments: list[str]) -> list[str]:
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip or argument.startswith("--until="):
+            skip = False
+        elif argument == "--until":
+            skip = True
+        else:
+            kept.append(argument)
+    return kept
