@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from hypersparse.errors import OptionError, unknown
 
 T = TypeVar("T")
-CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True)
+CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True, allow_inf_nan=False)
 
 
 def option(*, default: Any = dataclasses.MISSING, help: str = "", **constraints: Any) -> Any:
@@ -30,10 +30,12 @@ def options(cls: type[T]) -> type[T]:
 
     @functools.wraps(validate)
     def init(self: Any, *args: Any, **values: Any) -> None:
+        if args:
+            raise OptionError(f"{made.__name__} takes its options by name; got the bare value {args[0]!r}.")
         if strangers := values.keys() - {field.name for field in dataclasses.fields(made)}:
             raise OptionError(_unknown_option(made, min(strangers)))
         try:
-            validate(self, *args, **values)
+            validate(self, **values)
         except ValidationError as error:
             raise OptionError(_sentence(made, error)) from None
 

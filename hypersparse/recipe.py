@@ -161,6 +161,9 @@ def resolve(tables: Mapping[str, Any]) -> Recipe:
     name = _as_table("data", tables.get("data", {})).get("name", DataOptions().name)
     base = preset(str(name))
     by_method = base.pop("methods", {})
+    model = _as_table("model", tables.get("model", {})).get("name")
+    if model not in (None, base.get("model", {}).get("name")):
+        base.pop("model", None)  # its further options are of another model
     merged = merge(base, tables)
     method = _as_table("method", merged.get("method", {}))
     merged["method"] = {**by_method.get(method.get("name", ART.name), {}), **method}

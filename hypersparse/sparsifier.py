@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError, unknown
-from hypersparse.methods.base import Method, Phase, TrainingState
+from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
 from hypersparse.methods.task import RunningMean, Task
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.schedules import Schedule, constant
@@ -35,6 +35,8 @@ def attach(
     backward passes before each optimizer step. `trained=True` says that the model comes trained, so
     that pre-training is left out. `also` names further module types with prunable weights.
     """
+    if epochs < 0:
+        raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
     return Sparsifier(
         model,
         optimizer,
@@ -74,6 +76,8 @@ class Sparsifier:
         if accumulation < 1:
             raise OptionError(f"`accumulation` counts backward passes per step, 1 or more; got {accumulation}.")
         self.plan = list(plan)
+        if task is None and any(phase.needs_task for phase in self.plan):
+            raise LoopError(MISSING_TASK)
         self.weights = PrunableWeights(model, also=also)
         self.state = TrainingState(model, optimizer, self.weights, given_task=task)
         self.total_epoch = 0  # epochs finished, over all phases
@@ -84,9 +88,7 @@ class Sparsifier:
         self._steps = self._penalties = 0  # calls in this epoch
         self._base_lrs = [_number(group["lr"]) for group in optimizer.param_groups]
         self._applied_lrs = list(self._base_lrs)
-        self._zero = torch.zeros((), device=self.weights.device)
-        if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
-            raise LoopError(_foreign_schedule())
+        self._check_lr()
 
     @property
     def done(self) -> bool:
@@ -147,6 +149,8 @@ class Sparsifier:
 
     def finish_epoch(self) -> None:
         """After the last step of an epoch: ask the method whether its phase is over."""
+        if not self._open:
+            raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
         self._check_calls()
         phase, state = self.phase, self.state
         over = phase.until(state) if phase.until is not None else False
@@ -161,7 +165,7 @@ class Sparsifier:
         """The penalty of this moment, to be added to the loss (0 in phases without one)."""
         self._penalties += 1
         if self.phase.penalty is None or self.done:
-            return self._zero
+            return torch.zeros((), device=self.weights.device)  # a new one: loops may add to it in place
         return self.phase.penalty(self.state) / self._accumulation
 
     def add_penalty_gradient_(self, scale: float | Tensor = 1.0) -> None:
@@ -198,7 +202,7 @@ class Sparsifier:
             "entered": self._entered,
             "open": self._open,
             "calls": [self._steps, self._penalties],
-            "lrs": [self._base_lrs, self._applied_lrs],
+            "lrs": [list(self._base_lrs), list(self._applied_lrs)],
             "observed": {"total": state.observed.total.clone(), "count": state.observed.count},
             "memory": dict(state.memory),
             "log": dict(state.log),
@@ -220,7 +224,9 @@ class Sparsifier:
         state.observed.count = saved["observed"]["count"]
         state.memory, state.log = dict(saved["memory"]), dict(saved["log"])
         state.epoch_tensor.fill_(state.epoch)
-        if saved["mask"] is not None:
+        if saved["mask"] is None:
+            self.weights.clear_mask_()
+        else:
             shapes = {name: tuple(weight.shape) for name, weight in self.weights.items()}
             self.weights.set_mask_(Mask.unpack(saved["mask"], shapes))
 
@@ -251,6 +257,8 @@ class Sparsifier:
                 group["lr"] = lr
 
     def _check_lr(self) -> None:
+        if hasattr(self.state.optimizer.step, "_wrapped_by_lr_sched"):  # set by every torch.optim.lr_scheduler
+            raise LoopError(_foreign_schedule())
         now = [_number(group["lr"]) for group in self.state.optimizer.param_groups]
         for found, set_to in zip(now, self._applied_lrs, strict=False):
             if abs(found - set_to) > 1e-6 * abs(set_to):

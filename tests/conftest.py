@@ -1,7 +1,15 @@
 """Shared by all tests: `fast` is every test that is not marked slow, gpu or ddp."""
 
+import hypothesis
 import pytest
 import torch
+
+# The same examples in every run, and no time limit on one: two busy cores may be slow.
+hypothesis.settings.register_profile("hypersparse", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("hypersparse")
+
+# Tiny tensors gain nothing from a second thread, and two that wait for one busy core made 0.1 s into 13 s.
+torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hypersparse import data
+from hypersparse.cli.formats import duration
 from hypersparse.data.dataset import Dataset
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
@@ -122,7 +123,7 @@ class LiveDisplay:
                 open_end = True
             else:
                 left += phase.epochs - done
-        return f"{'at least ' if open_end else ''}{_duration(left * per_epoch)}"
+        return f"{'at least ' if open_end else ''}{duration(left * per_epoch)}"
 
 
 def metrics(entry: dict[str, Any]) -> dict[str, str]:
@@ -156,18 +157,10 @@ def result_table(result: dict[str, Any]) -> Table:
         kept = result["kept"] if name == "sparse" else result["total"]
         size = result["final_bytes"] if name == "sparse" else result["dense_bytes"]
         table.add_row(
-            name,
+            f"{name} ({part['phase']})",
             f"{100 * part['last']:.2f} %",
             f"{100 * part['best']:.2f} % (epoch {part['best_epoch']})",
             f"{kept:,} of {result['total']:,}",
             f"{size:,}",
         )
     return table
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

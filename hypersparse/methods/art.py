@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from hypersparse.errors import LoopError
+from hypersparse.errors import LoopError, OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
 from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
@@ -68,6 +68,7 @@ class ART(Method):
                 until=self.pruning_is_free,
                 leave=self.prune,
                 hold_lr=True,
+                needs_task=True,
             ),
             Phase("fine-tune", epochs=epochs, restart=True),
         ]
@@ -83,8 +84,12 @@ class ART(Method):
     def mask(self, weights: PrunableWeights) -> Mask:
         """Which weights magnitude pruning would keep now."""
         keep = keep_count(weights.total, self.sparsity)
-        rule = Mask.top if self.count == "exact" else Mask.strictly_above
-        return rule(magnitude(weights), keep)
+        if self.count == "exact":
+            return Mask.top(magnitude(weights), keep)
+        mask = Mask.strictly_above(magnitude(weights), keep)
+        if mask.kept == 0:
+            raise OptionError(f"ART(count='authors') leaves no weight at sparsity {self.sparsity:g}; pass count='exact'.")
+        return mask
 
     def pruning_is_free(self, state: TrainingState) -> bool:
         """After an epoch: score the pruned copy, remember the best; is it as good as the dense network?"""

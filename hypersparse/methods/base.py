@@ -15,6 +15,7 @@ from hypersparse.methods.task import RunningMean, Task
 from hypersparse.sparsity.budgets import check_sparsity
 from hypersparse.sparsity.weights import PrunableWeights
 
+MISSING_TASK = "This method scores the network; pass `task=Task(criterion, loader)` to hypersparse.attach."
 Sparsity = Annotated[float, AfterValidator(check_sparsity)]
 
 
@@ -43,9 +44,7 @@ class TrainingState:
     def task(self) -> Task:
         """The task, which this method needs."""
         if self.given_task is None:
-            raise LoopError(
-                "This method scores the network; pass `task=Task(criterion, loader)` to hypersparse.attach."
-            )
+            raise LoopError(MISSING_TASK)
         return self.given_task
 
 
@@ -63,6 +62,7 @@ class Phase:
     restart: bool = False  # begin with a fresh optimizer
     hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase
     pretraining: bool = False  # left out when the network comes trained
+    needs_task: bool = False  # scores the network, so that `attach` must be given a task
 
 
 class Method(ABC):

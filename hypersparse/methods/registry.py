@@ -25,7 +25,7 @@ def names() -> list[str]:
 def find(name: str) -> type[Method]:
     """The class of a method, by its name or as `package.file:Class`."""
     path, _, attribute = name.partition(":")
-    if not attribute:
+    if not (path and attribute):
         if name not in names():
             raise OptionError(unknown("method", name, names()))
         return next(kind for kind in _methods_in(f"{methods.__name__}.{name}") if kind.name == name)
@@ -33,8 +33,8 @@ def find(name: str) -> type[Method]:
         kind = getattr(importlib.import_module(path), attribute)
     except (ImportError, AttributeError) as error:
         raise OptionError(f"The method `{name}` could not be imported: {error}.") from None
-    if not (inspect.isclass(kind) and issubclass(kind, Method)):
-        raise OptionError(f"`{name}` should be a subclass of hypersparse.Method; it is {kind!r}.")
+    if not (inspect.isclass(kind) and issubclass(kind, Method) and not inspect.isabstract(kind)):
+        raise OptionError(f"`{name}` should be a subclass of hypersparse.Method with a plan; it is {kind!r}.")
     return kind
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
@@ -13,7 +14,9 @@ def snapshot(weights: PrunableWeights, mask: Mask) -> dict[str, Any]:
     return {
         "mask": mask.pack(),
         "kept": {name: weight.detach()[mask[name]] for name, weight in weights.items()},
-        "rest": {name: tensor.clone() for name, tensor in weights.model.state_dict().items() if name not in weights},
+        "rest": {
+            name: tensor.detach().clone() for name, tensor in _tensors(weights.model).items() if name not in weights
+        },
     }
 
 
@@ -25,7 +28,12 @@ def restore_(weights: PrunableWeights, copy: dict[str, Any]) -> None:
         for name, weight in weights.items():
             weight.zero_()
             weight[mask[name]] = copy["kept"][name].to(weight.device)
-        rest = weights.model.state_dict()
+        rest = _tensors(weights.model)
         for name, tensor in copy["rest"].items():
             rest[name].copy_(tensor)
     weights.set_mask_(mask)
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    # Not state_dict(): that has tied weights twice, lacks non-persistent buffers and may hold other things.
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
 
-Rating = Callable[[Any, Any], Tensor]
+Rating = Callable[[Any, Any], Tensor | float]
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -60,11 +60,13 @@ class Task:
             inputs, labels = (_to(part, device) for part in self.unpack(batch))
             mean.add(self.rating(model(inputs), labels), len(labels))
         if mean.count == 0:
-            raise OptionError("The task's loader gave no batch the second time; pass one that can be iterated anew.")
+            raise OptionError(_no_batch())
         return mean.value()
 
     def _whole(self, model: nn.Module, device: torch.device) -> float:
         pairs = [self.unpack(batch) for batch in self.loader]
+        if not pairs:
+            raise OptionError(_no_batch())
         outputs = torch.cat([model(_to(inputs, device)) for inputs, _ in pairs])
         labels = torch.cat([_to(labels, device) for _, labels in pairs])
         return float(self.rating(outputs, labels))
@@ -77,15 +79,19 @@ class RunningMean:
         self.total = torch.zeros((), dtype=torch.float64, device=device)
         self.count = 0
 
-    def add(self, scores: Tensor, count: int) -> None:
+    def add(self, scores: Tensor | float, count: int) -> None:
         """Add one score per sample, or one score for `count` samples."""
-        scores = scores.detach()
+        scores = torch.as_tensor(scores).detach()
         self.total += scores.sum() if scores.dim() else scores * count
         self.count += count
 
     def value(self) -> float:
         """The mean so far."""
         return float(self.total) / self.count
+
+
+def _no_batch() -> str:
+    return "The task's loader gave no batch; pass one that can be iterated anew for every score, not a generator."
 
 
 def _to(part: Any, device: torch.device) -> Any:

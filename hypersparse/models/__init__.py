@@ -59,7 +59,10 @@ def build(
     The factory gets `options`, and `shape` (of one input) and `classes` if it has arguments of these names.
     """
     factory = _imported(name) if ":" in name else _known(name)
-    signature = inspect.signature(factory)
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:
+        raise ModelError(f"The model `{name}` should be a class or function written in Python.") from None
     given = {"shape": shape, "classes": classes}
     arguments = {key: value for key, value in given.items() if key in signature.parameters}
     _check_options(name, signature, options)

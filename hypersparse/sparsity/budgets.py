@@ -8,7 +8,8 @@ from hypersparse.errors import OptionError
 def check_sparsity(sparsity: float) -> float:
     """Return `sparsity` if it is a fraction in [0, 1), otherwise say what to pass."""
     if isinstance(sparsity, bool) or not 0 <= sparsity < 1:
-        hint = f" For {sparsity:g} % sparsity pass {sparsity / 100:g}." if 1 <= sparsity < 100 else ""
+        hint = f" For {sparsity:g} % sparsity pass {sparsity / 100:g}." if 1 < sparsity < 100 else ""
+        hint = " That leaves no weight." if sparsity == 1 else hint
         raise OptionError(
             f"`sparsity` is the fraction of weights removed and must be in [0, 1); got {sparsity:g}.{hint}"
         )
@@ -18,16 +19,12 @@ def check_sparsity(sparsity: float) -> float:
 def keep_count(total: int, sparsity: float) -> int:
     """Weights that remain of `total`: `total - floor(sparsity * total)`, the product taken in decimal.
 
+    At least one remains, whatever the sparsity.
+
     >>> keep_count(90, 0.7)  # 0.7 * 90 is 62.99999999999999 in binary floating point
     27
     >>> keep_count(1_855_584, 0.98)
     37112
     """
     removed = (Decimal(repr(float(check_sparsity(sparsity)))) * total).to_integral_value(ROUND_FLOOR)
-    keep = total - int(removed)
-    if keep == 0:
-        raise OptionError(
-            f"A sparsity of {sparsity:g} leaves none of the {total} weights; "
-            f"the largest that keeps one is {1 - 1 / total:g}."
-        )
-    return keep
+    return total - int(removed)

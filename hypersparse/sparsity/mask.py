@@ -2,10 +2,12 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -42,6 +44,8 @@ class Mask(Mapping[str, Tensor]):
     """
 
     def __init__(self, layers: Mapping[str, Tensor]) -> None:
+        if not layers:
+            raise OptionError("A mask has at least one layer; none was given.")
         for name, layer in layers.items():
             if layer.dtype != torch.bool:
                 raise OptionError(f"A mask holds booleans; layer `{name}` is {layer.dtype}.")
@@ -51,8 +55,7 @@ class Mask(Mapping[str, Tensor]):
     def top(cls, scores: Scores, keep: int) -> "Mask":
         """Keep exactly `keep` weights, those with the largest scores over all layers; of equal ones the first."""
         flat = _flat(scores)
-        if not 0 < keep <= flat.numel():
-            raise OptionError(f"`keep` is a count from 1 to {flat.numel()}; got {keep}.")
+        _check_keep(keep, least=1, most=flat.numel())
         threshold = kth_largest(flat, keep)
         above, ties = flat > threshold, flat == threshold
         chosen = above | (ties & (ties.cumsum(0) <= keep - above.sum()))
@@ -65,11 +68,14 @@ class Mask(Mapping[str, Tensor]):
         So that one and all equal to it go too: at most `keep - 1` remain.
         """
         flat = _flat(scores)
+        _check_keep(keep, least=2, most=flat.numel())
         return cls.from_vector(flat > kth_largest(flat, keep), scores)
 
     @classmethod
     def top_by_layer(cls, scores: Scores, budget: Budget) -> "Mask":
         """Keep exactly `budget[name]` weights in each layer."""
+        if budget.keys() != scores.keys():
+            raise OptionError(f"The budget names the layers {list(budget)}; the scores have {list(scores)}.")
         layers: dict[str, Tensor] = {}
         for name, layer in scores.items():
             keep = budget[name]
@@ -145,35 +151,29 @@ class Mask(Mapping[str, Tensor]):
 
     def apply_to_(self, model: nn.Module) -> None:
         """Zero the dropped weights of any model with these layers, for instance an average of weights."""
-        parameters = dict(model.named_parameters())
+        from hypersparse.sparsity.weights import bare  # which needs this file
+
+        parameters = dict(bare(model).named_parameters())
+        for name, layer in self._layers.items():
+            if name not in parameters or parameters[name].shape != layer.shape:
+                raise ModelError(f"The mask has a layer `{name}` of shape {tuple(layer.shape)} that the model has not.")
         with torch.no_grad():
             for name, layer in self._layers.items():
-                if name not in parameters or parameters[name].shape != layer.shape:
-                    raise ModelError(
-                        f"The mask has a layer `{name}` of shape {tuple(layer.shape)} that the model has not."
-                    )
                 parameters[name].masked_fill_(~layer.to(parameters[name].device), 0.0)
 
     def pack(self) -> dict[str, Tensor]:
-        """One bit a weight: a uint8 tensor per layer, on the CPU."""
-        import numpy as np
-
-        return {
-            name: torch.from_numpy(np.packbits(layer.flatten().cpu().numpy())) for name, layer in self._layers.items()
-        }
+        """One bit a weight, deflated: a uint8 tensor per layer, on the CPU."""
+        return {name: _pack(layer) for name, layer in self._layers.items()}
 
     @classmethod
-    def unpack(cls, packed: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> "Mask":
+    def unpack(cls, packed: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]]) -> "Mask":
         """The inverse of `pack`."""
-        import numpy as np
-
         layers = {}
         for name, shape in shapes.items():
-            count = torch.Size(shape).numel()
-            if name not in packed or packed[name].numel() != (count + 7) // 8:
+            bits = _unpack(packed[name], torch.Size(shape).numel()) if name in packed else None
+            if bits is None:
                 raise ModelError(f"The packed mask does not fit layer `{name}` of shape {tuple(shape)}.")
-            bits = np.unpackbits(packed[name].cpu().numpy(), count=count)
-            layers[name] = torch.from_numpy(bits.astype(bool)).view(shape)
+            layers[name] = bits.view(*shape)
         return cls(layers)
 
     def save(self, path: str | Path) -> None:
@@ -197,7 +197,7 @@ class Mask(Mapping[str, Tensor]):
                 return cls.unpack({name: file.get_tensor(name) for name in file.keys()}, shapes)  # noqa: SIM118
         except FileNotFoundError:
             raise RunError(f"There is no mask file {path}.") from None
-        except (SafetensorError, KeyError, ValueError) as error:
+        except (SafetensorError, ModelError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise RunError(f"{path} is not a mask file written by `Mask.save`: {error}.") from None
 
     def __invert__(self) -> "Mask":
@@ -221,8 +221,32 @@ class Mask(Mapping[str, Tensor]):
         return Mask({name: combine(layer, other[name]) for name, layer in self._layers.items()})
 
 
+def _check_keep(keep: int, *, least: int, most: int) -> None:
+    if not least <= keep <= most:
+        raise OptionError(f"`keep` is a count from {least} to {most}; got {keep}.")
+
+
 def _flat(scores: Scores) -> Tensor:
+    if not scores:
+        raise OptionError("A mask has at least one layer; no scores were given.")
     flat = torch.cat([layer.detach().flatten() for layer in scores.values()])
     if flat.isnan().any():
         raise OptionError("A score is not a number; the weights or gradients it came from are not finite.")
     return flat
+
+
+def _pack(layer: Tensor) -> Tensor:
+    bits = np.packbits(layer.flatten().cpu().numpy())
+    return torch.frombuffer(bytearray(zlib.compress(bits.tobytes(), level=1)), dtype=torch.uint8)
+
+
+def _unpack(packed: Tensor, count: int) -> Tensor | None:
+    """`count` booleans, or None where the bytes hold anything else; never more memory than they need."""
+    size = (count + 7) // 8
+    try:
+        raw = zlib.decompressobj().decompress(packed.cpu().numpy().tobytes(), max_length=size + 1)
+    except zlib.error:
+        return None
+    if len(raw) != size:
+        return None
+    return torch.from_numpy(np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=count).astype(bool))

@@ -49,6 +49,10 @@ def hypersparse_grad(vector: Tensor, keep: int) -> Tensor:
     tanh' at the smallest weight that stays. At least 1 near zero, 2/3 of that at w_kappa, 0 far out,
     and 0 for weights that are exactly zero.
     """
+    return _wide_grad(vector, keep).to(vector.dtype)
+
+
+def _wide_grad(vector: Tensor, keep: int) -> Tensor:
     wide = _wide(vector.detach())
     magnitude = wide.abs()
     limits = torch.finfo(wide.dtype)
@@ -56,7 +60,7 @@ def hypersparse_grad(vector: Tensor, keep: int) -> Tensor:
     s = SHARPEST_BEND / kth_largest(magnitude, keep).clamp_min(limits.tiny)
     t = torch.tanh(s * magnitude)
     height = (s * magnitude.sum() / t.sum().clamp_min(limits.tiny)).clamp_max(limits.max)
-    return (wide.sign() * (1 - t * t) * height).to(vector.dtype)
+    return wide.sign() * (1 - t * t) * height
 
 
 class _HyperSparse(torch.autograd.Function):
@@ -70,7 +74,8 @@ class _HyperSparse(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         (vector,) = ctx.saved_tensors
-        return (upstream * hypersparse_grad(vector, ctx.keep)).to(vector.dtype), None
+        # Rounded once, after the strength: alone the gradient may be too large for float16.
+        return (upstream * _wide_grad(vector, ctx.keep)).to(vector.dtype), None
 
 
 def _wide(vector: Tensor) -> Tensor:

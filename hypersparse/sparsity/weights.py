@@ -135,17 +135,23 @@ def _select(model: nn.Module, types: PrunableModules) -> tuple[dict[str, nn.Para
     names_of = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, nn.Parameter] = {}
     skipped: dict[str, str] = {}
+    computed: list[str] = []  # prefixes of what parametrizations store instead of the weight
     for path, module in model.named_modules():
-        wanted = next((names for kind, names in types.items() if isinstance(module, kind)), ())
-        for attribute in wanted:
+        dot = path and f"{path}."
+        for attribute in _wanted(module, types):
             parameter = getattr(module, attribute, None)
             if parametrize.is_parametrized(module, attribute):
-                skipped[f"{path}.{attribute}"] = "computed by a parametrization, not stored"
+                skipped[dot + attribute] = "computed by a parametrization, not stored"
+                computed.append(f"{dot}parametrizations.{attribute}.")
             elif isinstance(parameter, nn.Parameter):
-                if isinstance(parameter, nn.parameter.UninitializedParameter):
-                    raise ModelError(f"`{path}.{attribute}` has no shape yet; run the model once first.")
                 found[names_of[id(parameter)]] = parameter
     for name, parameter in model.named_parameters():
-        if name not in found and not any(name.startswith(known) for known in skipped):
+        if nn.parameter.is_lazy(parameter):
+            raise ModelError(f"`{name}` has no shape yet; run the model once first.")
+        if name not in found and not name.startswith(tuple(computed)):
             skipped[name] = "a bias or norm" if parameter.dim() < 2 else "not in a registered module type"
     return found, Selection({name: weight.numel() for name, weight in found.items()}, skipped)
+
+
+def _wanted(module: nn.Module, types: PrunableModules) -> list[str]:
+    return [attribute for kind, attributes in types.items() if isinstance(module, kind) for attribute in attributes]

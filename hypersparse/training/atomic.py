@@ -19,6 +19,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             write(beside)
             with beside.open("rb+") as file:
                 os.fsync(file.fileno())
+            beside.chmod(path.parent.stat().st_mode & 0o666)  # safetensors makes files nobody else can read
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)

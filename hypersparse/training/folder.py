@@ -47,6 +47,11 @@ class RunFolder:
                 )
             if (there := self.seed()) != seed:
                 raise RunError(f"{self.path} holds a run with seed {there}, not {seed}. Use another folder.")
+            return
+        self.write_recipe(recipe, seed)
+
+    def write_recipe(self, recipe: Recipe, seed: int) -> None:
+        """Say what is trained here; the phase it ends after may change, nothing else."""
         write_text(self.recipe_file, f"# seed = {seed}\n{recipe.to_toml()}")
 
     def recipe(self) -> Recipe:
@@ -55,7 +60,7 @@ class RunFolder:
 
     def seed(self) -> int:
         """The seed this run has."""
-        first = self._text().splitlines()[0]
+        first = self._text().partition("\n")[0]
         try:
             return int(first.removeprefix("# seed = "))
         except ValueError:
@@ -67,7 +72,8 @@ class RunFolder:
             return None
         try:
             result: dict[str, Any] = json.loads(self.result_file.read_text())
-        except ValueError:
+            result["until"]  # every result says where it ended
+        except (ValueError, KeyError, TypeError):
             raise RunError(f"{self.result_file} is damaged; delete it and run again to rebuild it.") from None
         return result
 

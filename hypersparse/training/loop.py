@@ -16,6 +16,7 @@ from hypersparse.errors import DataError, DivergedError
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier, plan_of
+from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training import optimizers
 from hypersparse.training.checkpoint import (
     CheckpointWriter,
@@ -30,7 +31,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.result import make_result
 from hypersparse.training.step import EagerStep
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.weights_file import compact, expand, load_weights_, save_weights
+from hypersparse.training.weights_file import compact, expand, load_weights_, packed_mask, save_weights
 
 RATED_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
 
@@ -81,12 +82,21 @@ def train(
     with machine.active() as device, run.locked():
         run.claim(recipe, seed)
         result = run.result()
-        if result is not None and result["until"] in (recipe.until, None):
+        if result is not None and reaches(recipe, result["until"]):
             return result
+        run.write_recipe(recipe, seed)
+        run.result_file.unlink(missing_ok=True)  # it goes on: no longer finished
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
         training = Training(recipe, seed, machine, device, dataset, run)
         training.resume()
         return training.run_plan(watcher or Silent(), stop or StopRequest())
+
+
+def reaches(recipe: Recipe, ended_after: str | None) -> bool:
+    """Whether a run that ended after this phase is at least as far as the recipe asks."""
+    names = [phase.name for phase in plan_of(recipe.method, epochs=1, trained=recipe.trained)]
+    asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
+    return there >= asked
 
 
 class Training:
@@ -102,6 +112,7 @@ class Training:
         if recipe.start:
             load_weights_(model, recipe.start)
         self.model = model.to(device)
+        PrunableWeights(self.model)  # says if there are none, before the optimizer does
         self._bring_data(dataset, device)
         optimizer = optimizers.build(self.model.parameters(), recipe.training)
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
@@ -194,7 +205,7 @@ class Training:
         with self.machine.autocast():
             entry |= self.measure()
             sparsifier.finish_epoch()
-        entry |= sparsifier.log
+        entry = {**sparsifier.log, **entry}
         entry["seconds"] = self.epoch_seconds + time.monotonic() - self._began
         self.epoch_seconds = 0.0
         self.entries.append(entry)
@@ -236,7 +247,7 @@ class Training:
             "readable": readable,
             "model": compact(sparsifier.weights),
             "optimizer": to_cpu(optimizer_state(sparsifier.state.optimizer, sparsifier.weights)),
-            "sparsifier": to_cpu(sparsifier.state_dict()),
+            "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
             "batches": self.batches.state_dict(),
             "rated": self.rated.state_dict() if isinstance(self.rated, Batches) else None,
             "step": to_cpu(self.step.state_dict()),
@@ -253,7 +264,7 @@ class Training:
         sparsifier = self.sparsifier
         shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         self.model.load_state_dict(expand(state["model"], shapes))
-        sparsifier.load_state_dict(state["sparsifier"])
+        sparsifier.load_state_dict(state["sparsifier"] | {"mask": packed_mask(state["model"])})
         load_optimizer_state_(sparsifier.state.optimizer, sparsifier.weights, state["optimizer"])
         self.batches.load_state_dict(state["batches"])
         if isinstance(self.rated, Batches):

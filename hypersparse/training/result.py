@@ -21,6 +21,7 @@ def summarize(entries: Sequence[Entry], picked_on: str) -> dict[str, Any] | None
         return None
     best = max(entries, key=lambda entry: float(entry[picked_on]))
     return {
+        "phase": entries[-1]["phase"],
         "last": entries[-1]["test_accuracy"],
         "last_epoch": entries[-1]["epoch"],
         "best": best["test_accuracy"],

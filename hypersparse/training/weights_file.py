@@ -39,10 +39,17 @@ def compact(weights: PrunableWeights) -> dict[str, Tensor]:
     }
 
 
+def packed_mask(parts: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    """The mask in a network's parts, packed; None where it has none."""
+    return {name.removeprefix(MASK): bits for name, bits in parts.items() if name.startswith(MASK)} or None
+
+
 def expand(parts: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """The inverse of `compact`: full tensors, zeros where weights were pruned."""
     full = {name: tensor for name, tensor in parts.items() if not name.startswith((KEPT, MASK))}
-    packed = {name.removeprefix(MASK): bits for name, bits in parts.items() if name.startswith(MASK)}
+    packed = packed_mask(parts)
+    if packed is None:
+        return full
     if strangers := packed.keys() - shapes.keys():
         raise ModelError(f"The file has weights for a layer `{min(strangers)}` that the model has not.")
     for name, kept in Mask.unpack(packed, {name: shapes[name] for name in packed}).items():

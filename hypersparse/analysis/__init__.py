@@ -1,0 +1,1 @@
+"""Tables and figures of stored runs: nothing here trains."""

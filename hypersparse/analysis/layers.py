@@ -1,0 +1,28 @@
+"""How many weights each layer of a run keeps."""
+
+from dataclasses import dataclass
+
+from hypersparse.runs.table import current_result
+from hypersparse.training.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One prunable layer: its name, the weights it keeps, and all it has (None where that is not known)."""
+
+    name: str
+    kept: int
+    total: int | None
+
+
+def layers(run: RunFolder) -> list[Layer]:
+    """The layers from input to output; of an unfinished run what its method would keep now, if it says so."""
+    if result := current_result(run):
+        totals = result["total_by_layer"]
+        return [Layer(_short(name), kept, totals[name]) for name, kept in result["kept_by_layer"].items()]
+    said = [entry["kept_by_layer"] for entry in run.log() if "kept_by_layer" in entry]
+    return [Layer(f"layer {number}", kept, None) for number, kept in enumerate(said[-1] if said else [], start=1)]
+
+
+def _short(name: str) -> str:
+    return name.removesuffix(".weight")

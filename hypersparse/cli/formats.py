@@ -1,0 +1,68 @@
+"""How numbers are written on the terminal."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import mean
+
+BLOCKS = " ▏▎▍▌▋▊▉█"  # eighths of a character, from the left
+STEPS = "▁▂▃▄▅▆▇█"
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    """A share as per cent; nothing where there is none.
+
+    >>> percent(0.9917), percent(None)
+    ('99.17', '')
+    """
+    return "" if value is None else f"{100 * value:.{digits}f}"
+
+
+def count(value: int | None) -> str:
+    """A whole number with its thousands apart.
+
+    >>> count(77072)
+    '77,072'
+    """
+    return "" if value is None else f"{value:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time in the unit a person would use.
+
+    >>> duration(45.8), duration(600), duration(9000)
+    ('46 s', '10 min', '2.5 h')
+    """
+    if seconds is None:
+        return ""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of `width` characters, filled from the left to an eighth of a character.
+
+    >>> bar(0.5, 4), bar(0.0, 2)
+    ('██  ', '  ')
+    """
+    whole, eighths = divmod(round(8 * width * min(max(share, 0.0), 1.0)), 8)
+    return (BLOCKS[8] * whole + (BLOCKS[eighths] if eighths else "")).ljust(width)
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """A curve in one line of at most `width` characters, from its lowest value to its highest.
+
+    >>> sparkline([1, 2, 3, 8], 4)
+    '▁▂▃█'
+    """
+    pieces = _pieces(values, min(width, len(values)))
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if high == low:
+        return STEPS[3] * len(pieces)
+    return "".join(STEPS[round((value - low) / (high - low) * (len(STEPS) - 1))] for value in pieces)
+
+
+def _pieces(values: Sequence[float], count: int) -> list[float]:
+    """The means of `count` stretches of about the same length."""
+    edges = [number * len(values) // count for number in range(count + 1)] if count else [0]
+    return [mean(values[start:end]) for start, end in pairwise(edges)]

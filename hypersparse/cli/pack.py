@@ -1,0 +1,68 @@
+"""`hypersparse pack` and `unpack`: carry runs between machines as files of a limited size."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hypersparse.cli.choices import RunsDir
+from hypersparse.runs.lock import is_locked
+from hypersparse.runs.pack import pack as pack_runs
+from hypersparse.runs.pack import parse_bytes
+from hypersparse.runs.pack import unpack as unpack_runs
+from hypersparse.runs.store import RunStore
+
+
+def pack(
+    runs: Annotated[list[str], typer.Argument(help="Run folders, folders of runs, or runs by name.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pack; made if need be.")],
+    max_bytes: Annotated[str, typer.Option("--max-bytes", help="Largest file, such as 15M or 64MiB.")] = "15M",
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Write runs as a few files of a limited size. Runs being trained right now are left out."""
+    console, size = Console(soft_wrap=True, highlight=False), parse_bytes(max_bytes)
+    folders = []
+    for folder in find_all(runs, RunStore(runs_dir)):
+        if is_locked(folder):
+            console.print(f"left out: a process is training in {folder}", markup=False)
+        else:
+            folders.append(folder)
+    written = pack_runs(folders, out, size)
+    total = sum(path.stat().st_size for path in written)
+    console.print(f"{len(folders)} {_runs(folders)}, {total:,} bytes, in {len(written)} files in {out}", markup=False)
+
+
+def unpack(
+    source: Annotated[Path, typer.Argument(help="Folder with index.json and the parts beside it.")],
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Bring packed runs into the runs folder. Nothing finished is overwritten."""
+    console = Console(soft_wrap=True, highlight=False)
+    placed = unpack_runs(source, runs_dir, skipped=lambda sentence: console.print(sentence, markup=False))
+    for path in placed:
+        console.print(f"unpacked {path}", markup=False)
+    console.print(f"{len(placed)} {_runs(placed)} unpacked into {runs_dir}", markup=False)
+
+
+def find_all(names: Sequence[str], store: RunStore) -> list[Path]:
+    """The run folders meant by names: a run's folder or name, or a folder with runs in it; each once, by name."""
+    found: dict[Path, Path] = {}
+    for name in names:
+        for path in _inside(name, store) or [store.find(name).path]:
+            found.setdefault(path.resolve(), path)
+    return sorted(found.values())
+
+
+def _inside(name: str, store: RunStore) -> list[Path]:
+    """The runs in a folder of seeds or of labels, given as a path or by its name in the store."""
+    for folder in (Path(name), store.root / name):
+        for pattern in ("recipe.toml", "seed-*/recipe.toml", "*/seed-*/recipe.toml"):
+            if files := sorted(folder.glob(pattern)):
+                return [file.parent for file in files]
+    return []
+
+
+def _runs(runs: Sequence[Path]) -> str:
+    return "run" if len(runs) == 1 else "runs"

@@ -1,0 +1,116 @@
+"""`hypersparse runs`: what has been trained."""
+
+import csv
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hypersparse.cli.choices import RunsDir
+from hypersparse.cli.formats import count, duration, percent
+from hypersparse.runs.store import RunStore
+from hypersparse.runs.table import Filters, Row, rows
+
+WIDE = 150  # columns where the output is not a terminal, which has no width
+STYLES = {"finished": "green", "running": "cyan", "damaged": "red"}
+
+
+class Format(StrEnum):
+    """How runs are listed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+def runs(
+    runs_dir: RunsDir = Path("runs"),
+    data: Annotated[str | None, typer.Option("--data", help="Only runs on this data set.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Only runs of this model.")] = None,
+    method: Annotated[str | None, typer.Option("--method", help="Only runs with this method.")] = None,
+    sparsity: Annotated[float | None, typer.Option("--sparsity", help="Only runs with this sparsity.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Only runs with this seed.")] = None,
+    finished: Annotated[
+        bool | None, typer.Option("--finished/--unfinished", help="Only finished runs, or only the others.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="A table to read, or csv or json for programs.")] = (
+        Format.table
+    ),
+) -> None:
+    """List the runs, finished or not."""
+    filters = Filters(data=data, model=model, method=method, sparsity=sparsity, seed=seed, finished=finished)
+    every = rows(RunStore(runs_dir))
+    found = [row for row in every if filters.fit(row)]
+    if form is Format.json:
+        typer.echo(json.dumps([_plain(row) for row in found], indent=1))
+    elif form is Format.csv:
+        _write_csv(found)
+    elif found:
+        _print_table(found)
+    if not found:
+        Console(stderr=True, soft_wrap=True).print(_nothing(runs_dir, len(every)), markup=False, highlight=False)
+
+
+def _nothing(runs_dir: Path, others: int) -> str:
+    if others:
+        return f"None of the {others} runs in {runs_dir} fits; leave out a filter, or list all with `hypersparse runs`."
+    return f"There are no runs in {runs_dir} yet. `hypersparse train` makes one; --runs-dir lists another folder."
+
+
+def _print_table(found: Sequence[Row]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, WIDE)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("run", no_wrap=True)
+    for name in ("data", "model", "method", "sparsity", "state"):
+        table.add_column(name, overflow="fold")
+    for name in ("last %", "best %", "dense %", "kept", "of", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in found:
+        table.add_row(*_cells(row), style="dim" if row.status == "stopped" else "")
+    console.print(table)
+    for row in found:
+        if row.problem:
+            console.print(f"{row.name}: {row.problem}", style="red", markup=False, highlight=False, soft_wrap=True)
+    picked = " or ".join(sorted({row.best_picked_on for row in found if row.best_picked_on}))
+    console.print(
+        f"best: the epoch picked on {picked or 'test'} images. `hypersparse show RUN` says more.", style="dim"
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    style = STYLES.get(row.status)
+    return [
+        escape(row.name),
+        escape(row.data or ""),
+        escape(row.model or ""),
+        escape(row.method or ""),
+        "" if row.sparsity is None else f"{row.sparsity:g}",
+        f"[{style}]{escape(row.state)}[/]" if style else escape(row.state),
+        percent(row.sparse_last),
+        percent(row.sparse_best),
+        percent(row.dense_last),
+        count(row.kept),
+        count(row.total),
+        duration(row.seconds),
+    ]
+
+
+def _write_csv(found: Sequence[Row]) -> None:
+    names = [field.name for field in dataclasses.fields(Row)]
+    writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_plain(row) for row in found)
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {**dataclasses.asdict(row), "path": str(row.path)}

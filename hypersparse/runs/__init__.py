@@ -1,0 +1,1 @@
+"""Finished and unfinished runs on disk."""

@@ -1,0 +1,39 @@
+"""`RunStore`: all runs under one folder, as `<readable label>-<key>/seed-<n>/`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hypersparse.errors import RunError
+from hypersparse.recipe import Recipe
+from hypersparse.training.folder import RunFolder
+
+
+class RunStore:
+    """Finds the folder of a recipe and seed, and the runs that are there."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    def folder(self, recipe: Recipe, seed: int) -> RunFolder:
+        """Where this recipe is trained with this seed."""
+        return RunFolder(self.root / recipe.label / f"seed-{seed}")
+
+    def runs(self) -> Iterator[RunFolder]:
+        """Every run, by name."""
+        for recipe_file in sorted(self.root.glob("*/seed-*/recipe.toml")):
+            yield RunFolder(recipe_file.parent)
+
+    def find(self, name: str) -> RunFolder:
+        """A run by its path, or by a part of its label that only one has."""
+        for path in (Path(name), self.root / name):
+            found = [path, *path.glob("seed-*")]
+            folders = [folder for folder in found if (folder / "recipe.toml").is_file()]
+            if len(folders) == 1:
+                return RunFolder(folders[0])
+        matches = [run for run in self.runs() if name in str(run.path.relative_to(self.root))]
+        if len(matches) == 1:
+            return matches[0]
+        if not matches:
+            raise RunError(f"There is no run `{name}` in {self.root}; `hypersparse runs` lists them.")
+        some = ", ".join(str(run.path.relative_to(self.root)) for run in matches[:4])
+        raise RunError(f"`{name}` fits {len(matches)} runs ({some}); say more of its name.")

@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+
+from hypersparse.analysis.curves import draw, phase_spans, save
+from hypersparse.analysis.layers import Layer, layers
+from hypersparse.errors import RunError
+from hypersparse.runs.store import RunStore
+from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, recipe, run_of, tiny_store
+
+
+@pytest.fixture
+def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    return tiny_store(tmp_path / "runs", tmp_path_factory)
+
+
+def test_phases_have_their_first_and_last_epoch(store: RunStore) -> None:
+    spans = phase_spans(run_of(store, FINISHED).log())
+    assert spans == [("pre-train", 0, 0), ("regularize", 1, 2), ("fine-tune", 3, 4)]
+
+
+def test_a_finished_run_has_three_panels(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    figure = draw(run)
+    accuracy, penalty, bars, _ = figure.axes  # the fourth is the right scale of the penalty
+    lines = {str(line.get_label()): line.get_xydata() for line in accuracy.lines}
+    assert [float(point[1]) for point in lines["test"]] == [100 * entry["test_accuracy"] for entry in run.log()]
+    assert [float(point[0]) for point in lines["pruned score (training images)"]] == [1, 2]
+    assert any("best (picked on test)" in label for label in lines)
+    assert penalty.get_yscale() == bars.get_xscale() == "log"
+    assert len(bars.patches) == 2 * len(layers(run))
+    assert {"pre-train (1 epoch)", "fine-tune (2 epochs)"} <= {text.get_text() for text in accuracy.texts}
+    assert recipe().label in figure.get_suptitle()
+
+
+def test_without_a_penalty_there_is_no_panel_for_it(store: RunStore) -> None:
+    assert len(draw(run_of(store, UNTIL)).axes) == 2
+
+
+def test_an_unfinished_run_is_drawn(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    cut(run, epochs=2)
+    assert "stopped in regularize at epoch 2" in draw(run).get_suptitle()
+
+
+def test_what_cannot_be_drawn_is_one_sentence(store: RunStore) -> None:
+    with pytest.raises(RunError, match="has not finished an epoch"):
+        draw(run_of(store, STOPPED))
+    run = run_of(store, FINISHED)
+    run.recipe_file.write_text("[")
+    with pytest.raises(RunError, match="is damaged and cannot be drawn"):
+        draw(run)
+
+
+def test_the_picture_appears_whole(store: RunStore, tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    save(run_of(store, FINISHED), folder / "run.png")
+    assert (folder / "run.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in folder.iterdir()] == ["run.png"]
+    with pytest.raises(RunError, match="could not be written"):
+        save(run_of(store, FINISHED), tmp_path / "nowhere" / "run.png")
+
+
+def test_layers_of_a_finished_and_an_unfinished_run(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    result = run.result()
+    assert result is not None
+    found = layers(run)
+    assert found[0] == Layer("conv1", result["kept_by_layer"]["conv1.weight"], 36)
+    assert sum(layer.kept for layer in found) == 249
+    cut(run, epochs=3)
+    assert layers(run) == [
+        Layer(f"layer {number}", kept, None) for number, kept in enumerate(run.log()[2]["kept_by_layer"], start=1)
+    ]
+    run.cut_log(1)
+    assert layers(run) == []

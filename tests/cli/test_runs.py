@@ -1,0 +1,65 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hypersparse.cli.runs import runs
+from hypersparse.runs.store import RunStore
+from tests.runs.tiny import FINISHED, recipe, run_of, tiny_store
+
+app = typer.Typer()
+app.command()(runs)
+
+
+@pytest.fixture
+def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    return tiny_store(tmp_path / "runs", tmp_path_factory)
+
+
+def listed(store: RunStore, *options: str) -> str:
+    done = CliRunner().invoke(app, ["--runs-dir", str(store.root), *options], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_a_table_has_a_line_a_run(store: RunStore) -> None:
+    lines = listed(store).splitlines()
+    assert lines[0].split()[:5] == ["run", "data", "model", "method", "sparsity"]
+    assert lines[1].startswith(f"{recipe().key}/seed-0")
+    assert "finished" in lines[1]
+    assert "stopped in the first epoch" in lines[2]
+    assert "until pre-train" in lines[3]
+
+
+def test_filters_leave_lines_out(store: RunStore) -> None:
+    assert [row["seed"] for row in json.loads(listed(store, "--finished", "--format", "json"))] == [0]
+    assert [row["seed"] for row in json.loads(listed(store, "--unfinished", "--format", "json"))] == [1, 2]
+    assert [row["seed"] for row in json.loads(listed(store, "--seed", "2", "--format", "json"))] == [2]
+
+
+def test_csv_and_json_say_the_same(store: RunStore) -> None:
+    from_json = json.loads(listed(store, "--format", "json"))
+    from_csv = list(csv.DictReader(io.StringIO(listed(store, "--format", "csv"))))
+    assert len(from_json) == len(from_csv) == 3
+    words = [{name: "" if value is None else str(value) for name, value in row.items()} for row in from_json]
+    assert words == from_csv
+
+
+def test_a_damaged_run_is_listed_with_the_reason(store: RunStore) -> None:
+    run_of(store, FINISHED).result_file.write_text("{")
+    text = listed(store)
+    assert "damaged" in text.splitlines()[1]
+    assert "result.json is damaged; delete it" in text.replace("\n", "")
+
+
+def test_where_there_is_nothing_it_says_what_to_do(store: RunStore, tmp_path: Path) -> None:
+    empty = CliRunner().invoke(app, ["--runs-dir", str(tmp_path / "none")])
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "`hypersparse train` makes one" in empty.stderr
+    filtered = CliRunner().invoke(app, ["--runs-dir", str(store.root), "--data", "digits", "--format", "json"])
+    assert json.loads(filtered.stdout) == []
+    assert "None of the 3 runs" in filtered.stderr

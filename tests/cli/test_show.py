@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hypersparse.cli.formats import bar, sparkline
+from hypersparse.cli.show import show
+from hypersparse.errors import RunError
+from hypersparse.runs.store import RunStore
+from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, recipe, run_of, tiny_store
+
+app = typer.Typer()
+app.command()(show)
+
+
+@pytest.fixture
+def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    return tiny_store(tmp_path / "runs", tmp_path_factory)
+
+
+def shown(store: RunStore, *arguments: str) -> str:
+    command = [*arguments, "--runs-dir", str(store.root)]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_a_finished_run_is_told_with_its_picture(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    text = shown(store, f"{recipe().key}/seed-0")
+    assert text.startswith(recipe().label)
+    last = 100 * run.log()[-1]["test_accuracy"]
+    assert f"{last:.2f} (epoch 4)" in text
+    assert "picked on it too" in text
+    for words in ("pre-train", "regularize", "fine-tune", "pruned", "layer3.0.conv2", "4,964"):
+        assert words in text
+    assert f"curves: {run.path / 'curves.png'}" in text
+    assert (run.path / "curves.png").is_file()
+
+
+def test_the_picture_goes_where_one_says(store: RunStore, tmp_path: Path) -> None:
+    png = tmp_path / "picture.png"
+    assert f"curves: {png}" in shown(store, str(run_of(store, FINISHED).path), "--png", str(png))
+    assert png.is_file()
+    assert not (run_of(store, FINISHED).path / "curves.png").exists()
+
+
+def test_a_picture_that_cannot_be_written_is_said(store: RunStore, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="could not be written"):
+        shown(store, str(run_of(store, FINISHED).path), "--png", str(tmp_path / "nowhere" / "x.png"))
+    run = run_of(store, FINISHED)
+    (run.path / "curves.png").mkdir()
+    assert "Not drawn" in shown(store, str(run.path))
+
+
+def test_best_picked_on_validation_is_said(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    result = run.result()
+    assert result is not None
+    result["sparse"]["best_picked_on"] = "validation"
+    run.write_result(result)
+    assert "picked on the validation set" in shown(store, str(run.path))
+
+
+def test_unfinished_runs_are_shown(store: RunStore) -> None:
+    assert "No epoch is finished yet" in shown(store, str(run_of(store, STOPPED).path))
+    assert "until pre-train" in shown(store, str(run_of(store, UNTIL).path))
+    run = run_of(store, FINISHED)
+    cut(run, epochs=3)
+    text = shown(store, str(run.path))
+    assert "stopped in regularize at epoch 3" in text
+    assert "What pruning would keep" in text
+
+
+def test_what_cannot_be_shown_is_one_sentence(store: RunStore) -> None:
+    with pytest.raises(RunError, match="There is no run `vgg`"):
+        shown(store, "vgg")
+    with pytest.raises(RunError, match="has 3 runs"):
+        shown(store, recipe().label)
+    run_of(store, FINISHED).result_file.write_text("{")
+    with pytest.raises(RunError, match="is damaged"):
+        shown(store, "seed-0")
+
+
+def test_curves_and_bars_fit_their_width() -> None:
+    assert sparkline([0.1, 0.1], 10) == "▄▄"
+    assert sparkline([], 10) == ""
+    assert sparkline([float(number) for number in range(100)], 4) == "▂▄▅▇"
+    assert bar(1 / 16, 2) == "▏ "
+    assert bar(2.0, 2) == "██"

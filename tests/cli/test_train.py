@@ -1,0 +1,180 @@
+"""The commands train, plan and evaluate, as a user types them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hypersparse
+from hypersparse.training.folder import RunFolder
+
+ROOT = Path(hypersparse.__file__).parents[1]
+QUICK = ["--data", "synthetic", "--set", "data.images=64", "--set", "data.test_images=32", "--set", "data.size=8"]
+
+
+def start(*arguments: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    variables = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200", "HOME": str(folder)} | environment
+    variables.pop("HYPERSPARSE_DATA", None)
+    command = [sys.executable, "-W", "ignore", "-m", "hypersparse", *arguments]
+    return subprocess.Popen(
+        command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments, folder=folder, **environment)
+    out, err = process.communicate(timeout=240)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def the_run(folder: Path) -> RunFolder:
+    (recipe,) = folder.glob("runs/*/seed-*/recipe.toml")
+    return RunFolder(recipe.parent)
+
+
+@pytest.mark.slow
+def test_train_without_arguments_is_the_main_job(tmp_path: Path) -> None:
+    done = run("train", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = the_run(tmp_path).result()
+    assert result is not None
+    assert (result["data"], result["method"], result["total"]) == ("digits", "art", 77_072)
+    assert result["kept"] == 77_072 - int(77_072 * 0.95)
+    assert result["sparse"]["last"] >= 0.975
+    for word in ("pre-train", "regularize", "fine-tune", "penalty", "dense", "sparse", "3,854 of 77,072"):
+        assert word in done.stdout
+    assert done.stdout.count("\n  hypersparse ") == 3
+    again = run("train", folder=tmp_path)
+    assert again.returncode == 0
+    assert "epoch  0" not in again.stdout
+
+
+@pytest.mark.slow
+def test_until_then_on_then_evaluate(tmp_path: Path) -> None:
+    first = run("train", *QUICK, "--until", "regularize", "--epochs", "2", folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "go on" in first.stdout
+    second = run("train", *QUICK, "--epochs", "2", folder=tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert "going on after epoch" in second.stdout
+    stored = the_run(tmp_path)
+    result = stored.result()
+    assert result is not None
+    scored = run("evaluate", str(stored.path), "--json", folder=tmp_path)
+    found = json.loads(scored.stdout)
+    assert found["test_accuracy"] == result["sparse"]["last"]
+    assert (found["kept"], found["total"]) == (result["kept"], result["total"])
+    stored.final_file.rename(tmp_path / "mine.safetensors")
+    assert run("evaluate", "mine.safetensors", folder=tmp_path).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
+    options = ["train", *QUICK, "--set", "method.pretrain_epochs=100000"]
+    process = start(*options, folder=tmp_path)
+    assert process.stdout is not None
+    while "epoch   2" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    assert "To go on: hypersparse train --data synthetic" in out
+    before = len(the_run(tmp_path).log())
+    done = run(*options, "--stop-after", "6s", folder=tmp_path)
+    assert done.returncode == 0
+    assert "the given time is over" in done.stdout
+    assert len(the_run(tmp_path).log()) > before
+
+
+BAD = {
+    "a sparsity in percent": (["train", "--sparsity", "98"], "pass 0.98"),
+    "a sparsity that leaves nothing": (["train", *QUICK, "--sparsity", "1"], "That leaves no weight."),
+    "an unknown data set": (["train", "--data", "cifar"], "did you mean `cifar10`"),
+    "an unknown model": (["train", "--model", "resnet31"], "did you mean `resnet"),
+    "an unknown method": (["train", "--method", "atr"], "did you mean `art`"),
+    "an unknown option of a method": (["train", "--set", "method.grow=2"], "did you mean `growth`"),
+    "an unknown option of a model": (["train", "--set", "model.widht=2"], "did you mean `width`"),
+    "an unknown option of a data set": (["train", *QUICK, "--set", "data.sise=2"], "did you mean `size`"),
+    "a setting without a value": (["train", "--set", "method.growth"], "TABLE.NAME=VALUE"),
+    "a time that is none": (["train", "--stop-after", "soon"], "such as 9m"),
+    "missing data": (["train", "--data", "cifar10"], "cifar-10-python.tar.gz"),
+    "a missing file": (["train", "--data", "nothing.npz"], "nothing.npz"),
+    "a missing recipe": (["train", "--recipe", "nothing.toml"], "nothing.toml"),
+    "weights that are missing": (["train", "--start", "nothing.pt"], "nothing.pt"),
+    "a model without weights": (["train", *QUICK, "--model", "empty:make"], "no prunable weight"),
+    "a model that is none": (["train", *QUICK, "--model", "torch:zeros"], "torch:zeros"),
+    "a run that is missing": (["evaluate", "nothing"], "There is no run"),
+    "a folder that cannot be written": (["train", *QUICK, "--runs-dir", "file/runs"], "could not be written"),
+    "an unknown phase": (["plan", "art", "--until", "tune"], "fine-tune"),
+    "an unknown device": (["train", "--device", "tpu7"], "cpu, cuda or cuda:N"),
+    "a device that is not there": (["train", "--device", "cuda:64"], "--device cpu"),
+    "an unknown precision": (["train", "--precision", "fp8"], "'fp32', 'tf32' or 'bf16'"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_is_one_clear_sentence(what: str, tmp_path: Path) -> None:
+    arguments, message = BAD[what]
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "empty.py").write_text("from torch import nn\ndef make():\n    return nn.ReLU()\n")
+    done = run(*arguments, folder=tmp_path, https_proxy="http://127.0.0.1:9", http_proxy="http://127.0.0.1:9")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: ")
+
+
+def test_a_misspelt_option_or_command_is_said(tmp_path: Path) -> None:
+    wrong_option = run("train", "--sparsty", "0.9", folder=tmp_path)
+    assert wrong_option.returncode == 2
+    assert "--sparsity" in wrong_option.stderr
+    assert run("trian", folder=tmp_path).returncode == 2
+
+
+def test_altered_and_truncated_arrays_are_said(tmp_path: Path) -> None:
+    images = np.zeros((8, 8, 8), dtype=np.uint8)
+    labels = np.arange(8) % 2
+    np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
+    done = run("train", "--data", "a.npz", folder=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "a.npz" in done.stderr
+
+
+def test_plan_prints_phases_and_recipe(tmp_path: Path) -> None:
+    done = run("plan", "art", "--data", "cifar10", "--sparsity", "0.98", folder=tmp_path)
+    assert done.returncode == 0
+    for text in ("pre-train", "1 to 300", "x 0.1 at 80, 120", "221 to 520", "sparsity = 0.98"):
+        assert text in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    assert run("--version", folder=tmp_path).stdout.strip() == f"hypersparse {hypersparse.__version__}"
+    shown = run("--help", folder=tmp_path).stdout
+    for command in ("train", "plan", "evaluate", "runs", "show", "pack", "unpack"):
+        assert command in shown
+
+
+@pytest.mark.slow
+def test_two_processes_on_one_run(tmp_path: Path) -> None:
+    options = ["train", *QUICK, "--set", "method.pretrain_epochs=100000", "--stop-after", "30s"]
+    first = start(*options, folder=tmp_path)
+    assert first.stdout is not None
+    while "epoch   1" not in first.stdout.readline():
+        assert first.poll() is None
+    second = run(*options, folder=tmp_path)
+    first.terminate()
+    first.communicate(timeout=60)
+    assert second.returncode == 2
+    assert "Another process" in second.stderr
+    time.sleep(0.1)

@@ -1,0 +1,211 @@
+"""What every method promises, whatever else it does. A new file in `methods/` is tested here by being there."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hypersparse
+from hypersparse import Mask, Method, Phase, Sparsifier, Task, TrainingState, methods
+from hypersparse.sparsity.budgets import keep_count
+
+# Options that make a method short; a method not named here runs with its defaults.
+QUICK: dict[str, dict[str, Any]] = {
+    "art": {"pretrain_epochs": 2, "strength": 1e-3, "growth": 1.5, "max_regularized_epochs": 30}
+}
+SPARSITY = 0.8
+MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+
+
+def method_of(name: str) -> Method:
+    kind = methods.find(name)
+    has_sparsity = "sparsity" in {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**QUICK.get(name, {}), **({"sparsity": SPARSITY} if has_sparsity else {}))
+
+
+class Run:
+    """A small classification, its network, and a sparsifier; `loader` shuffles with a generator of its own."""
+
+    def __init__(self, name: str, make_optimizer: MakeOptimizer, *, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(7)
+        labels = torch.arange(48) % 3
+        inputs = torch.randn(3, 2, 4, 4, generator=generator)[labels]
+        inputs += 0.2 * torch.randn(inputs.shape, generator=generator)
+        self.order = torch.Generator().manual_seed(seed)
+        data = torch.utils.data.TensorDataset(inputs, labels)
+        self.loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True, generator=self.order)
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(
+            nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)
+        )
+        self.optimizer = make_optimizer(self.model)
+        self.sparsifier = hypersparse.attach(
+            self.model,
+            self.optimizer,
+            method_of(name),
+            epochs=3,
+            task=Task(nn.functional.cross_entropy, self.loader),
+            lr=hypersparse.schedules.cosine,
+        )
+
+    def train(self, after_step: Callable[[Sparsifier], None] | None = None, *, save_to: Path | None = None) -> None:
+        for epoch in self.sparsifier.epochs():
+            self.model.train()
+            for inputs, labels in self.loader:
+                outputs = self.model(inputs)
+                loss = nn.functional.cross_entropy(outputs, labels) + self.sparsifier.penalty()
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+                self.sparsifier.step()
+                self.sparsifier.observe(outputs, labels)
+                if after_step is not None:
+                    after_step(self.sparsifier)
+            if save_to is not None:
+                torch.save(self.state(), save_to / str(epoch))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "sparsifier": self.sparsifier.state_dict(),
+            "order": self.order.get_state(),
+        }
+
+    def load(self, path: Path) -> None:
+        saved = torch.load(path, weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.sparsifier.load_state_dict(saved["sparsifier"])
+        self.order.set_state(saved["order"])
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two trees of numbers and tensors are equal, bit for bit."""
+    if isinstance(left, Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list):
+        return len(left) == len(right) and all(same(*pair) for pair in zip(left, right, strict=True))
+    return bool(left == right)
+
+
+def dropped_are_plus_zero(sparsifier: Sparsifier) -> None:
+    if sparsifier.mask is None:
+        return
+    for name, weight in sparsifier.weights.items():
+        dropped = weight.detach()[~sparsifier.mask[name]]
+        assert (dropped.view(torch.int32) == 0).all(), f"{name} has dropped weights that are not +0.0"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_it_says_what_it_is(name: str) -> None:
+    kind = methods.find(name)
+    assert kind.__doc__
+    assert kind.__doc__.strip().endswith(".")
+    assert kind.citation
+    assert method_of(name).label().startswith(name)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_its_plan_can_be_told(name: str) -> None:
+    plan = method_of(name).plan(10)
+    names = [phase.name for phase in plan]
+    assert names
+    assert len(set(names)) == len(names)
+    assert all(phase.epochs >= 0 for phase in plan)
+    assert [phase.epochs for phase in plan] == [phase.epochs for phase in method_of(name).plan(10)]
+
+
+@pytest.mark.parametrize("make_optimizer", [sgd, adamw])
+@pytest.mark.parametrize("name", methods.names())
+def test_dropped_weights_are_exactly_zero_after_every_step(name: str, make_optimizer: MakeOptimizer) -> None:
+    run = Run(name, make_optimizer)
+    steps: list[int] = []
+
+    def check(sparsifier: Sparsifier) -> None:
+        dropped_are_plus_zero(sparsifier)
+        steps.append(0 if sparsifier.mask is None else sparsifier.mask.kept)
+
+    run.train(check)
+    total = run.sparsifier.weights.total
+    if hasattr(method_of(name), "sparsity"):
+        assert run.sparsifier.mask is not None
+        assert run.sparsifier.mask.kept == keep_count(total, SPARSITY)
+        assert int(run.sparsifier.weights.vector().count_nonzero()) <= keep_count(total, SPARSITY)
+        assert sum(kept > 0 for kept in steps) >= 9  # three epochs of three steps with a mask
+    else:
+        assert run.sparsifier.mask is None
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_the_same_seed_gives_the_same_network(name: str) -> None:
+    first, second, other = Run(name, sgd), Run(name, sgd), Run(name, sgd, seed=1)
+    for run in (first, second, other):
+        run.train()
+    assert same(first.state(), second.state())
+    assert not same(first.state()["model"], other.state()["model"])
+
+
+@pytest.mark.parametrize("make_optimizer", [sgd, adamw])
+@pytest.mark.parametrize("name", methods.names())
+def test_stopping_after_any_epoch_and_going_on_changes_nothing(
+    name: str, make_optimizer: MakeOptimizer, tmp_path: Path
+) -> None:
+    whole = Run(name, make_optimizer)
+    whole.train(save_to=tmp_path)
+    epochs = whole.sparsifier.total_epoch
+    for stop in range(epochs):
+        resumed = Run(name, make_optimizer, seed=99)
+        resumed.load(tmp_path / str(stop))
+        resumed.train()
+        assert resumed.sparsifier.total_epoch == epochs
+        assert same(resumed.state(), whole.state()), f"stopped in epoch {stop} of {epochs}"
+
+
+def plain_sgd(run: Run, epochs: int) -> nn.Module:
+    """Ordinary training of the run's network, without any of our code."""
+    model = copy.deepcopy(run.model)
+    optimizer = sgd(model)
+    for epoch in range(epochs):
+        optimizer.param_groups[0]["lr"] = 0.05 * hypersparse.schedules.cosine(epoch / epochs)
+        for inputs, labels in run.loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return model
+
+
+def test_dense_is_plain_training_bit_for_bit() -> None:
+    expected = plain_sgd(Run("dense", sgd), 3)
+    run = Run("dense", sgd)
+    run.train()
+    assert same(dict(run.model.state_dict()), dict(expected.state_dict()))
+
+
+def test_a_mask_that_keeps_all_is_plain_training_bit_for_bit() -> None:
+    def keep_all(state: TrainingState) -> None:
+        state.weights.set_mask_(Mask.all_kept(state.weights))
+
+    expected = plain_sgd(Run("dense", sgd), 3)
+    run = Run("dense", sgd)
+    plan = [Phase("masked", epochs=3, enter=keep_all, restart=True)]
+    task = Task(nn.functional.cross_entropy, run.loader)
+    run.sparsifier = Sparsifier(run.model, run.optimizer, plan, task=task, lr=hypersparse.schedules.cosine)
+    run.train()
+    assert run.sparsifier.mask is not None
+    assert same(dict(run.model.state_dict()), dict(expected.state_dict()))

@@ -1,0 +1,54 @@
+"""Every code block of the README and the docs runs: Python in one namespace a page, bash line by line."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hypersparse
+from hypersparse import ART
+from hypersparse.options import help_of
+
+ROOT = Path(hypersparse.__file__).parents[1]
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def run_bash(line: str, folder: Path) -> None:
+    command = line.replace("hypersparse ", f"{sys.executable} -W ignore -m hypersparse ", 1)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "COLUMNS": "100"}
+    done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = BLOCK.findall((ROOT / page).read_text())
+    assert blocks
+    assert {language for language, _ in blocks} <= {"python", "bash", "text", "toml"}
+    names: dict[str, object] = {"__name__": page}
+    for language, code in blocks:
+        if language == "python":
+            exec(compile(code, page, "exec"), names)
+        elif language == "bash":
+            for line in code.strip().splitlines():
+                if not line.startswith("pip install"):  # those two are run by .ci/run
+                    run_bash(line, tmp_path)
+
+
+def test_the_options_of_art_are_all_on_its_page() -> None:
+    page = (ROOT / "docs" / "art.md").read_text()
+    for name in help_of(ART):
+        assert f"| `{name}` |" in page
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
+            assert (ROOT / page).parent.joinpath(target).exists(), f"{page}: {target}"

@@ -1,0 +1,90 @@
+"""What `import hypersparse` loads, and that imports point one way."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hypersparse
+
+PACKAGE = Path(hypersparse.__file__).parent
+# From the ground up. A part may import parts below it and itself; parts on one line do not know each other.
+LAYERS = (
+    {"errors"},
+    {"options", "sparsity"},
+    {"methods"},
+    {"sparsifier"},
+    {"__init__"},
+    {"recipe", "models", "data"},
+    {"training"},
+    {"runs"},
+    {"analysis", "export", "integrations", "zoo"},
+    {"cli"},
+    {"__main__"},
+)
+RANKS = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imported_parts(tree: ast.AST) -> Iterator[str]:
+    """The parts of the package that a file imports, at its top or inside functions."""
+    parts = {path.stem for path in PACKAGE.iterdir()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            package, _, rest = module.partition(".")
+            if package == "hypersparse":
+                part = rest.split(".")[0]
+                yield part if part in parts else "__init__"
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys, json\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True, timeout=120
+    )
+    return set(json.loads(done.stdout))
+
+
+def test_import_loads_torch_numpy_and_pydantic_and_nothing_else_that_is_heavy() -> None:
+    loaded = loaded_by("import hypersparse")
+    assert {"torch", "numpy", "pydantic"} <= loaded
+    heavy = {"typer", "rich", "pandas", "matplotlib", "sklearn", "PIL", "safetensors", "scipy", "torchvision"}
+    assert not heavy & loaded
+    assert not {name for name in loaded if name.startswith(("hypersparse.training", "hypersparse.cli"))}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_point_one_way(file: Path) -> None:
+    own = part_of(file)
+    assert own in RANKS, f"give `{own}` a place in LAYERS"
+    for part in imported_parts(ast.parse(file.read_text())):
+        assert part in RANKS, f"give `{part}` a place in LAYERS"
+        assert part == own or RANKS[part] < RANKS[own], f"{own} imports {part}, which is not below it"
+
+
+def test_the_test_sees_imports(tmp_path: Path) -> None:
+    source = "import hypersparse.cli.main\ndef f():\n    from hypersparse import methods, ART\n    import json\n"
+    assert list(imported_parts(ast.parse(source))) == ["cli", "methods", "__init__"]
+
+
+def test_the_public_names_are_explicit_and_sorted() -> None:
+    assert hypersparse.__all__ == sorted(hypersparse.__all__)
+    assert all(hasattr(hypersparse, name) for name in hypersparse.__all__)
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    imported = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert imported == set(hypersparse.__all__)

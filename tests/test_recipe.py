@@ -1,0 +1,84 @@
+import pytest
+
+from hypersparse.errors import OptionError
+from hypersparse.methods.dense import Dense
+from hypersparse.recipe import Recipe, preset, resolve
+
+NAMES = ["digits", "cifar10", "cifar100", "tinyimagenet", "synthetic"]
+
+
+@pytest.mark.parametrize("data", NAMES)
+def test_every_preset_makes_a_recipe_that_survives_toml(data: str) -> None:
+    recipe = resolve({"data": {"name": data}})
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
+    assert resolve(Recipe.from_toml(recipe.to_toml()).to_mapping()) == recipe
+
+
+def test_the_papers_recipes() -> None:
+    cifar, tiny = (resolve({"data": {"name": name}}) for name in ("cifar10", "tinyimagenet"))
+    assert (cifar.training.epochs, tiny.training.epochs) == (160, 300)
+    for recipe in (cifar, tiny):
+        training, method = recipe.training, recipe.method
+        assert (training.lr, training.momentum, training.weight_decay, training.batch_size) == (0.1, 0.9, 1e-4, 64)
+        assert (training.drops, training.drop_factor, training.nesterov) == ((0.5, 0.75), 0.1, False)
+        assert (method.pretrain_epochs, method.strength, method.growth) == (60, 5e-6, 1.05)  # type: ignore[attr-defined]
+        assert (recipe.data.padding, recipe.data.flip, recipe.model.name) == (4, True, "resnet32")
+
+
+def test_keys_are_pinned() -> None:
+    """A changed key would orphan everybody's runs."""
+    assert Recipe().key == "b1e9d73f"
+    assert resolve({"data": {"name": "cifar10"}}).key == "f55ed149"
+    assert (
+        resolve({"data": {"name": "cifar10"}, "model": {"name": "vgg19"}, "method": {"penalty": "l1"}}).key
+        == "4337810b"
+    )
+
+
+def test_the_key_ignores_where_it_ends_and_sees_everything_else() -> None:
+    base = Recipe()
+    assert resolve({}).key == resolve({"until": "regularize"}).key
+    assert Recipe(start_digest="a").key != base.key
+    assert Recipe(method=Dense()).key != base.key
+    assert Recipe.from_mapping({"model": {"width": 8}}).key != base.key
+
+
+def test_options_of_the_model_stand_in_its_table() -> None:
+    recipe = resolve({"model": {"width": 8}})
+    assert recipe.model.options == {"width": 8}
+    assert "width = 8" in recipe.to_toml()
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"method": {"name": "artt"}}, "did you mean `art`"),
+        ({"method": {"sparsity": 98}}, "pass 0.98"),
+        ({"method": {"grwth": 2}}, "did you mean `growth`"),
+        ({"training": {"epoch": 2}}, "did you mean `epochs`"),
+        ({"training": {"lr": -1}}, "`lr` should be greater than 0; got -1"),
+        ({"training": {"lr": "fast"}}, "`lr` should be a valid number"),
+        ({"trainig": {}}, "did you mean `training`"),
+        ({"until": "regularise"}, "did you mean `regularize`"),
+        ({"method": "art"}, "is a table"),
+    ],
+)
+def test_bad_recipes_are_one_sentence(tables: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        resolve(tables)
+    assert "\n" not in str(caught.value)
+
+
+def test_toml_that_is_not_toml() -> None:
+    with pytest.raises(OptionError, match="not valid TOML"):
+        Recipe.from_toml("a = = b")
+
+
+def test_a_data_set_without_a_preset_has_the_defaults() -> None:
+    assert preset("my-folder") == {}
+    assert resolve({"data": {"name": "my-folder"}}).training == Recipe().training
+
+
+def test_differences_name_the_options() -> None:
+    one, other = Recipe(), Recipe.from_mapping({"training": {"lr": 0.05}, "until": "regularize"})
+    assert one.differences(other) == ["training.lr 0.1 / 0.05"]

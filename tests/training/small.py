@@ -1,0 +1,36 @@
+"""A run that takes a second: a narrow ResNet on 8 x 8 synthetic images, two epochs of each phase."""
+
+from typing import Any
+
+from hypersparse.recipe import Recipe, merge, resolve
+
+TABLES: dict[str, Any] = {
+    "data": {
+        "name": "synthetic",
+        "images": 128,
+        "test_images": 64,
+        "size": 8,
+        "channels": 1,
+        "classes": 4,
+        "padding": 1,
+        "flip": True,
+    },
+    "model": {"name": "resnet8", "width": 4},
+    "training": {"epochs": 2, "batch_size": 32},
+    "method": {
+        "name": "art",
+        "sparsity": 0.9,
+        "pretrain_epochs": 2,
+        "strength": 1e-2,
+        "growth": 3.0,
+        "max_regularized_epochs": 3,
+    },
+}
+
+
+def small(**tables: Any) -> Recipe:
+    """That recipe, with some of its tables changed."""
+    base = {
+        name: table for name, table in TABLES.items() if name != "method" or not tables.get("method", {}).get("name")
+    }
+    return resolve(merge(base, tables))
