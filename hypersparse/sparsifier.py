@@ -272,6 +272,11 @@ class Sparsifier:
                 "`sparsifier.penalty()` was not called in this epoch; "
                 "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
             )
+        if self.state.observed.count == 0 and any(phase.needs_observe for phase in self.plan):
+            raise LoopError(
+                "The method compares with the score seen while training: call "
+                "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop='paper'."
+            )
         self._check_lr()
 
 

@@ -1,8 +1,13 @@
 """Shared by all tests: `fast` is every test that is not marked slow, gpu or ddp."""
 
+import os
+from pathlib import Path
+
 import hypothesis
 import pytest
 import torch
+
+import hypersparse
 
 # The same examples in every run, and no time limit on one: two busy cores may be slow.
 hypothesis.settings.register_profile("hypersparse", derandomize=True, deadline=None)
@@ -10,6 +15,11 @@ hypothesis.settings.load_profile("hypersparse")
 
 # Tiny tensors gain nothing from a second thread, and two that wait for one busy core made 0.1 s into 13 s.
 torch.set_num_threads(1)
+
+
+ROOT = Path(hypersparse.__file__).parents[1]
+# Subprocesses find this checkout, and whatever else the tests themselves found.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def run_bash(line: str, folder: Path) -> None:
     command = line.replace("hypersparse ", f"{sys.executable} -W ignore -m hypersparse ", 1)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "COLUMNS": "100"}
+    environment = os.environ | {"COLUMNS": "100"}
     done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 

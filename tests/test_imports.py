@@ -77,7 +77,7 @@ def test_imports_point_one_way(file: Path) -> None:
         assert part == own or RANKS[part] < RANKS[own], f"{own} imports {part}, which is not below it"
 
 
-def test_the_test_sees_imports(tmp_path: Path) -> None:
+def test_the_test_sees_imports() -> None:
     source = "import hypersparse.cli.main\ndef f():\n    from hypersparse import methods, ART\n    import json\n"
     assert list(imported_parts(ast.parse(source))) == ["cli", "methods", "__init__"]
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from hypersparse.errors import LoopError, OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
 from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
@@ -69,6 +68,7 @@ class ART(Method):
                 leave=self.prune,
                 hold_lr=True,
                 needs_task=True,
+                needs_observe=self.stop == "code",
             ),
             Phase("fine-tune", epochs=epochs, restart=True),
         ]
@@ -84,12 +84,8 @@ class ART(Method):
     def mask(self, weights: PrunableWeights) -> Mask:
         """Which weights magnitude pruning would keep now."""
         keep = keep_count(weights.total, self.sparsity)
-        if self.count == "exact":
-            return Mask.top(magnitude(weights), keep)
-        mask = Mask.strictly_above(magnitude(weights), keep)
-        if mask.kept == 0:
-            raise OptionError(f"ART(count='authors') leaves no weight at sparsity {self.sparsity:g}; pass count='exact'.")
-        return mask
+        rule = Mask.top if self.count == "exact" else Mask.strictly_above
+        return rule(magnitude(weights), keep)
 
     def pruning_is_free(self, state: TrainingState) -> bool:
         """After an epoch: score the pruned copy, remember the best; is it as good as the dense network?"""
@@ -115,13 +111,7 @@ class ART(Method):
 
     def dense_score(self, state: TrainingState) -> float:
         """The score that pruning must not lower."""
-        seen = state.observed.count > 0
-        if self.stop == "code" and not seen:
-            raise LoopError(
-                "ART(stop='code') compares with the score seen while training: call "
-                "`sparsifier.observe(outputs, labels)` in every step, or pass stop='paper'."
-            )
-        if self.stop == "paper" or not seen:
+        if self.stop == "paper" or state.observed.count == 0:
             return state.task.score(state.model)
         return state.observed.value()
 

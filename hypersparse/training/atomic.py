@@ -3,10 +3,13 @@
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
 
 from hypersparse.errors import RunError
 
@@ -19,10 +22,19 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             write(beside)
             with beside.open("rb+") as file:
                 os.fsync(file.fileno())
-            beside.chmod(path.parent.stat().st_mode & 0o666)  # safetensors makes files nobody else can read
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file atomically."""
+
+    def write(beside: Path) -> None:
+        # Not safetensors' save_file: it hides why a disk refused, and makes files nobody else can read.
+        beside.write_bytes(save(dict(tensors), metadata=dict(metadata)))
+
+    write_atomically(path, write)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.errors import RunError
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
-from hypersparse.training.atomic import write_atomically, write_json
+from hypersparse.training.atomic import write_json, write_tensors
 
 STATE = "hypersparse_state"
 TENSOR = "tensor:"
@@ -26,7 +25,7 @@ def save_tree(path: Path, tree: Mapping[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(tree, tensors))
     # The tree is inside the file with the tensors: two files could not be renamed at once.
-    write_atomically(path, lambda beside: save_file(tensors, str(beside), metadata={STATE: text}))
+    write_tensors(path, tensors, {STATE: text})
 
 
 def load_tree(path: Path) -> dict[str, Any]:

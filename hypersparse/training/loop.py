@@ -1,5 +1,6 @@
 """`train`: the only training loop."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,6 +35,12 @@ from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.weights_file import compact, expand, load_weights_, packed_mask, save_weights
 
 RATED_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
+
+
+# Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
+# cores take 22 s instead of 30 s, but when something else keeps one core busy they wait for each other: 179 s.
+# The bits of a result depend on the number of threads, so it also makes small runs the same on every machine.
+SMALL_NETWORK = 10_000_000
 
 
 class Watcher(Protocol):
@@ -112,7 +119,9 @@ class Training:
         if recipe.start:
             load_weights_(model, recipe.start)
         self.model = model.to(device)
-        PrunableWeights(self.model)  # says if there are none, before the optimizer does
+        weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
+        if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
+            torch.set_num_threads(1)
         self._bring_data(dataset, device)
         optimizer = optimizers.build(self.model.parameters(), recipe.training)
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)

@@ -19,7 +19,9 @@ class Machine:
         default="fp32", help="Of convolutions and products; weights are fp32."
     )
     deterministic: bool = option(default=False, help="The same bits every time on CUDA too, at some cost in speed.")
-    threads: int | None = option(default=None, help="CPU threads; torch's choice by default.", ge=1)
+    threads: int | None = option(
+        default=None, help="CPU threads; by default one for a small network, otherwise torch's choice.", ge=1
+    )
     checkpoint_seconds: float = option(default=20.0, help="Write a checkpoint at most this often.", ge=0)
 
     def torch_device(self) -> torch.device:

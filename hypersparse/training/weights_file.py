@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from hypersparse.errors import ModelError
 from hypersparse.methods.snapshot import snapshot
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights, bare
-from hypersparse.training.atomic import write_atomically
+from hypersparse.training.atomic import write_tensors
 
 KEPT, MASK = "hypersparse.kept/", "hypersparse.mask/"
 
@@ -63,8 +62,7 @@ def expand(parts: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -
 
 def save_weights(path: Path, weights: PrunableWeights, metadata: Mapping[str, str]) -> int:
     """Write the network as a safetensors file; returns its size in bytes."""
-    parts = compact(weights)
-    write_atomically(path, lambda beside: save_file(parts, str(beside), metadata=dict(metadata)))
+    write_tensors(path, compact(weights), metadata)
     return path.stat().st_size
 
 

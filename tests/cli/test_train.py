@@ -14,12 +14,11 @@ import pytest
 import hypersparse
 from hypersparse.training.folder import RunFolder
 
-ROOT = Path(hypersparse.__file__).parents[1]
 QUICK = ["--data", "synthetic", "--set", "data.images=64", "--set", "data.test_images=32", "--set", "data.size=8"]
 
 
 def start(*arguments: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
-    variables = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200", "HOME": str(folder)} | environment
+    variables = os.environ | {"COLUMNS": "200", "HOME": str(folder), "OMP_NUM_THREADS": "1"} | environment
     variables.pop("HYPERSPARSE_DATA", None)
     command = [sys.executable, "-W", "ignore", "-m", "hypersparse", *arguments]
     return subprocess.Popen(

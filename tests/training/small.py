@@ -16,7 +16,7 @@ TABLES: dict[str, Any] = {
         "flip": True,
     },
     "model": {"name": "resnet8", "width": 4},
-    "training": {"epochs": 2, "batch_size": 32},
+    "training": {"epochs": 2, "batch_size": 32, "lr": 0.1},
     "method": {
         "name": "art",
         "sparsity": 0.9,

@@ -235,7 +235,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hypersparse.training.checkpoint.save_file", full)
+        patch.setattr("hypersparse.training.atomic.save", full)
         with pytest.raises(RunError, match="the disk is full"):
             train(small(), 0, CPU, tmp_path)
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == saved
