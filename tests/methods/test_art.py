@@ -243,9 +243,12 @@ def test_auto_scores_the_dense_network_where_nothing_was_seen() -> None:
     assert task.nonzero == [27, 108]
 
 
-def test_by_the_code_without_observe_is_an_error() -> None:
+def test_by_the_code_without_observe_is_an_error_in_the_first_epoch() -> None:
+    sparsifier = attached(ART(sparsity=0.75, stop="code", pretrain_epochs=5), Scripted())
     with pytest.raises(LoopError, match=r"call `sparsifier\.observe\(outputs, labels\)` in every step"):
-        ART(sparsity=0.75, stop="code").pruning_is_free(state_of(Scripted(0.5)))
+        for _ in sparsifier.epochs():
+            train_epoch(sparsifier)
+    assert sparsifier.total_epoch == 0
 
 
 def test_scoring_the_pruned_copy_leaves_the_weights_free() -> None:
