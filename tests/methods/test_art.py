@@ -245,9 +245,10 @@ def test_auto_scores_the_dense_network_where_nothing_was_seen() -> None:
 
 def test_by_the_code_without_observe_is_an_error_in_the_first_epoch() -> None:
     sparsifier = attached(ART(sparsity=0.75, stop="code", pretrain_epochs=5), Scripted())
+    sparsifier.begin_epoch()
+    train_epoch(sparsifier)
     with pytest.raises(LoopError, match=r"call `sparsifier\.observe\(outputs, labels\)` in every step"):
-        for _ in sparsifier.epochs():
-            train_epoch(sparsifier)
+        sparsifier.finish_epoch()
     assert sparsifier.total_epoch == 0
 
 
