@@ -1,6 +1,7 @@
 """`attach` and `Sparsifier`: a method's plan, driven inside any training loop."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError, unknown
 from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
-from hypersparse.methods.task import RunningMean, Task
+from hypersparse.methods.task import Task
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.schedules import Schedule, constant
 from hypersparse.sparsity.weights import PrunableModules, PrunableWeights
@@ -140,7 +141,7 @@ class Sparsifier:
         if not self._entered:
             self._enter_phase()
         self.state.epoch_tensor.fill_(self.state.epoch)
-        self.state.observed = RunningMean(self.weights.device)
+        self.state.observed.reset()
         self.state.log.clear()
         self._steps = self._penalties = 0
         self._set_lr()
@@ -190,6 +191,24 @@ class Sparsifier:
         """Tell the network's outputs on a training batch, for methods that watch the score while training."""
         with torch.no_grad():
             self.state.observed.add(self.state.task.rating(outputs, labels), len(labels))
+
+    def repeat_step(self, samples: int) -> None:
+        """Count a step whose work a recorded graph has done again."""
+        self._steps += 1
+        self._penalties += 1
+        self.state.observed.count += samples
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Steps inside the block do not count, and what they observed is forgotten."""
+        calls, observed = (self._steps, self._penalties), self.state.observed
+        total, count = observed.total.clone(), observed.count
+        try:
+            yield
+        finally:
+            self._steps, self._penalties = calls
+            observed.total.copy_(total)
+            observed.count = count
 
     def state_dict(self) -> dict[str, Any]:
         """Where the plan stands: save it beside the model and the optimizer, and load all three."""

@@ -20,7 +20,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
-from hypersparse.training.loop import Clean
+from hypersparse.training.images import Clean
 from hypersparse.training.machine import Machine
 from hypersparse.training.weights_file import load_weights_
 
@@ -48,8 +48,7 @@ def evaluate(
     )
     load_weights_(built, path)
     with machine.active() as where, machine.autocast():
-        test = Clean(dataset.test.images.to(where), dataset.test.labels.to(where), mean=dataset.mean, std=dataset.std)
-        found = score(built.to(where), test)
+        found = score(built.to(where), Clean(dataset.test, dataset, where))
     _report(
         {
             "file": str(path),

@@ -58,6 +58,14 @@ def train(
     runs_dir: RunsDir = Path("runs"),
     device: Device = "auto",
     precision: Precision = "fp32",
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            help="eager, compiled, captured (one CUDA graph a step) or auto.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = "auto",
     deterministic: Annotated[
         bool,
         typer.Option("--deterministic", help="The same bits on CUDA too, more slowly.", rich_help_panel=MACHINE),
@@ -95,6 +103,7 @@ def train(
     machine = Machine(
         device=device,
         precision=precision,  # type: ignore[arg-type]  # checked by Machine
+        engine=engine,  # type: ignore[arg-type]
         deterministic=deterministic,
         threads=threads,
         checkpoint_seconds=checkpoint_seconds,

@@ -18,7 +18,7 @@ class Draws:
     columns: Tensor  # first column of the crop in the padded image, 0 to 2 * padding
     flips: Tensor  # True: mirrored left to right after the crop
 
-    def __getitem__(self, part: slice) -> "Draws":
+    def __getitem__(self, part: slice | Tensor) -> "Draws":
         """The draws of some of the images."""
         return Draws(self.rows[part], self.columns[part], self.flips[part])
 

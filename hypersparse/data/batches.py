@@ -19,6 +19,13 @@ class _Epoch:
     order: Tensor
     draws: Draws
 
+    def copy_(self, other: "_Epoch") -> None:
+        """Take over another epoch's numbers in place."""
+        mine, theirs = self.draws, other.draws
+        self.order.copy_(other.order)
+        for name in ("rows", "columns", "flips"):
+            getattr(mine, name).copy_(getattr(theirs, name))
+
 
 class Batches:
     """The training images in a new random order every epoch, cropped, flipped and normalised on their device.
@@ -58,7 +65,8 @@ class Batches:
             torch.Generator().manual_seed(number) for number in seeds
         ]  # CPU: the same batches everywhere
         self._states = [generator.get_state() for generator in self._generators]  # as the epoch began
-        self._epoch: _Epoch | None = None
+        self._epoch: _Epoch | None = None  # allocated once: a captured step reads it where it is
+        self._drawn = False
         self._position = 0
 
     def __len__(self) -> int:
@@ -73,12 +81,39 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of this epoch that were not taken yet; the next epoch begins when they are used up."""
+        return (self.batch(number) for number in self.numbers())
+
+    def numbers(self) -> Iterator[int]:
+        """The same by number, for a step that takes the batch itself."""
         while self._position < len(self):
+            self._draw_epoch()
             self._position += 1
-            yield self._batch(self._position - 1)
+            yield self._position - 1
         self._draw_epoch()  # if all its batches were taken before a restart, to be past its random numbers
         self._states = [generator.get_state() for generator in self._generators]
-        self._epoch, self._position = None, 0
+        self._drawn, self._position = False, 0
+
+    @property
+    def batch_size(self) -> int:
+        """Images in a full batch."""
+        return self._batch_size
+
+    def size(self, number: int) -> int:
+        """Images in a batch; the last one may be smaller."""
+        return min(self._batch_size, len(self._labels) - number * self._batch_size)
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        """A batch of this epoch by its number."""
+        return self.select(slice(number * self._batch_size, (number + 1) * self._batch_size))
+
+    def select(self, part: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Some of this epoch's images in its order, as a slice or as positions on the device."""
+        epoch = self._draw_epoch()
+        chosen = epoch.order[part]
+        images = self._images.index_select(0, chosen)
+        if self._padding or self._flip:
+            images = crop_and_flip(images, epoch.draws[part], self._padding)
+        return normalize(images, self._mean, self._std), self._labels.index_select(0, chosen)
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on with the next batch: a number and two short tensors on the CPU."""
@@ -96,27 +131,23 @@ class Batches:
         for generator, saved in zip(self._generators, states, strict=True):
             generator.set_state(saved.cpu())
         self._states = [saved.cpu().clone() for saved in states]
-        self._epoch, self._position = None, int(state["position"])
+        self._drawn, self._position = False, int(state["position"])
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All images once, in file order, normalised but neither cropped nor flipped."""
         return _in_order(self._images, self._labels, batch_size, self._mean, self._std)
 
-    def _batch(self, number: int) -> tuple[Tensor, Tensor]:
-        epoch = self._draw_epoch()
-        part = slice(number * self._batch_size, (number + 1) * self._batch_size)
-        chosen = epoch.order[part]
-        images = self._images.index_select(0, chosen)
-        if self._padding or self._flip:
-            images = crop_and_flip(images, epoch.draws[part], self._padding)
-        return normalize(images, self._mean, self._std), self._labels.index_select(0, chosen)
-
     def _draw_epoch(self) -> _Epoch:
-        if self._epoch is None:
+        if self._epoch is None or not self._drawn:
             count, device = len(self._labels), self._images.device
             order, augmentation = self._generators
             draws = draw(augmentation, count, padding=self._padding, flip=self._flip)
-            self._epoch = _Epoch(torch.randperm(count, generator=order).to(device), draws.to(device))
+            new = _Epoch(torch.randperm(count, generator=order).to(device), draws.to(device))
+            if self._epoch is None:
+                self._epoch = new
+            else:
+                self._epoch.copy_(new)
+            self._drawn = True
         return self._epoch
 
 

@@ -85,6 +85,11 @@ class RunningMean:
         self.total += scores.sum() if scores.dim() else scores * count
         self.count += count
 
+    def reset(self) -> None:
+        """Forget everything, in place."""
+        self.total.zero_()
+        self.count = 0
+
     def value(self) -> float:
         """The mean so far."""
         return float(self.total) / self.count

@@ -90,7 +90,11 @@ def load_optimizer_state_(optimizer: Optimizer, weights: PrunableWeights, saved:
         int(index): {name: _spread(value, masks.get(int(index))) for name, value in values.items()}
         for index, values in saved["state"].items()
     }
+    rates = [group["lr"] for group in optimizer.param_groups]
     optimizer.load_state_dict({**saved, "state": state})
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        if isinstance(rate, Tensor):  # keeps its address
+            group["lr"] = rate.fill_(float(group["lr"]))
 
 
 def _masks_by_index(optimizer: Optimizer, weights: PrunableWeights) -> dict[int, Tensor]:

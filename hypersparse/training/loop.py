@@ -2,18 +2,18 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from hypersparse import data, models
-from hypersparse.data.batches import Batches, in_order
-from hypersparse.data.dataset import Dataset, Split
-from hypersparse.errors import DataError, DivergedError
+from hypersparse.data.batches import Batches
+from hypersparse.data.dataset import Dataset
+from hypersparse.errors import DivergedError
+from hypersparse.methods.base import Phase
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier, plan_of
@@ -28,14 +28,12 @@ from hypersparse.training.checkpoint import (
 )
 from hypersparse.training.evaluate import evaluate
 from hypersparse.training.folder import RunFolder
+from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
 from hypersparse.training.result import make_result
-from hypersparse.training.step import EagerStep
+from hypersparse.training.step import Record, Step, build_step, compiled
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.weights_file import compact, expand, load_weights_, packed_mask, save_weights
-
-RATED_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
-
 
 # Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
 # cores take 22 s instead of 30 s, but when something else keeps one core busy they wait for each other: 179 s.
@@ -122,45 +120,18 @@ class Training:
         weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
         if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
             torch.set_num_threads(1)
-        self._bring_data(dataset, device)
-        optimizer = optimizers.build(self.model.parameters(), recipe.training)
+        self.images = bring_images(recipe, seed, dataset, device)
+        self.batches = self.images.batches
+        optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
-        task = Task(functional.cross_entropy, self.rated)
+        task = Task(functional.cross_entropy, self.images.rated)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
-        self.step = EagerStep(self.model, self.sparsifier, machine)
+        self.record = Record(device)
+        self.forward = compiled(self.model, machine)
+        self.step: tuple[Phase, Step] | None = None  # of the phase at hand
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self._began = 0.0
-
-    def _bring_data(self, dataset: Dataset, device: torch.device) -> None:
-        options, training = self.recipe.data, self.recipe.training
-        train, self.validation = hold_out(dataset.train, options.validation)
-        self.test = dataset.test
-        self.normal = {"mean": dataset.mean, "std": dataset.std}
-
-        def batches(seed: int) -> Batches:
-            return Batches(
-                train.images.to(device),
-                train.labels.to(device),
-                batch_size=training.batch_size,
-                seed=seed,
-                padding=options.padding,
-                flip=options.flip,
-                last=options.last,
-                mean=dataset.mean,
-                std=dataset.std,
-            )
-
-        self.batches = batches(self.seed)
-        self.rated: Batches | Clean = (
-            batches(self.seed + RATED_SEED) if options.rated == "augmented" else self.clean(train, device)
-        )
-        self.clean_test = self.clean(self.test, device)
-        self.clean_validation = self.clean(self.validation, device) if self.validation else None
-
-    def clean(self, split: Split, device: torch.device) -> "Clean":
-        """The images of a split as they are, in file order."""
-        return Clean(split.images.to(device), split.labels.to(device), **self.normal)
 
     def run_plan(self, watcher: Watcher, stop: StopRequest) -> dict[str, Any]:
         """Train all epochs that are left, then write the final network and the result."""
@@ -168,7 +139,8 @@ class Training:
         watcher.started(self.sparsifier, self.entries, len(self.batches))
         try:
             while self.sparsifier.begin_epoch():
-                self.train_epoch(watcher, stop, writer)
+                self.model.train()
+                self.train_epoch(self.step_of_phase(), watcher, stop, writer)
                 watcher.finished_epoch(self.finish_epoch())
                 writer.submit(self.state())
                 if stop.requested() and not self.sparsifier.done:
@@ -177,14 +149,22 @@ class Training:
             writer.close()
         return self.finish()
 
-    def train_epoch(self, watcher: Watcher, stop: StopRequest, writer: CheckpointWriter) -> None:
+    def step_of_phase(self) -> Step:
+        """The step for the phase at hand, built when the phase changes and only then."""
+        phase = self.sparsifier.phase
+        if self.step is None or self.step[0] is not phase:
+            self.step = None  # frees the last one's memory first
+            built = build_step(self.model, self.sparsifier, self.batches, self.record, self.machine, self.forward)
+            self.step = phase, built
+        return self.step[1]
+
+    def train_epoch(self, step: Step, watcher: Watcher, stop: StopRequest, writer: CheckpointWriter) -> None:
         """The steps of one epoch, from wherever it stands."""
         if self.batches.position == 0:
-            self.step.reset()
+            self.record.reset()
         self._began = saved = time.monotonic()
-        self.model.train()
-        for images, labels in self.batches:
-            self.step(images, labels)
+        for number in self.batches.numbers():
+            step(number)
             watcher.stepped(self.batches.position)
             if self.batches.position == len(self.batches):
                 continue
@@ -207,7 +187,7 @@ class Training:
             "phase_epoch": sparsifier.state.epoch,
             "stage": stage,
             "lr": sparsifier.lr,
-            "loss": self.step.loss.value(),
+            "loss": self.record.loss.value(),
             "train_accuracy": sparsifier.state.observed.value(),
             "kept": sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total,
         }
@@ -223,15 +203,15 @@ class Training:
 
     def measure(self) -> dict[str, float]:
         """Accuracy and loss on the test images, and on held-out ones where there are any."""
-        test = evaluate(self.model, self.clean_test)
+        test = evaluate(self.model, self.images.test)
         found = {"test_accuracy": test.accuracy, "test_loss": test.loss}
-        if self.clean_validation is not None:
-            found["validation_accuracy"] = evaluate(self.model, self.clean_validation).accuracy
+        if self.images.validation is not None:
+            found["validation_accuracy"] = evaluate(self.model, self.images.validation).accuracy
         return found
 
     def check_loss(self) -> None:
         """Stop a run whose loss is no longer finite, before it can be saved."""
-        first_bad = float(self.step.first_bad)
+        first_bad = float(self.record.first_bad)
         if first_bad == torch.inf:
             return
         epoch, phase = self.sparsifier.total_epoch, self.sparsifier.phase.name
@@ -243,7 +223,7 @@ class Training:
 
     def state(self) -> dict[str, Any]:
         """Everything a later process needs to go on, bit for bit."""
-        sparsifier = self.sparsifier
+        sparsifier, rated = self.sparsifier, self.images.rated
         elapsed = time.monotonic() - self._began if sparsifier.is_open else 0.0
         cuda = torch.cuda.is_available() and sparsifier.weights.device.type == "cuda"
         readable = {
@@ -258,8 +238,8 @@ class Training:
             "optimizer": to_cpu(optimizer_state(sparsifier.state.optimizer, sparsifier.weights)),
             "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
             "batches": self.batches.state_dict(),
-            "rated": self.rated.state_dict() if isinstance(self.rated, Batches) else None,
-            "step": to_cpu(self.step.state_dict()),
+            "rated": rated.state_dict() if isinstance(rated, Batches) else None,
+            "record": to_cpu(self.record.state_dict()),
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state() if cuda else None,
         }
@@ -276,9 +256,9 @@ class Training:
         sparsifier.load_state_dict(state["sparsifier"] | {"mask": packed_mask(state["model"])})
         load_optimizer_state_(sparsifier.state.optimizer, sparsifier.weights, state["optimizer"])
         self.batches.load_state_dict(state["batches"])
-        if isinstance(self.rated, Batches):
-            self.rated.load_state_dict(state["rated"])
-        self.step.load_state_dict(state["step"])
+        if isinstance(self.images.rated, Batches):
+            self.images.rated.load_state_dict(state["rated"])
+        self.record.load_state_dict(state["record"])
         torch.set_rng_state(state["random"])
         if state["random_cuda"] is not None:
             torch.cuda.set_rng_state(state["random_cuda"])
@@ -300,26 +280,3 @@ class Training:
             self.run.checkpoint_file.unlink(missing_ok=True)
             self.run.state_file.unlink(missing_ok=True)
         return result
-
-
-class Clean:
-    """Images in file order, normalised and otherwise as they are; can be iterated again and again."""
-
-    BATCH_SIZE = 512
-
-    def __init__(self, images: Tensor, labels: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> None:
-        self.images, self.labels, self.mean, self.std = images, labels, mean, std
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return in_order(self.images, self.labels, batch_size=self.BATCH_SIZE, mean=self.mean, std=self.std)
-
-
-def hold_out(split: Split, count: int) -> tuple[Split, Split | None]:
-    """Take `count` samples out of a split, the same ones for every seed."""
-    if count == 0:
-        return split, None
-    if count >= len(split):
-        raise DataError(f"`validation` holds out {count} of {len(split)} training samples; none would be left.")
-    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
-    held, rest = order[:count].sort().values, order[count:].sort().values
-    return Split(split.images[rest], split.labels[rest]), Split(split.images[held], split.labels[held])

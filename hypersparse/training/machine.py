@@ -1,5 +1,6 @@
 """`Machine`: where and how fast a run is computed; never part of a recipe's key."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal
@@ -9,6 +10,8 @@ import torch
 from hypersparse.errors import OptionError
 from hypersparse.options import option, options
 
+log = logging.getLogger("hypersparse")
+
 
 @options
 class Machine:
@@ -17,6 +20,10 @@ class Machine:
     device: str = option(default="auto", help="cpu, cuda, cuda:1, or auto: a GPU where there is one.")
     precision: Literal["fp32", "tf32", "bf16"] = option(
         default="fp32", help="Of convolutions and products; weights are fp32."
+    )
+    engine: Literal["auto", "eager", "compiled", "captured"] = option(
+        default="auto",
+        help="How a step is run: line by line, with a compiled network, or compiled and captured as one CUDA graph.",
     )
     deterministic: bool = option(default=False, help="The same bits every time on CUDA too, at some cost in speed.")
     threads: int | None = option(
@@ -40,9 +47,21 @@ class Machine:
             )
         return device
 
+    def chosen_engine(self) -> Literal["eager", "compiled", "captured"]:
+        """The engine: captured on a GPU unless the same bits are asked for, eager on a CPU."""
+        cuda = self.torch_device().type == "cuda"
+        if self.engine == "auto":
+            return "captured" if cuda and not self.deterministic else "eager"
+        if self.engine == "captured" and not cuda:
+            log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", self.device)
+            return "eager"
+        return self.engine
+
     def autocast(self) -> AbstractContextManager[None]:
         """The context of every forward pass."""
-        return torch.autocast(self.torch_device().type, torch.bfloat16, enabled=self.precision == "bf16")
+        # No cache: a captured step must cast the weights anew in every replay.
+        kind = self.torch_device().type
+        return torch.autocast(kind, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False)
 
     @contextmanager
     def active(self) -> Iterator[torch.device]:

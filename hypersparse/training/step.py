@@ -1,52 +1,194 @@
-"""One training step: forward, backward, penalty, optimizer, mask."""
+"""One training step: batch, forward, backward, penalty, optimizer, mask.
 
+`EagerStep` runs it line by line, optionally with a compiled network. `CapturedStep` records the same lines once as a
+CUDA graph and replays them. What changes between steps lives in tensors that keep their addresses.
+"""
+
+import logging
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hypersparse.data.batches import Batches
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.machine import Machine
 
+Forward = Callable[[Tensor], Tensor]
+REHEARSALS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
+log = logging.getLogger("hypersparse")
 
-class EagerStep:
-    """A step as PyTorch runs it line by line. Nothing in it waits for the device."""
 
-    def __init__(self, model: nn.Module, sparsifier: Sparsifier, machine: Machine) -> None:
-        self.model, self.sparsifier, self.machine = model, sparsifier, machine
-        self.device = sparsifier.weights.device
-        self.criterion: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy
-        self.reset()
+class Step(Protocol):
+    """Trains on a batch of this epoch by its number."""
+
+    record: "Record"
+
+    def __call__(self, number: int) -> None:
+        """Train on one batch."""
+
+
+class Record:
+    """What an epoch's steps leave behind, on the device: mean loss, and when it stopped being finite."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.loss = RunningMean(device)
+        self.index = torch.zeros((), device=device)
+        self.first_bad = torch.full((), torch.inf, device=device)
+
+    def add(self, loss: Tensor, samples: int) -> None:
+        """Take down the loss of a step."""
+        self.loss.add(loss, samples)
+        self.first_bad.clamp_max_(torch.where(loss.detach().isfinite(), torch.inf, self.index))
+        self.index += 1
 
     def reset(self) -> None:
-        """Before an epoch: forget the losses of the last one."""
-        self.loss = RunningMean(self.device)
-        self.first_bad = torch.full((), torch.inf, device=self.device)  # first step with a loss that is not finite
-        self.index = 0
+        """Before an epoch."""
+        self.loss.reset()
+        self.index.zero_()
+        self.first_bad.fill_(torch.inf)
 
-    def __call__(self, images: Tensor, labels: Tensor) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch so far."""
+        return {"total": self.loss.total.clone(), "index": self.index.clone(), "count": self.loss.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on in the middle of an epoch."""
+        self.reset()
+        self.loss.total.copy_(state["total"])
+        self.index.copy_(state["index"])
+        self.loss.count = state["count"]
+
+
+class EagerStep:
+    """A step as PyTorch runs it, line by line. Nothing in it waits for the device."""
+
+    def __init__(
+        self, forward: Forward, sparsifier: Sparsifier, batches: Batches, record: Record, machine: Machine
+    ) -> None:
+        self.forward, self.sparsifier, self.batches = forward, sparsifier, batches
+        self.record, self.machine = record, machine
+
+    def __call__(self, number: int) -> None:
+        """Train on one batch."""
+        self.work(*self.batches.batch(number))
+
+    def work(self, images: Tensor, labels: Tensor) -> None:
+        """The step itself."""
         sparsifier, optimizer = self.sparsifier, self.sparsifier.state.optimizer
         with self.machine.autocast():
-            outputs = self.model(images).float()
-            loss = self.criterion(outputs, labels)
+            outputs = self.forward(images)
+        outputs = outputs.float()
+        loss = functional.cross_entropy(outputs, labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         sparsifier.add_penalty_gradient_()
         optimizer.step()
         sparsifier.step()
         sparsifier.observe(outputs, labels)
-        self.loss.add(loss, len(labels))
-        self.first_bad.clamp_max_(torch.where(loss.detach().isfinite(), torch.inf, float(self.index)))
-        self.index += 1
+        self.record.add(loss, len(labels))
 
-    def state_dict(self) -> dict[str, object]:
-        """The losses of this epoch so far."""
-        return {"total": self.loss.total.clone(), "count": self.loss.count, "index": self.index}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        """Go on in the middle of an epoch."""
-        self.reset()
-        self.loss.total.copy_(torch.as_tensor(state["total"]))
-        self.loss.count, self.index = int(str(state["count"])), int(str(state["index"]))
+class CapturedStep:
+    """The eager step recorded once as a CUDA graph, taking the batch included, and replayed."""
+
+    def __init__(self, eager: EagerStep) -> None:
+        self.eager, self.record = eager, eager.record
+        self.samples = eager.batches.batch_size
+        device = eager.sparsifier.weights.device
+        self.offsets = torch.arange(self.samples, device=device)
+        self.start = torch.zeros((), dtype=torch.int64, device=device)
+        self.next = -1  # the batch that `start` points to
+        self.graph = torch.cuda.CUDAGraph()
+        self._capture()
+
+    def __call__(self, number: int) -> None:
+        """Train on one batch."""
+        if self.eager.batches.size(number) != self.samples:
+            self.eager(number)
+            return
+        if number != self.next:
+            self.start.fill_(number * self.samples)
+        self.graph.replay()
+        self.next = number + 1
+        self.eager.sparsifier.repeat_step(self.samples)
+        self.record.loss.count += self.samples
+
+    def _work(self) -> None:
+        self.eager.work(*self.eager.batches.select(self.start + self.offsets))
+        self.start += self.samples
+
+    def _capture(self) -> None:
+        sparsifier = self.eager.sparsifier
+        before = _everything(sparsifier, self.record)
+        with sparsifier.rehearsal():
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(REHEARSALS):
+                    self.start.zero_()
+                    self._work()
+            torch.cuda.current_stream().wait_stream(stream)
+            sparsifier.state.optimizer.zero_grad(set_to_none=True)
+            with torch.cuda.graph(self.graph):
+                self._work()
+            _restore_(sparsifier, self.record, before)
+
+
+def build_step(
+    model: nn.Module, sparsifier: Sparsifier, batches: Batches, record: Record, machine: Machine, forward: Forward
+) -> Step:
+    """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
+    eager = EagerStep(forward, sparsifier, batches, record, machine)
+    if machine.chosen_engine() != "captured" or sparsifier.phase.adjust is not None:
+        return eager
+    try:
+        return CapturedStep(eager)
+    except RuntimeError as error:
+        name, reason = sparsifier.phase.name, str(error).splitlines()[0]
+        log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)
+        torch.cuda.synchronize()
+        return EagerStep(model, sparsifier, batches, record, machine)
+
+
+def compiled(model: nn.Module, machine: Machine) -> Forward:
+    """The network's forward pass, compiled where the machine's engine wants that."""
+    if machine.chosen_engine() == "eager":
+        return model
+    return torch.compile(model)
+
+
+Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], dict[str, Any], Tensor]
+
+
+def _everything(sparsifier: Sparsifier, record: Record) -> Everything:
+    """A copy of all that a step changes."""
+    model, optimizer = sparsifier.weights.model, sparsifier.state.optimizer
+    tensors = {name: tensor.detach().clone() for name, tensor in _tensors(model)}
+    moments = {
+        id(parameter): {key: value.clone() for key, value in values.items() if isinstance(value, Tensor)}
+        for parameter, values in optimizer.state.items()
+    }
+    return tensors, moments, record.state_dict(), torch.cuda.get_rng_state()
+
+
+def _restore_(sparsifier: Sparsifier, record: Record, before: Everything) -> None:
+    """Put all of that back, in place; an optimizer's new tensors become zero, as if it had never stepped."""
+    tensors, moments, recorded, random = before
+    with torch.no_grad():
+        for name, tensor in _tensors(sparsifier.weights.model):
+            tensor.copy_(tensors[name])
+        for parameter, values in sparsifier.state.optimizer.state.items():
+            for key, value in values.items():
+                if isinstance(value, Tensor):
+                    old = moments.get(id(parameter), {}).get(key)
+                    value.zero_() if old is None else value.copy_(old)
+    record.load_state_dict(recorded)
+    torch.cuda.set_rng_state(random)
+
+
+def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*model.named_parameters(), *model.named_buffers()]

@@ -11,7 +11,8 @@ from hypersparse import data
 from hypersparse.data.dataset import Split
 from hypersparse.errors import DataError, DivergedError, ModelError, RunError
 from hypersparse.training.folder import RunFolder
-from hypersparse.training.loop import Silent, hold_out, train
+from hypersparse.training.images import hold_out
+from hypersparse.training.loop import Silent, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
 from tests.training.small import small

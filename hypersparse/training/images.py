@@ -1,0 +1,73 @@
+"""The images of a run, on its device: batches to train on, images to score on, images to test on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hypersparse.data.batches import Batches, in_order
+from hypersparse.data.dataset import Dataset, Split
+from hypersparse.errors import DataError
+from hypersparse.recipe import Recipe
+
+RATED_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
+
+
+class Clean:
+    """Images in file order, normalised and otherwise as they are; can be iterated again and again."""
+
+    def __init__(self, split: Split, dataset: Dataset, device: torch.device) -> None:
+        self.images, self.labels = split.images.to(device), split.labels.to(device)
+        self.mean, self.std = dataset.mean, dataset.std
+        self.batch_size = 2500 if device.type == "cuda" else 512
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return in_order(self.images, self.labels, batch_size=self.batch_size, mean=self.mean, std=self.std)
+
+
+@dataclass(frozen=True)
+class Images:
+    """What a run trains, scores and tests on."""
+
+    batches: Batches
+    rated: Batches | Clean  # what a method scores the network on
+    test: Clean
+    validation: Clean | None
+
+
+def bring_images(recipe: Recipe, seed: int, dataset: Dataset, device: torch.device) -> Images:
+    """Put a data set on the device as a recipe asks."""
+    options = recipe.data
+    train, held_out = hold_out(dataset.train, options.validation)
+
+    def batches(seed: int) -> Batches:
+        return Batches(
+            train.images.to(device),
+            train.labels.to(device),
+            batch_size=recipe.training.batch_size,
+            seed=seed,
+            padding=options.padding,
+            flip=options.flip,
+            last=options.last,
+            mean=dataset.mean,
+            std=dataset.std,
+        )
+
+    return Images(
+        batches=batches(seed),
+        rated=batches(seed + RATED_SEED) if options.rated == "augmented" else Clean(train, dataset, device),
+        test=Clean(dataset.test, dataset, device),
+        validation=Clean(held_out, dataset, device) if held_out else None,
+    )
+
+
+def hold_out(split: Split, count: int) -> tuple[Split, Split | None]:
+    """Take `count` samples out of a split, the same ones for every seed."""
+    if count == 0:
+        return split, None
+    if count >= len(split):
+        raise DataError(f"`validation` holds out {count} of {len(split)} training samples; none would be left.")
+    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
+    held, rest = order[:count].sort().values, order[count:].sort().values
+    return Split(split.images[rest], split.labels[rest]), Split(split.images[held], split.labels[held])

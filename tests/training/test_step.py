@@ -1,0 +1,136 @@
+"""Eager, compiled and captured steps do the same, in every phase."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from hypersparse import data
+from hypersparse.recipe import Recipe
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.loop import Silent, Training, train
+from hypersparse.training.machine import Machine
+from hypersparse.training.stop import Stopped, StopRequest
+from tests.training.small import small
+
+PHASES = {"pre-train": 1, "regularize": 9, "fine-tune": 17}  # 4 steps an epoch, 2 epochs each
+STEPS = 20
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Pruning still cost accuracy"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, while it compiles
+]
+
+
+class StopIn(Silent):
+    def __init__(self, steps: int) -> None:
+        self.request, self.left = StopRequest(), steps
+
+    def stepped(self, step: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.request.stop("test")
+
+
+def recipe_of(model: dict[str, Any]) -> Recipe:
+    return small(model=model, method={"max_regularized_epochs": 2, "strength": 1e-4}, training={"lr": 0.01})
+
+
+def trained(recipe: Recipe, folder: Path, machine: Machine) -> Training:
+    """A run taken on from its checkpoint, 20 more steps in the phase it is in."""
+    with machine.active() as device:
+        dataset = data.load(recipe.data.name, options=recipe.data.options)
+        training = Training(recipe, 0, machine, device, dataset, RunFolder(folder))
+        training.resume()
+        training.sparsifier.begin_epoch()
+        training.model.train()
+        step = training.step_of_phase()
+        for number in range(STEPS):
+            step(number % 4)
+    return training
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    return float((one - other).norm() / one.norm())
+
+
+def check_parity(
+    tmp_path: Path, device: str, engine: Literal["compiled", "captured"], phase: str, precision: Any, tolerance: float
+) -> None:
+    recipe = recipe_of({"name": "resnet8", "width": 8} if device == "cuda" else {"name": "mlp"})
+    if device == "cpu":
+        recipe = Recipe.from_mapping({**recipe.to_mapping(), "model": {"name": "mlp"}})
+    watcher = StopIn(PHASES[phase])
+    start = Machine(device=device, engine="eager", checkpoint_seconds=0.0)
+    with pytest.raises(Stopped):
+        train(recipe, 0, start, tmp_path, watcher=watcher, stop=watcher.request)
+    eager, other = (
+        trained(recipe, tmp_path, Machine(device=device, engine=name, precision=precision))
+        for name in ("eager", engine)
+    )
+    assert eager.sparsifier.phase.name == phase
+    one, two = (run.sparsifier.weights.vector().detach() for run in (eager, other))
+    assert distance(one, two) + 1e-12 > 0
+    assert distance(one, two) < tolerance
+    assert abs(eager.record.loss.value() - other.record.loss.value()) < 10 * tolerance
+    assert eager.record.loss.count == other.record.loss.count
+    assert eager.sparsifier.state_dict()["calls"] == other.sparsifier.state_dict()["calls"]
+    assert eager.sparsifier.state.observed.count == other.sparsifier.state.observed.count
+    if phase == "fine-tune":
+        assert torch.equal(one == 0, two == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_compiled_steps_on_the_cpu_agree_with_eager_ones(tmp_path: Path, phase: str) -> None:
+    check_parity(tmp_path, "cpu", "compiled", phase, "fp32", 1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 2e-2)])
+@pytest.mark.parametrize("engine", ["compiled", "captured"])
+@pytest.mark.parametrize("phase", PHASES)
+def test_steps_on_the_gpu_agree_with_eager_ones(
+    tmp_path: Path, phase: str, engine: Literal["compiled", "captured"], precision: str, tolerance: float
+) -> None:
+    check_parity(tmp_path, "cuda", engine, phase, precision, tolerance)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("engine", ["eager", "captured"])
+def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "captured"]) -> None:
+    recipe = recipe_of({"name": "resnet8", "width": 8})
+    machine = Machine(device="cuda", engine=engine)
+    with machine.active() as device:
+        dataset = data.load(recipe.data.name, options=recipe.data.options)
+        training = Training(recipe, 0, machine, device, dataset, RunFolder(tmp_path))
+        for _ in PHASES:
+            training.sparsifier.begin_epoch()
+            training.model.train()
+            step = training.step_of_phase()
+            step(0)
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                step(1)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            training.sparsifier._leave_phase()  # the next phase, without waiting for its end
+            training.sparsifier._open = False
+
+
+@pytest.mark.gpu
+def test_a_captured_run_stops_and_goes_on(tmp_path: Path) -> None:
+    machine = Machine(device="cuda", engine="captured", checkpoint_seconds=0.0)
+    recipe = recipe_of({"name": "resnet8", "width": 8})
+    watcher = StopIn(11)
+    with pytest.raises(Stopped):
+        train(recipe, 0, machine, tmp_path, watcher=watcher, stop=watcher.request)
+    result = train(recipe, 0, machine, tmp_path)
+    assert result["kept"] == result["total"] - int(result["total"] * 0.9)
+    assert result["epochs"] == {"pre-train": 2, "regularize": 2, "fine-tune": 2}
+
+
+def test_capturing_without_a_gpu_is_said_and_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:
+    assert Machine(device="cpu", engine="captured").chosen_engine() == "eager"
+    assert "Only steps on a CUDA device can be captured" in caplog.text
