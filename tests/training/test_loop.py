@@ -18,7 +18,11 @@ from hypersparse.training.stop import Stopped, StopRequest
 from tests.training.small import small
 
 CPU = Machine(device="cpu", checkpoint_seconds=0.0)
-pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Pruning still cost accuracy"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, while it compiles for a GPU
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+]
 
 
 class StopAfter(Silent):

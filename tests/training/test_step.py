@@ -20,6 +20,8 @@ STEPS = 20
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Pruning still cost accuracy"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, while it compiles
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature"),
 ]
 
 
@@ -110,8 +112,8 @@ def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "cap
             training.model.train()
             step = training.step_of_phase()
             step(0)
-            torch.cuda.set_sync_debug_mode("error")
             try:
+                torch.cuda.set_sync_debug_mode("error")
                 step(1)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
