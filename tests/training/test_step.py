@@ -102,13 +102,14 @@ def test_steps_on_the_gpu_agree_with_eager_ones(
 @pytest.mark.gpu
 @pytest.mark.parametrize("engine", ["eager", "captured"])
 def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "captured"]) -> None:
-    recipe = recipe_of({"name": "resnet8", "width": 8})
+    recipe = small(training={"epochs": 1}, method={"pretrain_epochs": 1, "max_regularized_epochs": 1})
     machine = Machine(device="cuda", engine=engine)
     with machine.active() as device:
         dataset = data.load(recipe.data.name, options=recipe.data.options)
         training = Training(recipe, 0, machine, device, dataset, RunFolder(tmp_path))
-        for _ in PHASES:
+        for name in PHASES:
             training.sparsifier.begin_epoch()
+            assert training.sparsifier.phase.name == name
             training.model.train()
             step = training.step_of_phase()
             step(0)
@@ -117,8 +118,7 @@ def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "cap
                 step(1)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-            training.sparsifier._leave_phase()  # the next phase, without waiting for its end
-            training.sparsifier._open = False
+            training.sparsifier.finish_epoch()
 
 
 @pytest.mark.gpu
