@@ -149,7 +149,7 @@ def metrics(entry: dict[str, Any]) -> dict[str, str]:
 def result_table(result: dict[str, Any]) -> Table:
     """Dense against sparse: accuracy of the last and the best epoch, weights, bytes."""
     picked = (result["sparse"] or result["dense"] or {}).get("best_picked_on", "test")
-    table = Table("", "last epoch", f"best epoch (picked on {picked})", "weights", "bytes", box=None, pad_edge=False)
+    table = Table("", "last epoch", f"best (on {picked})", "weights", "of", "bytes", box=None, pad_edge=False)
     for name in ("dense", "sparse"):
         part = result[name]
         if part is None:
@@ -160,7 +160,8 @@ def result_table(result: dict[str, Any]) -> Table:
             f"{name} ({part['phase']})",
             f"{100 * part['last']:.2f} %",
             f"{100 * part['best']:.2f} % (epoch {part['best_epoch']})",
-            f"{kept:,} of {result['total']:,}",
+            f"{kept:,}",
+            f"{result['total']:,}",
             f"{size:,}",
         )
     return table

@@ -1,7 +1,8 @@
 """The `hypersparse` command."""
 
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -42,8 +43,13 @@ def options(
     """Train neural networks that are 90 to 99.8 % zeros. Begin with: hypersparse train"""
 
 
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"[yellow]warning:[/] {escape(str(message))}", highlight=False)
+
+
 def run() -> None:
     """Run the command line; what went wrong is one sentence and exit code 2."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except HypersparseError as error:

@@ -21,7 +21,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.result import Entry
 
 WIDEST_CURVE, BAR_WIDTH = 60, 24
-REST_WIDTH = 58  # of a table with a curve, in characters
+REST_WIDTH = 60  # of a table with a curve, in characters
 CURVES = {"test_accuracy": "test", "pruned_score": "pruned"}
 
 

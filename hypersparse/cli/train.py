@@ -35,6 +35,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
 
 MACHINE = "Where it is trained"
+PAPER_SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.", rich_help_panel=MACHINE)]
 Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.", rich_help_panel=MACHINE)]
 
@@ -152,18 +153,20 @@ def _report(console: Console, result: dict[str, Any], folder: Path, until: str |
     epochs = ", ".join(f"{count} {name}" for name, count in result["epochs"].items())
     console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
     console.print(f"files:  {folder} (recipe.toml, log.jsonl, final.safetensors, result.json)", soft_wrap=True)
-    asked = shlex.join(["hypersparse", *_without_until(sys.argv[1:])])
     console.print("next:")
-    for command, purpose in (
-        (asked, "go on with the phases that are left")
-        if until
-        else (f"hypersparse show {folder}", "curves and layers"),
-        (f"hypersparse evaluate {folder}", "accuracy of the stored network"),
-        ("hypersparse train --sparsity 0.98", "fewer weights")
-        if not until
-        else (f"hypersparse show {folder}", "curves"),
-    ):
+    for command, purpose in _next_commands(result, folder, until):
         console.print(f"  {command}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)
+
+
+def _next_commands(result: dict[str, Any], folder: Path, until: str | None) -> list[tuple[str, str]]:
+    show = (f"hypersparse show {folder}", "curves and weights per layer")
+    evaluate = (f"hypersparse evaluate {folder}", "accuracy of the stored network")
+    if until:
+        go_on = shlex.join(["hypersparse", *_without_until(sys.argv[1:])])
+        return [(go_on, "the phases that are left"), show, evaluate]
+    sparser = next((sparsity for sparsity in PAPER_SPARSITIES if sparsity > result["sparsity"] + 1e-3), 0.9)
+    data = shlex.quote(result["data"])
+    return [show, evaluate, (f"hypersparse train --data {data} --sparsity {sparser}", "another sparsity")]
 
 
 def _without_until(arguments: list[str]) -> list[str]:
