@@ -8,7 +8,9 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from hypersparse import methods
 from hypersparse.errors import OptionError, unknown
@@ -46,6 +48,9 @@ class ModelOptions:
     options: dict[str, Any] = option(default={}, help="Further options of this model, such as width.")
 
 
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
 @options
 class TrainingOptions:
     """How the network is trained in every phase."""
@@ -58,8 +63,12 @@ class TrainingOptions:
     nesterov: bool = option(default=False, help="Nesterov momentum, for sgd.")
     weight_decay: float = option(default=1e-4, help="On all parameters, in all phases.", ge=0)
     schedule: Literal["drops", "cosine", "constant"] = option(default="drops", help="How the learning rate falls.")
-    drops: tuple[float, ...] = option(default=(0.5, 0.75), help="For `drops`: when, as fractions of the phase.")
+    drops: tuple[Fraction, ...] = option(default=(0.5, 0.75), help="For `drops`: when, as fractions of the phase.")
     drop_factor: float = option(default=0.1, help="For `drops`: factor on the learning rate.", gt=0, lt=1)
+
+    def __post_init__(self) -> None:
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise OptionError("`nesterov` needs the optimizer sgd with a `momentum` above 0; leave it out otherwise.")
 
     def lr_schedule(self) -> Schedule:
         """The factor on the learning rate as a function of progress."""
@@ -81,6 +90,11 @@ class Recipe:
     start_digest: str = option(default="", help="SHA-256 of those weights.")
 
     def __post_init__(self) -> None:
+        if self.start and not self.start_digest:
+            raise OptionError(
+                f"`start` says where trained weights lie ({self.start}), and `start_digest` which ones they are: "
+                "pass hypersparse.training.weights_file.digest(start)."
+            )
         plan_of(self.method, epochs=1, trained=self.trained, until=self.until)  # says if `until` is unknown
 
     @property

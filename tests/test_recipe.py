@@ -61,6 +61,10 @@ def test_options_of_the_model_stand_in_its_table() -> None:
         ({"trainig": {}}, "did you mean `training`"),
         ({"until": "regularise"}, "did you mean `regularize`"),
         ({"method": "art"}, "is a table"),
+        ({"training": {"drops": [80, 120]}}, "should be less than 1; got 80.*fractions of the phase"),
+        ({"training": {"nesterov": True, "momentum": 0.0}}, "`nesterov` needs"),
+        ({"training": {"nesterov": True, "optimizer": "adamw"}}, "`nesterov` needs"),
+        ({"start": "weights.pt"}, "`start_digest` which ones"),
     ],
 )
 def test_bad_recipes_are_one_sentence(tables: dict[str, object], message: str) -> None:

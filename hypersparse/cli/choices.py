@@ -1,6 +1,5 @@
 """Options that several commands share, and the recipe they make."""
 
-import hashlib
 import os
 import re
 import tomllib
@@ -14,6 +13,7 @@ from hypersparse.errors import ModelError, OptionError
 from hypersparse.recipe import Recipe, merge, parse_toml, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.training.folder import RunFolder
+from hypersparse.training.weights_file import digest
 
 RECIPE = "What is trained"
 DataName = Annotated[
@@ -112,7 +112,10 @@ def make_recipe(
         said = merge(said, parse_setting(setting))
     if start is not None:
         said = merge(said, _start(start, runs_dir))
-    return resolve(merge(_read_recipe(recipe) if recipe else {}, said))
+    base = _read_recipe(recipe) if recipe else {}
+    if base.get("start") and not base.get("start_digest"):  # written by hand
+        base |= _start(Path(base["start"]), runs_dir)
+    return resolve(merge(base, said))
 
 
 def parse_setting(text: str) -> dict[str, Any]:
@@ -172,5 +175,4 @@ def _start(given: Path, runs_dir: Path) -> dict[str, Any]:
         path = RunFolder(path).final_file
     if not path.is_file():
         raise ModelError(f"There are no weights at {path}: has that run finished?")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    return {"start": str(path), "start_digest": digest}
+    return {"start": str(path), "start_digest": digest(path)}

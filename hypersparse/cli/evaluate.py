@@ -42,7 +42,7 @@ def evaluate(
     if recipe is None or data or model or settings:
         recipe = _asked_recipe(path, recipe, data, model, settings, runs_dir)
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
-    dataset = load_data(recipe, data_folders(data_dir), quiet=as_json)
+    dataset = load_data(recipe, data_folders(data_dir), quiet=as_json or not Console().is_terminal)
     built = models.build(
         recipe.model.name, shape=dataset.shape, classes=len(dataset.classes), options=recipe.model.options
     )
@@ -114,6 +114,8 @@ def _report(found: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(found))
         return
     table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column()
+    table.add_column(overflow="fold")  # a long path is wrapped, not cut
     for name, value in found.items():
         shown = f"{value:.4f}" if isinstance(value, float) else str(value)
         if name == "test_accuracy":

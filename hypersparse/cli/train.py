@@ -121,7 +121,7 @@ def train(
     except Stopped:
         _say_how_to_go_on(console, stop, folder.path)
         return
-    _report(console, result, folder.path, made.until)
+    _report(console, result, folder.path)
 
 
 @contextmanager
@@ -148,20 +148,20 @@ def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None
         raise typer.Exit(codes[stop.reason])
 
 
-def _report(console: Console, result: dict[str, Any], folder: Path, until: str | None) -> None:
+def _report(console: Console, result: dict[str, Any], folder: Path) -> None:
     console.print(result_table(result))
     epochs = ", ".join(f"{count} {name}" for name, count in result["epochs"].items())
     console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
     console.print(f"files:  {folder} (recipe.toml, log.jsonl, final.safetensors, result.json)", soft_wrap=True)
     console.print("next:")
-    for command, purpose in _next_commands(result, folder, until):
+    for command, purpose in _next_commands(result, folder):
         console.print(f"  {command}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)
 
 
-def _next_commands(result: dict[str, Any], folder: Path, until: str | None) -> list[tuple[str, str]]:
+def _next_commands(result: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
     show = (f"hypersparse show {folder}", "curves and weights per layer")
     evaluate = (f"hypersparse evaluate {folder}", "accuracy of the stored network")
-    if until:
+    if result["until"]:
         go_on = shlex.join(["hypersparse", *_without_until(sys.argv[1:])])
         return [(go_on, "the phases that are left"), show, evaluate]
     sparser = next((sparsity for sparsity in PAPER_SPARSITIES if sparsity > result["sparsity"] + 1e-3), 0.9)

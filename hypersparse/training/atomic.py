@@ -32,9 +32,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
     def write(beside: Path) -> None:
         # Not safetensors' save_file: it hides why a disk refused, and makes files nobody else can read.
-        beside.write_bytes(save(dict(tensors), metadata=dict(metadata)))
+        beside.write_bytes(_same_every_time(save(dict(tensors), metadata=dict(metadata))))
 
     write_atomically(path, write)
+
+
+def _same_every_time(content: bytes) -> bytes:
+    """A safetensors file with its header sorted: the library writes metadata in a random order."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
 def write_text(path: Path, text: str) -> None:

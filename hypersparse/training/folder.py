@@ -37,18 +37,17 @@ class RunFolder:
                 raise RunError(f"Another process is training in {self.path}; wait for it or stop it.") from None
             yield
 
-    def claim(self, recipe: Recipe, seed: int) -> None:
-        """Write the recipe, or check that the folder holds a run of the same one."""
-        if self.recipe_file.exists():
-            if differences := self.recipe().differences(recipe):
-                raise RunError(
-                    f"{self.path} holds a run of another recipe; they differ in {', '.join(differences[:3])} "
-                    "(there / asked for). Use another folder."
-                )
-            if (there := self.seed()) != seed:
-                raise RunError(f"{self.path} holds a run with seed {there}, not {seed}. Use another folder.")
+    def check(self, recipe: Recipe, seed: int) -> None:
+        """Say if the folder holds a run of another recipe or seed."""
+        if not self.recipe_file.exists():
             return
-        self.write_recipe(recipe, seed)
+        if differences := self.recipe().differences(recipe):
+            raise RunError(
+                f"{self.path} holds a run of another recipe; they differ in {', '.join(differences[:3])} "
+                "(there / asked for). Use another folder."
+            )
+        if (there := self.seed()) != seed:
+            raise RunError(f"{self.path} holds a run with seed {there}, not {seed}. Use another folder.")
 
     def write_recipe(self, recipe: Recipe, seed: int) -> None:
         """Say what is trained here; the phase it ends after may change, nothing else."""

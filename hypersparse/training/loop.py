@@ -33,7 +33,14 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.result import make_result
 from hypersparse.training.step import Record, Step, build_step, compiled
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.weights_file import compact, expand, load_weights_, packed_mask, save_weights
+from hypersparse.training.weights_file import (
+    check_digest,
+    compact,
+    expand,
+    load_weights_,
+    packed_mask,
+    save_weights,
+)
 
 # Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
 # cores take 22 s instead of 30 s, but when something else keeps one core busy they wait for each other: 179 s.
@@ -85,15 +92,16 @@ def train(
     machine = machine or Machine()
     run = RunFolder(folder)
     with machine.active() as device, run.locked():
-        run.claim(recipe, seed)
+        run.check(recipe, seed)
         result = run.result()
         if result is not None and reaches(recipe, result["until"]):
             return result
-        run.write_recipe(recipe, seed)
-        run.result_file.unlink(missing_ok=True)  # it goes on: no longer finished
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
         training = Training(recipe, seed, machine, device, dataset, run)
         training.resume()
+        # Only now: what could not even begin leaves no run behind, and takes no result away.
+        run.write_recipe(recipe, seed)
+        run.result_file.unlink(missing_ok=True)
         return training.run_plan(watcher or Silent(), stop or StopRequest())
 
 
@@ -114,7 +122,8 @@ class Training:
         torch.manual_seed(seed)
         options = recipe.model.options
         model = models.build(recipe.model.name, shape=dataset.shape, classes=len(dataset.classes), options=options)
-        if recipe.start:
+        if recipe.start and not run.checkpoint_file.exists():
+            check_digest(recipe.start, recipe.start_digest)
             load_weights_(model, recipe.start)
         self.model = model.to(device)
         weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
@@ -210,15 +219,20 @@ class Training:
         return found
 
     def check_loss(self) -> None:
-        """Stop a run whose loss is no longer finite, before it can be saved."""
-        first_bad = float(self.record.first_bad)
-        if first_bad == torch.inf:
-            return
+        """Stop a run whose loss or weights are no longer finite, before it can be saved."""
+        step = float(self.record.first_bad)
+        if step == torch.inf:
+            # The last step may have had a finite loss and spoilt the weights.
+            if torch.stack([parameter.isfinite().all() for parameter in self.model.parameters()]).all():
+                return
+            step = float(self.record.index) - 1
         epoch, phase = self.sparsifier.total_epoch, self.sparsifier.phase.name
+        there = epoch > 0 or self.run.checkpoint_file.exists()
+        kept = f"the last good checkpoint is kept in {self.run.path}" if there else "nothing was worth keeping yet"
         raise DivergedError(
-            f"The loss stopped being finite in step {int(first_bad)} of epoch {epoch} ({phase}); the last good "
-            f"checkpoint is kept in {self.run.path}. Try a lower learning rate "
-            f"(--set training.lr={self.recipe.training.lr / 10:g}), a weaker penalty, or --precision fp32."
+            f"The loss or a weight stopped being finite in step {int(step)} of epoch {epoch} ({phase}); {kept}. "
+            f"Try a lower learning rate (--set training.lr={self.recipe.training.lr / 10:g}), "
+            "a weaker penalty, or --precision fp32."
         )
 
     def state(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
 import torch
@@ -82,7 +82,9 @@ class Machine:
             self.threads or before[-1],
         )
         try:
-            yield device
+            # Streams, graphs and random numbers are the current device's unless one says otherwise.
+            with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+                yield device
         finally:
             _set_switches(*before)
 

@@ -1,5 +1,6 @@
 """Networks on disk: plain tensors, or for a pruned one the kept values and one bit a weight."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypersparse.sparsity.weights import PrunableWeights, bare
 from hypersparse.training.atomic import write_tensors
 
 KEPT, MASK = "hypersparse.kept/", "hypersparse.mask/"
+DIGEST_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,23 @@ def read_weights(path: str | Path, model: nn.Module) -> Weights:
         raise ModelError(f"{path} is not a whole safetensors file ({error}); save or copy it again.") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in _tensors(bare(model))}
     return Weights(expand(parts, shapes), metadata)
+
+
+def digest(path: str | Path) -> str:
+    """The first characters of a file's SHA-256, by which a recipe knows the weights it begins with."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:DIGEST_LENGTH]
+    except OSError as error:
+        raise ModelError(f"There are no weights at {path}: {error.strerror}.") from None
+
+
+def check_digest(path: str | Path, expected: str) -> None:
+    """Say if a file is not the one a recipe was made with."""
+    if (came := digest(path)) != expected:
+        raise ModelError(
+            f"{path} is not the file this recipe began with (its digest is {came}, expected {expected}); "
+            "put that one back, or begin another run with --start."
+        )
 
 
 def load_weights_(model: nn.Module, path: str | Path) -> Weights:

@@ -14,7 +14,7 @@ def store(tmp_path: Path) -> RunStore:
         recipe = resolve(tables)
         folder = store.folder(recipe, seed)
         folder.path.mkdir(parents=True)
-        folder.claim(recipe, seed)
+        folder.write_recipe(recipe, seed)
     return store
 
 

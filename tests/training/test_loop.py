@@ -9,12 +9,13 @@ from safetensors.torch import load_file
 
 from hypersparse import data
 from hypersparse.data.dataset import Split
-from hypersparse.errors import DataError, DivergedError, ModelError, RunError
+from hypersparse.errors import DataError, DivergedError, ModelError, OptionError, RunError
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import hold_out
 from hypersparse.training.loop import Silent, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.weights_file import digest
 from tests.training.small import small
 
 CPU = Machine(device="cpu", checkpoint_seconds=0.0)
@@ -143,10 +144,20 @@ def test_a_second_process_is_refused(whole: Path) -> None:
 
 def test_start_begins_at_the_penalty(tmp_path: Path) -> None:
     train(small(method={"name": "dense"}), 0, CPU, tmp_path / "dense")
-    start = {"start": str(tmp_path / "dense" / "final.safetensors"), "start_digest": "abc"}
-    result = train(small(**start), 0, CPU, tmp_path / "from")
+    file = tmp_path / "dense" / "final.safetensors"
+    recipe = small(start=str(file), start_digest=digest(file))
+    result = train(recipe, 0, CPU, tmp_path / "from")
     assert list(result["epochs"]) == ["regularize", "fine-tune"]
     assert result["dense"] is None
+    watcher = StopAfter(2)
+    with pytest.raises(Stopped):
+        train(recipe, 0, CPU, tmp_path / "stopped", watcher=watcher, stop=watcher.request)
+    file.write_bytes(file.read_bytes() + b" ")
+    with pytest.raises(ModelError, match="is not the file this recipe began with"):
+        train(recipe, 0, CPU, tmp_path / "altered")
+    file.unlink()
+    train(recipe, 0, CPU, tmp_path / "stopped")  # the checkpoint has the weights
+    assert same_network(tmp_path / "from", tmp_path / "stopped")
     with pytest.raises(ModelError, match="There are no weights at"):
         train(small(start=str(tmp_path / "nothing.pt"), start_digest="d"), 0, CPU, tmp_path / "missing")
 
@@ -206,6 +217,39 @@ def test_a_late_nan_keeps_the_checkpoint_of_the_epoch_before(tmp_path: Path) -> 
         train(small(), 0, CPU, tmp_path, watcher=Poison())
     assert json.loads((tmp_path / "state.json").read_text())["epochs_finished"] == 3
     train(small(), 0, CPU, tmp_path)  # without the poison it goes on
+
+
+def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
+    class Poison(Silent):
+        def started(self, sparsifier: Any, entries: Any, steps: int) -> None:
+            self.sparsifier, self.steps = sparsifier, steps
+
+        def stepped(self, step: int) -> None:
+            if self.sparsifier.total_epoch == 3 and step == self.steps:
+                with torch.no_grad():
+                    next(iter(self.sparsifier.weights.values())).fill_(torch.nan)
+
+    with pytest.raises(DivergedError, match=r"step 3 of epoch 3 \(regularize\); the last good checkpoint is kept"):
+        train(small(), 0, CPU, tmp_path, watcher=Poison())
+    assert json.loads((tmp_path / "state.json").read_text())["epochs_finished"] == 3
+
+
+def test_what_cannot_begin_leaves_no_run_and_takes_no_result_away(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="did you mean"):
+        train(small(model={"name": "resnet9", "width": 4}), 0, CPU, tmp_path / "new")
+    assert not (tmp_path / "new" / "recipe.toml").exists()
+    train(small(until="pre-train"), 0, CPU, tmp_path / "until")
+    checkpoint = tmp_path / "until" / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(RunError, match="is damaged"):
+        train(small(), 0, CPU, tmp_path / "until")
+    assert (tmp_path / "until" / "result.json").exists()
+
+
+def test_the_same_run_makes_the_same_file(whole: Path, tmp_path: Path) -> None:
+    for number in range(3):  # metadata in a random order would agree half of the time
+        train(small(), 0, CPU, tmp_path / str(number))
+        assert (tmp_path / str(number) / "final.safetensors").read_bytes() == (whole / "final.safetensors").read_bytes()
 
 
 def test_a_damaged_checkpoint_is_one_sentence(tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+from pathlib import Path
+
+import pytest
+
+from hypersparse.cli.choices import make_recipe
+from hypersparse.errors import ModelError
+from hypersparse.training.weights_file import digest
+
+
+def test_a_recipe_written_by_hand_can_begin_with_trained_weights(tmp_path: Path) -> None:
+    weights, file = tmp_path / "weights.pt", tmp_path / "mine.toml"
+    weights.write_bytes(b"weights")
+    file.write_text(f'start = "{weights}"\n')
+    recipe = make_recipe(recipe=file, runs_dir=tmp_path)
+    assert recipe.trained
+    assert recipe.start_digest == digest(weights)
+    weights.write_bytes(b"other")
+    assert make_recipe(recipe=file, runs_dir=tmp_path).key != recipe.key
+
+
+def test_a_folder_without_final_weights_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="has that run finished"):
+        make_recipe(start=tmp_path, runs_dir=tmp_path)
