@@ -117,7 +117,16 @@ def train(
     display = LiveDisplay(console, f"{made.label} · seed {seed} · {machine.torch_device()}")
     try:
         with _stopped_by_signals(stop), display:
-            result = train_run(made, seed, machine, folder.path, dataset=dataset, watcher=display, stop=stop)
+            result = train_run(
+                made,
+                seed,
+                machine,
+                folder.path,
+                dataset=dataset,
+                watcher=display,
+                stop=stop,
+                stages=runs_dir / ".stages",
+            )
     except Stopped:
         _say_how_to_go_on(console, stop, folder.path)
         return

@@ -57,9 +57,10 @@ class ART(Method):
         return f"art-{self.penalty}-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        pretrain = Phase("pre-train", epochs=self.pretrain_epochs, hold_lr=True, pretraining=True)
+        length = self.pretrain_epochs
+        pretrain = Phase("pre-train", epochs=length, hold_lr=True, pretraining=True, shared=f"dense, {length} epochs")
         return [
-            *([pretrain] if self.pretrain_epochs else []),
+            *([pretrain] if length else []),
             Phase(
                 "regularize",
                 epochs=self.max_regularized_epochs,

@@ -62,6 +62,7 @@ class Phase:
     restart: bool = False  # begin with a fresh optimizer
     hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase
     pretraining: bool = False  # left out when the network comes trained
+    shared: str | None = None  # all of the method that decides this phase: runs with an equal one train it once
     needs_task: bool = False  # scores the network, so that `attach` must be given a task
     needs_observe: bool = False  # reads the score seen while training, so that the loop must call `observe`
 

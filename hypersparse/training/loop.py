@@ -31,6 +31,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
 from hypersparse.training.result import make_result
+from hypersparse.training.stages import StageCache
 from hypersparse.training.step import Record, Step, build_step, compiled
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.weights_file import (
@@ -84,10 +85,12 @@ def train(
     data_folders: Sequence[Path] = (),
     watcher: Watcher | None = None,
     stop: StopRequest | None = None,
+    stages: Path | None = None,
 ) -> dict[str, Any]:
     """Train a recipe with a seed in a folder; goes on where an earlier try stopped. Returns the result.
 
-    Raises `Stopped` when `stop` asked for it. A finished run is not trained again.
+    Raises `Stopped` when `stop` asked for it. A finished run is not trained again. `stages` is a folder in which phases
+    that several runs have in common, such as the pre-training for six sparsities, are kept for the next one.
     """
     machine = machine or Machine()
     run = RunFolder(folder)
@@ -97,7 +100,7 @@ def train(
         if result is not None and reaches(recipe, result["until"]):
             return result
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
-        training = Training(recipe, seed, machine, device, dataset, run)
+        training = Training(recipe, seed, machine, device, dataset, run, stages)
         training.resume()
         # Only now: what could not even begin leaves no run behind, and takes no result away.
         run.write_recipe(recipe, seed)
@@ -116,7 +119,14 @@ class Training:
     """One run in memory: the network, its data, the plan, and how far it is."""
 
     def __init__(
-        self, recipe: Recipe, seed: int, machine: Machine, device: torch.device, dataset: Dataset, run: RunFolder
+        self,
+        recipe: Recipe,
+        seed: int,
+        machine: Machine,
+        device: torch.device,
+        dataset: Dataset,
+        run: RunFolder,
+        stages: Path | None = None,
     ) -> None:
         self.recipe, self.seed, self.machine, self.run = recipe, seed, machine, run
         torch.manual_seed(seed)
@@ -138,6 +148,7 @@ class Training:
         self.record = Record(device)
         self.forward = compiled(self.model, machine)
         self.step: tuple[Phase, Step] | None = None  # of the phase at hand
+        self.stages = StageCache(stages, recipe, seed, machine) if stages else None
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self._began = 0.0
@@ -150,13 +161,22 @@ class Training:
             while self.sparsifier.begin_epoch():
                 self.model.train()
                 self.train_epoch(self.step_of_phase(), watcher, stop, writer)
+                phase = self.sparsifier.phase
                 watcher.finished_epoch(self.finish_epoch())
-                writer.submit(self.state())
+                state = self.state()
+                writer.submit(state)
+                self.keep_stage(phase, state)
                 if stop.requested() and not self.sparsifier.done:
                     raise Stopped(stop.reason)
         finally:
             writer.close()
         return self.finish()
+
+    def keep_stage(self, phase: Phase, state: dict[str, Any]) -> None:
+        """If that epoch was the last of its phase, keep its end for other runs."""
+        plan = self.sparsifier.plan
+        if self.stages and (self.sparsifier.phase is not phase or self.sparsifier.done):
+            self.stages.save(plan[: plan.index(phase) + 1], state, self.entries)
 
     def step_of_phase(self) -> Step:
         """The step for the phase at hand, built when the phase changes and only then."""
@@ -260,10 +280,16 @@ class Training:
 
     def resume(self) -> None:
         """Go on from the checkpoint in the folder, if there is one."""
-        if not self.run.checkpoint_file.exists():
+        if self.run.checkpoint_file.exists():
+            state = load_tree(self.run.checkpoint_file)
+        else:
             self.run.cut_log(0)
-            return
-        state = load_tree(self.run.checkpoint_file)
+            stage = self.stages.load(self.sparsifier.plan) if self.stages else None
+            if stage is None:
+                return
+            state = stage
+            for entry in state["entries"]:
+                self.run.append_log({**entry, "shared": True})
         sparsifier = self.sparsifier
         shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         self.model.load_state_dict(expand(state["model"], shapes))

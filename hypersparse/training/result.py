@@ -55,6 +55,7 @@ def make_result(
         "total_by_layer": {name: weight.numel() for name, weight in weights.items()},
         "epochs": {name: sum(entry["phase"] == name for entry in entries) for name in phases},
         "wall_seconds": sum(entry["seconds"] for entry in entries),
+        "shared_seconds": sum(entry["seconds"] for entry in entries if entry.get("shared")),  # spent by an earlier run
         "wall_seconds_by_phase": {
             name: sum(entry["seconds"] for entry in entries if entry["phase"] == name) for name in phases
         },
@@ -71,6 +72,7 @@ def describe(machine: Machine) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "precision": machine.precision,
+        "engine": machine.chosen_engine(),
         "deterministic": machine.deterministic,
         "threads": torch.get_num_threads(),
         "hypersparse": __version__,

@@ -6,14 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hypersparse
+from hypersparse.cli import main
 from hypersparse.training.folder import RunFolder
 
+Call = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = ["--data", "synthetic", "--set", "data.images=64", "--set", "data.test_images=32", "--set", "data.size=8"]
 
 
@@ -118,12 +122,34 @@ BAD = {
 }
 
 
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line in this process, as an installed script would, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("HYPERSPARSE_DATA", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # no network
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["hypersparse", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        shown = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), shown.out, shown.err)
+
+    return run_here
+
+
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input_is_one_clear_sentence(what: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_clear_sentence(what: str, tmp_path: Path, call: Call) -> None:
     arguments, message = BAD[what]
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "empty.py").write_text("from torch import nn\ndef make():\n    return nn.ReLU()\n")
-    done = run(*arguments, folder=tmp_path, https_proxy="http://127.0.0.1:9", http_proxy="http://127.0.0.1:9")
+    done = call(*arguments)
     assert done.returncode == 2, done.stdout + done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -131,35 +157,35 @@ def test_bad_input_is_one_clear_sentence(what: str, tmp_path: Path) -> None:
     assert done.stderr.startswith("error: ")
 
 
-def test_a_misspelt_option_or_command_is_said(tmp_path: Path) -> None:
-    wrong_option = run("train", "--sparsty", "0.9", folder=tmp_path)
+def test_a_misspelt_option_or_command_is_said(call: Call) -> None:
+    wrong_option = call("train", "--sparsty", "0.9")
     assert wrong_option.returncode == 2
     assert "--sparsity" in wrong_option.stderr
-    assert run("trian", folder=tmp_path).returncode == 2
+    assert call("trian").returncode == 2
 
 
-def test_altered_and_truncated_arrays_are_said(tmp_path: Path) -> None:
+def test_altered_and_truncated_arrays_are_said(tmp_path: Path, call: Call) -> None:
     images = np.zeros((8, 8, 8), dtype=np.uint8)
     labels = np.arange(8) % 2
     np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     whole = (tmp_path / "a.npz").read_bytes()
     (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
-    done = run("train", "--data", "a.npz", folder=tmp_path)
+    done = call("train", "--data", "a.npz")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "a.npz" in done.stderr
 
 
-def test_plan_prints_phases_and_recipe(tmp_path: Path) -> None:
-    done = run("plan", "art", "--data", "cifar10", "--sparsity", "0.98", folder=tmp_path)
+def test_plan_prints_phases_and_recipe(tmp_path: Path, call: Call) -> None:
+    done = call("plan", "art", "--data", "cifar10", "--sparsity", "0.98")
     assert done.returncode == 0
     for text in ("pre-train", "1 to 300", "x 0.1 at 80, 120", "221 to 520", "sparsity = 0.98"):
         assert text in done.stdout
     assert not (tmp_path / "runs").exists()
 
 
-def test_help_and_version(tmp_path: Path) -> None:
+def test_help_and_version(tmp_path: Path, call: Call) -> None:
     assert run("--version", folder=tmp_path).stdout.strip() == f"hypersparse {hypersparse.__version__}"
-    shown = run("--help", folder=tmp_path).stdout
+    shown = call("--help").stdout
     for command in ("train", "plan", "evaluate", "runs", "show", "pack", "unpack"):
         assert command in shown
 

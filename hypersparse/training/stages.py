@@ -1,0 +1,62 @@
+"""Stages: the ends of phases that several runs have in common, trained once and kept on disk.
+
+Six sparsities, or the penalties HyperSparse, L1 and L2, begin with the same dense pre-training.
+"""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from hypersparse.errors import RunError
+from hypersparse.methods.base import Phase
+from hypersparse.recipe import Recipe
+from hypersparse.training.checkpoint import load_tree, save_tree
+from hypersparse.training.machine import Machine
+from hypersparse.training.result import describe
+
+ONLY_LATER = ("epochs", "schedule", "drops", "drop_factor")  # training options that a held learning rate never sees
+log = logging.getLogger("hypersparse")
+
+
+class StageCache:
+    """The stages in a folder. They hold a checkpoint each and are bit-equal to what the run would have computed."""
+
+    def __init__(self, root: Path, recipe: Recipe, seed: int, machine: Machine) -> None:
+        self.root = root
+        tables = recipe.to_mapping()
+        same = ("device", "precision", "engine", "deterministic", "threads", "torch")
+        found = describe(machine)
+        self._decides = {
+            **{name: tables[name] for name in ("data", "model", "training", "start_digest")},
+            "seed": seed,
+            "machine": {name: found[name] for name in same},
+        }
+
+    def save(self, phases: list[Phase], state: dict[str, Any], entries: list[dict[str, Any]]) -> None:
+        """Keep the end of the last of these phases, if all of them are shared."""
+        if path := self._path(phases):
+            self.root.mkdir(parents=True, exist_ok=True)
+            save_tree(path, {**state, "entries": entries})
+
+    def load(self, plan: list[Phase]) -> dict[str, Any] | None:
+        """The furthest stage of a plan that was kept, or None."""
+        for end in range(len(plan), 0, -1):
+            path = self._path(plan[:end])
+            if path and path.exists():
+                try:
+                    return load_tree(path)
+                except RunError as error:
+                    log.warning("A kept stage is left aside: %s", error)
+        return None
+
+    def _path(self, phases: list[Phase]) -> Path | None:
+        if not phases or any(phase.shared is None for phase in phases):
+            return None
+        decides = {**self._decides, "phases": [[phase.name, phase.shared] for phase in phases]}
+        if all(phase.hold_lr for phase in phases):
+            training = self._decides["training"].items()
+            decides["training"] = {name: value for name, value in training if name not in ONLY_LATER}
+        key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+        return self.root / f"{phases[-1].name}-{key}.safetensors"

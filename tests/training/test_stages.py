@@ -1,0 +1,94 @@
+"""A phase that several runs have in common is trained once, and nobody can tell from the results."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hypersparse.recipe import Recipe
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.loop import Silent, train
+from hypersparse.training.machine import Machine
+from tests.training.small import small
+from tests.training.test_loop import same_network
+
+CPU = Machine(device="cpu", checkpoint_seconds=0.0)
+pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
+
+
+class Count(Silent):
+    """The phases whose epochs were really trained."""
+
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+
+    def finished_epoch(self, entry: dict[str, Any]) -> None:
+        self.phases.append(entry["phase"])
+
+
+def phases_trained(recipe: Recipe, folder: Path, stages: Path, seed: int = 0) -> set[str]:
+    count = Count()
+    train(recipe, seed, CPU, folder, watcher=count, stages=stages)
+    return set(count.phases)
+
+
+def values(folder: Path) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in entry.items() if name not in ("seconds", "shared")}
+        for entry in RunFolder(folder).log()
+    ]
+
+
+def test_another_sparsity_goes_on_from_the_same_pretraining_to_the_same_bits(tmp_path: Path) -> None:
+    stages = tmp_path / "stages"
+    assert "pre-train" in phases_trained(small(), tmp_path / "first", stages)
+    other = small(method={"sparsity": 0.8})
+    assert "pre-train" not in phases_trained(other, tmp_path / "second", stages)
+    train(other, 0, CPU, tmp_path / "alone")
+    assert same_network(tmp_path / "second", tmp_path / "alone")
+    assert values(tmp_path / "second") == values(tmp_path / "alone")
+    result = RunFolder(tmp_path / "second").result()
+    assert result is not None
+    assert 0 < result["shared_seconds"] < result["wall_seconds"]
+    assert [path.name.split("-")[0] for path in stages.iterdir()] == ["pre"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "shared"),
+    [
+        ({"method": {"penalty": "l1"}}, True),
+        ({"training": {"epochs": 3}}, True),
+        ({"training": {"schedule": "cosine"}}, True),
+        ({"method": {"pretrain_epochs": 1}}, False),
+        ({"training": {"lr": 0.05}}, False),
+        ({"training": {"batch_size": 16}}, False),
+        ({"model": {"width": 6}}, False),
+        ({"data": {"flip": False}}, False),
+        ({"data": {"validation": 16}}, False),
+    ],
+)
+def test_what_is_shared_is_what_is_the_same(tmp_path: Path, tables: dict[str, Any], shared: bool) -> None:
+    stages = tmp_path / "stages"
+    train(small(until="pre-train"), 0, CPU, tmp_path / "first", stages=stages)
+    trained = phases_trained(small(until="pre-train", **tables), tmp_path / "second", stages)
+    assert ("pre-train" not in trained) is shared
+
+
+def test_another_seed_or_precision_shares_nothing(tmp_path: Path) -> None:
+    stages = tmp_path / "stages"
+    recipe = small(until="pre-train")
+    train(recipe, 0, CPU, tmp_path / "first", stages=stages)
+    assert phases_trained(recipe, tmp_path / "seed", stages, seed=1) == {"pre-train"}
+    count = Count()
+    machine = Machine(device="cpu", precision="bf16")
+    train(recipe, 0, machine, tmp_path / "bf16", watcher=count, stages=stages)
+    assert count.phases == ["pre-train", "pre-train"]
+
+
+def test_a_damaged_stage_is_left_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stages = tmp_path / "stages"
+    train(small(), 0, CPU, tmp_path / "first", stages=stages)
+    (stage,) = stages.iterdir()
+    stage.write_bytes(stage.read_bytes()[:100])
+    assert "pre-train" in phases_trained(small(method={"sparsity": 0.8}), tmp_path / "second", stages)
+    assert "left aside" in caplog.text
