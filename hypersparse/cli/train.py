@@ -171,20 +171,20 @@ def _next_commands(result: dict[str, Any], folder: Path) -> list[tuple[str, str]
     show = (f"hypersparse show {folder}", "curves and weights per layer")
     evaluate = (f"hypersparse evaluate {folder}", "accuracy of the stored network")
     if result["until"]:
-        go_on = shlex.join(["hypersparse", *_without_until(sys.argv[1:])])
+        go_on = shlex.join(["hypersparse", *_without("--until", sys.argv[1:])])
         return [(go_on, "the phases that are left"), show, evaluate]
     sparser = next((sparsity for sparsity in PAPER_SPARSITIES if sparsity > result["sparsity"] + 1e-3), 0.9)
-    data = shlex.quote(result["data"])
-    return [show, evaluate, (f"hypersparse train --data {data} --sparsity {sparser}", "another sparsity")]
+    again = shlex.join(["hypersparse", *_without("--sparsity", sys.argv[1:]), "--sparsity", str(sparser)])
+    return [show, evaluate, (again, "another sparsity")]
 
 
-def _without_until(arguments: list[str]) -> list[str]:
+def _without(option: str, arguments: list[str]) -> list[str]:
     kept: list[str] = []
     skip = False
     for argument in arguments:
-        if skip or argument.startswith("--until="):
+        if skip or argument.startswith(f"{option}="):
             skip = False
-        elif argument == "--until":
+        elif argument == option:
             skip = True
         else:
             kept.append(argument)

@@ -5,12 +5,15 @@ CUDA graph and replays them. What changes between steps lives in tensors that ke
 """
 
 import logging
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from hypersparse.data.batches import Batches
 from hypersparse.methods.task import RunningMean
@@ -124,18 +127,36 @@ class CapturedStep:
     def _capture(self) -> None:
         sparsifier = self.eager.sparsifier
         before = _everything(sparsifier, self.record)
-        with sparsifier.rehearsal():
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(REHEARSALS):
-                    self.start.zero_()
+        try:
+            with sparsifier.rehearsal(), _capturable(sparsifier.state.optimizer):
+                stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    for _ in range(REHEARSALS):
+                        self.start.zero_()
+                        self._work()
+                torch.cuda.current_stream().wait_stream(stream)
+                sparsifier.state.optimizer.zero_grad(set_to_none=True)
+                with torch.cuda.graph(self.graph):
                     self._work()
-            torch.cuda.current_stream().wait_stream(stream)
-            sparsifier.state.optimizer.zero_grad(set_to_none=True)
-            with torch.cuda.graph(self.graph):
-                self._work()
+        finally:  # the rehearsed steps never happened, whether or not the capture succeeded
+            torch.cuda.synchronize()
             _restore_(sparsifier, self.record, before)
+
+
+@contextmanager
+def _capturable(optimizer: Optimizer) -> Iterator[None]:
+    """Let Adam and its kin be captured; their warning that a rehearsed step is not is beside the point."""
+    groups = [group for group in optimizer.param_groups if "capturable" in group]
+    for group in groups:
+        group["capturable"] = True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*capturable=True.*")
+            yield
+    finally:
+        for group in groups:
+            group["capturable"] = False
 
 
 def build_step(
@@ -143,14 +164,14 @@ def build_step(
 ) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
     eager = EagerStep(forward, sparsifier, batches, record, machine)
-    if machine.chosen_engine() != "captured" or sparsifier.phase.adjust is not None:
+    full_batches = batches.size(0) == batches.batch_size
+    if machine.chosen_engine() != "captured" or sparsifier.phase.adjust is not None or not full_batches:
         return eager
     try:
         return CapturedStep(eager)
     except RuntimeError as error:
         name, reason = sparsifier.phase.name, str(error).splitlines()[0]
         log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)
-        torch.cuda.synchronize()
         return EagerStep(model, sparsifier, batches, record, machine)
 
 

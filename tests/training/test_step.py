@@ -1,7 +1,9 @@
 """Eager, compiled and captured steps do the same, in every phase."""
 
+import contextlib
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import Silent, Training, train
 from hypersparse.training.machine import Machine
+from hypersparse.training.step import EagerStep
 from hypersparse.training.stop import Stopped, StopRequest
 from tests.training.small import small
 
@@ -121,9 +124,19 @@ def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "cap
 
 
 @pytest.mark.gpu
-def test_a_captured_run_stops_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {},
+        {"training": {"optimizer": "adamw", "lr": 0.001}},
+        {"training": {"momentum": 0.0}},
+        {"training": {"batch_size": 30}, "data": {"last": "keep"}},
+        {"model": {"name": "wide_resnet", "depth": 10, "factor": 1, "dropout": 0.3}},
+    ],
+)
+def test_a_captured_run_stops_and_goes_on(tmp_path: Path, tables: dict[str, Any]) -> None:
     machine = Machine(device="cuda", engine="captured", checkpoint_seconds=0.0)
-    recipe = recipe_of({"name": "resnet8", "width": 8})
+    recipe = small(**{"method": {"max_regularized_epochs": 2, "strength": 1e-4}, **tables})
     watcher = StopIn(11)
     with pytest.raises(Stopped):
         train(recipe, 0, machine, tmp_path, watcher=watcher, stop=watcher.request)
@@ -135,3 +148,47 @@ def test_a_captured_run_stops_and_goes_on(tmp_path: Path) -> None:
 def test_capturing_without_a_gpu_is_said_and_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:
     assert Machine(device="cpu", engine="captured").chosen_engine() == "eager"
     assert "Only steps on a CUDA device can be captured" in caplog.text
+
+
+@pytest.fixture
+def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What capturing needs of a GPU, as stand-ins on the CPU; the capture itself fails."""
+
+    class Fails:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def __enter__(self) -> None:
+            raise RuntimeError("this operation is not permitted\nwhile capturing")
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    for name in ("Stream", "current_stream", "CUDAGraph", "get_rng_state", "set_rng_state", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", Fails)
+    monkeypatch.setattr(Machine, "chosen_engine", lambda _: "captured")
+
+
+@pytest.mark.usefixtures("pretended_gpu")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_capture_that_fails_leaves_no_trace(tmp_path: Path, optimizer: str, caplog: pytest.LogCaptureFixture) -> None:
+    recipe = small(training={"optimizer": optimizer, "lr": 0.01})
+    machine = Machine(device="cpu")
+    dataset = data.load(recipe.data.name, options=recipe.data.options)
+    training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(tmp_path))
+    training.forward = training.model
+    training.sparsifier.begin_epoch()
+    training.model.train()
+    before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+    step = training.step_of_phase()
+    assert type(step) is EagerStep
+    assert "since it cannot be captured: this operation is not permitted" in caplog.text
+    after = training.model.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert (training.record.loss.count, float(training.record.index)) == (0, 0.0)
+    assert training.sparsifier.state_dict()["calls"] == [0, 0]
+    for values in training.sparsifier.state.optimizer.state.values():
+        assert all(not value.any() for value in values.values() if isinstance(value, Tensor))
+    assert not any(group.get("capturable") for group in training.sparsifier.state.optimizer.param_groups)
