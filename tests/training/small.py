@@ -29,8 +29,6 @@ TABLES: dict[str, Any] = {
 
 
 def small(**tables: Any) -> Recipe:
-    """That recipe, with some of its tables changed."""
-    base = {
-        name: table for name, table in TABLES.items() if name != "method" or not tables.get("method", {}).get("name")
-    }
-    return resolve(merge(base, tables))
+    """That recipe, with some of its tables changed; one that names another model or method replaces all of it."""
+    replaced = {name for name, table in tables.items() if isinstance(table, dict) and "name" in table}
+    return resolve(merge({name: table for name, table in TABLES.items() if name not in replaced}, tables))

@@ -64,8 +64,6 @@ def check_parity(
     tmp_path: Path, device: str, engine: Literal["compiled", "captured"], phase: str, precision: Any, tolerance: float
 ) -> None:
     recipe = recipe_of({"name": "resnet8", "width": 8} if device == "cuda" else {"name": "mlp"})
-    if device == "cpu":
-        recipe = Recipe.from_mapping({**recipe.to_mapping(), "model": {"name": "mlp"}})
     watcher = StopIn(PHASES[phase])
     start = Machine(device=device, engine="eager", checkpoint_seconds=0.0)
     with pytest.raises(Stopped):
