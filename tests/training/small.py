@@ -3,6 +3,8 @@
 from typing import Any
 
 from hypersparse.recipe import Recipe, merge, resolve
+from hypersparse.training.loop import Silent
+from hypersparse.training.stop import StopRequest
 
 TABLES: dict[str, Any] = {
     "data": {
@@ -32,3 +34,15 @@ def small(**tables: Any) -> Recipe:
     """That recipe, with some of its tables changed; one that names another model or method replaces all of it."""
     replaced = {name for name, table in tables.items() if isinstance(table, dict) and "name" in table}
     return resolve(merge({name: table for name, table in TABLES.items() if name not in replaced}, tables))
+
+
+class StopAfter(Silent):
+    """Asks for a stop after a number of steps, counted over all epochs."""
+
+    def __init__(self, steps: int) -> None:
+        self.request, self.left = StopRequest(), steps
+
+    def stepped(self, step: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.request.stop("test")

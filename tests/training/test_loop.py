@@ -14,9 +14,9 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import hold_out
 from hypersparse.training.loop import Silent, train
 from hypersparse.training.machine import Machine
-from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.stop import Stopped
 from hypersparse.training.weights_file import digest
-from tests.training.small import small
+from tests.training.small import StopAfter, small
 
 CPU = Machine(device="cpu", checkpoint_seconds=0.0)
 pytestmark = [
@@ -24,18 +24,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, while it compiles for a GPU
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
 ]
-
-
-class StopAfter(Silent):
-    """Asks for a stop after a number of steps, counted over all epochs."""
-
-    def __init__(self, steps: int) -> None:
-        self.request, self.left = StopRequest(), steps
-
-    def stepped(self, step: int) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.request.stop("test")
 
 
 def values(folder: Path) -> list[dict[str, Any]]:

@@ -12,11 +12,11 @@ from torch import Tensor
 from hypersparse import data
 from hypersparse.recipe import Recipe
 from hypersparse.training.folder import RunFolder
-from hypersparse.training.loop import Silent, Training, train
+from hypersparse.training.loop import Training, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.step import EagerStep
-from hypersparse.training.stop import Stopped, StopRequest
-from tests.training.small import small
+from hypersparse.training.stop import Stopped
+from tests.training.small import StopAfter, small
 
 PHASES = {"pre-train": 1, "regularize": 9, "fine-tune": 17}  # 4 steps an epoch, 2 epochs each
 STEPS = 20
@@ -26,16 +26,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature"),
 ]
-
-
-class StopIn(Silent):
-    def __init__(self, steps: int) -> None:
-        self.request, self.left = StopRequest(), steps
-
-    def stepped(self, step: int) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.request.stop("test")
 
 
 def recipe_of(model: dict[str, Any]) -> Recipe:
@@ -64,7 +54,7 @@ def check_parity(
     tmp_path: Path, device: str, engine: Literal["compiled", "captured"], phase: str, precision: Any, tolerance: float
 ) -> None:
     recipe = recipe_of({"name": "resnet8", "width": 8} if device == "cuda" else {"name": "mlp"})
-    watcher = StopIn(PHASES[phase])
+    watcher = StopAfter(PHASES[phase])
     start = Machine(device=device, engine="eager", checkpoint_seconds=0.0)
     with pytest.raises(Stopped):
         train(recipe, 0, start, tmp_path, watcher=watcher, stop=watcher.request)
@@ -135,7 +125,7 @@ def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "cap
 def test_a_captured_run_stops_and_goes_on(tmp_path: Path, tables: dict[str, Any]) -> None:
     machine = Machine(device="cuda", engine="captured", checkpoint_seconds=0.0)
     recipe = small(**{"method": {"max_regularized_epochs": 2, "strength": 1e-4}, **tables})
-    watcher = StopIn(11)
+    watcher = StopAfter(11)
     with pytest.raises(Stopped):
         train(recipe, 0, machine, tmp_path, watcher=watcher, stop=watcher.request)
     result = train(recipe, 0, machine, tmp_path)
