@@ -80,6 +80,9 @@ class Sparsifier:
         if task is None and any(phase.needs_task for phase in self.plan):
             raise LoopError(MISSING_TASK)
         self.weights = PrunableWeights(model, also=also)
+        for phase in self.plan:
+            if phase.check is not None:
+                phase.check(self.weights)
         self.state = TrainingState(model, optimizer, self.weights, given_task=task)
         self.total_epoch = 0  # epochs finished, over all phases
         self._schedule = lr or constant

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
 from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
@@ -68,6 +69,7 @@ class ART(Method):
                 until=self.pruning_is_free,
                 leave=self.prune,
                 hold_lr=True,
+                check=self.check_count,
                 needs_task=True,
                 needs_observe=self.stop == "code",
             ),
@@ -81,6 +83,14 @@ class ART(Method):
         if self.penalty == "hypersparse":
             return strength * penalties.hypersparse(vector, keep_count(vector.numel(), self.sparsity))
         return strength * (penalties.l1 if self.penalty == "l1" else penalties.l2)(vector)
+
+    def check_count(self, weights: PrunableWeights) -> None:
+        """Say at once if the authors' rule, which drops the last weight too, would leave none."""
+        if self.count == "authors" and keep_count(weights.total, self.sparsity) == 1:
+            raise OptionError(
+                f"ART(count='authors') leaves none of {weights.total} weights at sparsity {self.sparsity:g}; "
+                "pass count='exact' or a lower sparsity."
+            )
 
     def mask(self, weights: PrunableWeights) -> Mask:
         """Which weights magnitude pruning would keep now."""

@@ -63,6 +63,7 @@ class Phase:
     hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase
     pretraining: bool = False  # left out when the network comes trained
     shared: str | None = None  # all of the method that decides this phase: runs with an equal one train it once
+    check: Callable[[PrunableWeights], None] | None = None  # raises at once if this cannot work on these weights
     needs_task: bool = False  # scores the network, so that `attach` must be given a task
     needs_observe: bool = False  # reads the score seen while training, so that the loop must call `observe`
 

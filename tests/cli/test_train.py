@@ -99,6 +99,10 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Sig
 BAD = {
     "a sparsity in percent": (["train", "--sparsity", "98"], "pass 0.98"),
     "a sparsity that leaves nothing": (["train", *QUICK, "--sparsity", "1"], "That leaves no weight."),
+    "a count that leaves nothing": (
+        ["train", *QUICK, "--sparsity", "0.99999", "--set", "method.count=authors"],
+        "leaves none of 19608 weights",
+    ),
     "an unknown data set": (["train", "--data", "cifar"], "did you mean `cifar10`"),
     "an unknown model": (["train", "--model", "resnet31"], "did you mean `resnet"),
     "an unknown method": (["train", "--method", "atr"], "did you mean `art`"),
