@@ -22,7 +22,7 @@ from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
 from hypersparse.training.images import Clean
 from hypersparse.training.machine import Machine
-from hypersparse.training.weights_file import load_weights_
+from hypersparse.training.weights_file import STATE_DICTS, load_weights_
 
 
 def evaluate(
@@ -67,6 +67,8 @@ def _file(network: str, runs_dir: Path) -> Path:
     path = Path(network)
     if path.is_file():
         return path
+    if path.suffix in (".safetensors", *STATE_DICTS):
+        raise ModelError(f"There is no file {network}.")
     final = RunStore(runs_dir).find(network).final_file
     if not final.is_file():
         raise ModelError(f"{final.parent} has no final network yet; finish the run first.")

@@ -63,15 +63,16 @@ def write_json(path: Path, value: Any) -> None:
 def writing(path: Path) -> Iterator[None]:
     """Say in one sentence why a file could not be written."""
     reasons = {
-        errno.ENOSPC: "the disk is full: make room or use another --runs-dir",
-        errno.EDQUOT: "the disk quota is used up: make room or use another --runs-dir",
-        errno.EROFS: "the file system is read-only: use another --runs-dir",
-        errno.EACCES: "permission is denied: use another --runs-dir",
-        errno.ENOTDIR: "a part of the path is not a folder: use another --runs-dir",
-        errno.EEXIST: "a file is in the way: use another --runs-dir",
+        errno.ENOSPC: "the disk is full: make room or choose another place",
+        errno.EDQUOT: "the disk quota is used up: make room or choose another place",
+        errno.EROFS: "the file system is read-only: choose another place",
+        errno.EACCES: "permission is denied: choose another place",
+        errno.ENOENT: "its folder does not exist: make it or choose another place",
+        errno.ENOTDIR: "a part of the path is not a folder: choose another place",
+        errno.EEXIST: "a file is in the way: choose another place",
     }
     try:
         yield
     except OSError as error:
-        reason = reasons.get(error.errno or 0, f"{error.strerror or error}: use another --runs-dir")
+        reason = reasons.get(error.errno or 0, f"{error.strerror or error}: choose another place")
         raise RunError(f"{path} could not be written, {reason}. What was saved before is untouched.") from error

@@ -1,6 +1,5 @@
 """`Machine`: where and how fast a run is computed; never part of a recipe's key."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
@@ -9,8 +8,6 @@ import torch
 
 from hypersparse.errors import OptionError
 from hypersparse.options import option, options
-
-log = logging.getLogger("hypersparse")
 
 
 @options
@@ -52,10 +49,7 @@ class Machine:
         cuda = self.torch_device().type == "cuda"
         if self.engine == "auto":
             return "captured" if cuda and not self.deterministic else "eager"
-        if self.engine == "captured" and not cuda:
-            log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", self.device)
-            return "eager"
-        return self.engine
+        return "eager" if self.engine == "captured" and not cuda else self.engine
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context of every forward pass."""

@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from hypersparse import data, models
 from hypersparse.errors import RunError
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
@@ -25,8 +26,10 @@ class StageCache:
 
     def __init__(self, root: Path, recipe: Recipe, seed: int, machine: Machine) -> None:
         self.root = root
+        # A user's own model or data may have changed under the same name; nothing of them is shared.
+        self._ours = recipe.model.name in models.names() and recipe.data.name in data.names()
         tables = recipe.to_mapping()
-        same = ("device", "precision", "engine", "deterministic", "threads", "torch")
+        same = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
         found = describe(machine)
         self._decides = {
             **{name: tables[name] for name in ("data", "model", "training", "start_digest")},
@@ -52,7 +55,7 @@ class StageCache:
         return None
 
     def _path(self, phases: list[Phase]) -> Path | None:
-        if not phases or any(phase.shared is None for phase in phases):
+        if not (self._ours and phases) or any(phase.shared is None for phase in phases):
             return None
         decides = {**self._decides, "phases": [[phase.name, phase.shared] for phase in phases]}
         if all(phase.hold_lr for phase in phases):

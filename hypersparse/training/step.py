@@ -178,6 +178,9 @@ def build_step(
 def compiled(model: nn.Module, machine: Machine) -> Forward:
     """The network's forward pass, compiled where the machine's engine wants that."""
     if machine.chosen_engine() == "eager":
+        if machine.engine == "captured":
+            device = machine.torch_device()
+            log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", device)
         return model
     return torch.compile(model)
 

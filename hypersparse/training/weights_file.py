@@ -16,6 +16,7 @@ from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights, bare
 from hypersparse.training.atomic import write_tensors
 
+STATE_DICTS = (".pt", ".pth", ".bin", ".ckpt")  # what torch.save writes
 KEPT, MASK = "hypersparse.kept/", "hypersparse.mask/"
 DIGEST_LENGTH = 16
 
@@ -75,7 +76,7 @@ def read_weights(path: str | Path, model: nn.Module) -> Weights:
         path = path / "final.safetensors"
     if not path.is_file():
         raise ModelError(f"There are no weights at {path}; expected a run folder, a .safetensors or a .pt file.")
-    if path.suffix in (".pt", ".pth", ".bin", ".ckpt"):
+    if path.suffix in STATE_DICTS:
         return Weights(_plain_state_dict(path), {})
     try:
         with safe_open(str(path), "pt") as file:

@@ -118,6 +118,7 @@ BAD = {
     "a model without weights": (["train", *QUICK, "--model", "empty:make"], "no prunable weight"),
     "a model that is none": (["train", *QUICK, "--model", "torch:zeros"], "torch:zeros"),
     "a run that is missing": (["evaluate", "nothing"], "There is no run"),
+    "a network that is missing": (["evaluate", "nothing.pt", "--data", "digits"], "There is no file nothing.pt"),
     "a folder that cannot be written": (["train", *QUICK, "--runs-dir", "file/runs"], "could not be written"),
     "an unknown phase": (["plan", "art", "--until", "tune"], "fine-tune"),
     "an unknown device": (["train", "--device", "tpu7"], "cpu, cuda or cuda:N"),

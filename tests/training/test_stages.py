@@ -92,3 +92,14 @@ def test_a_damaged_stage_is_left_aside(tmp_path: Path, caplog: pytest.LogCapture
     stage.write_bytes(stage.read_bytes()[:100])
     assert "pre-train" in phases_trained(small(method={"sparsity": 0.8}), tmp_path / "second", stages)
     assert "left aside" in caplog.text
+
+
+def test_a_users_own_model_is_never_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef make(classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = small(model={"name": "mine:make"}, until="pre-train")
+    for folder in ("first", "second"):
+        assert phases_trained(recipe, tmp_path / folder, tmp_path / "stages") == {"pre-train"}
+    assert not (tmp_path / "stages").exists()
