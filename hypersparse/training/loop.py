@@ -32,7 +32,7 @@ from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
 from hypersparse.training.result import make_result
 from hypersparse.training.stages import StageCache
-from hypersparse.training.step import Record, Step, build_step, compiled
+from hypersparse.training.step import EpochLoss, Step, build_step, compiled
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.weights_file import (
     check_digest,
@@ -145,7 +145,7 @@ class Training:
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
         task = Task(functional.cross_entropy, self.images.rated)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
-        self.record = Record(device)
+        self.epoch_loss = EpochLoss(device)
         self.forward = compiled(self.model, machine)
         self.step: tuple[Phase, Step] | None = None  # of the phase at hand
         self.stages = StageCache(stages, recipe, seed, machine) if stages else None
@@ -183,14 +183,14 @@ class Training:
         phase = self.sparsifier.phase
         if self.step is None or self.step[0] is not phase:
             self.step = None  # frees the last one's memory first
-            built = build_step(self.model, self.sparsifier, self.batches, self.record, self.machine, self.forward)
+            built = build_step(self.model, self.sparsifier, self.batches, self.epoch_loss, self.machine, self.forward)
             self.step = phase, built
         return self.step[1]
 
     def train_epoch(self, step: Step, watcher: Watcher, stop: StopRequest, writer: CheckpointWriter) -> None:
         """The steps of one epoch, from wherever it stands."""
         if self.batches.position == 0:
-            self.record.reset()
+            self.epoch_loss.reset()
         self._began = saved = time.monotonic()
         for number in self.batches.numbers():
             step(number)
@@ -216,7 +216,7 @@ class Training:
             "phase_epoch": sparsifier.state.epoch,
             "stage": stage,
             "lr": sparsifier.lr,
-            "loss": self.record.loss.value(),
+            "loss": self.epoch_loss.loss.value(),
             "train_accuracy": sparsifier.state.observed.value(),
             "kept": sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total,
         }
@@ -240,12 +240,12 @@ class Training:
 
     def check_loss(self) -> None:
         """Stop a run whose loss or weights are no longer finite, before it can be saved."""
-        step = float(self.record.first_bad)
+        step = float(self.epoch_loss.first_bad)
         if step == torch.inf:
             # The last step may have had a finite loss and spoilt the weights.
             if torch.stack([parameter.isfinite().all() for parameter in self.model.parameters()]).all():
                 return
-            step = float(self.record.index) - 1
+            step = float(self.epoch_loss.index) - 1
         epoch, phase = self.sparsifier.total_epoch, self.sparsifier.phase.name
         there = epoch > 0 or self.run.checkpoint_file.exists()
         kept = f"the last good checkpoint is kept in {self.run.path}" if there else "nothing was worth keeping yet"
@@ -273,7 +273,7 @@ class Training:
             "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
             "batches": self.batches.state_dict(),
             "rated": rated.state_dict() if isinstance(rated, Batches) else None,
-            "record": to_cpu(self.record.state_dict()),
+            "record": to_cpu(self.epoch_loss.state_dict()),
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state() if cuda else None,
         }
@@ -298,7 +298,7 @@ class Training:
         self.batches.load_state_dict(state["batches"])
         if isinstance(self.images.rated, Batches):
             self.images.rated.load_state_dict(state["rated"])
-        self.record.load_state_dict(state["record"])
+        self.epoch_loss.load_state_dict(state["record"])
         torch.set_rng_state(state["random"])
         if state["random_cuda"] is not None:
             torch.cuda.set_rng_state(state["random_cuda"])

@@ -28,13 +28,13 @@ log = logging.getLogger("hypersparse")
 class Step(Protocol):
     """Trains on a batch of this epoch by its number."""
 
-    record: "Record"
+    record: "EpochLoss"
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
 
 
-class Record:
+class EpochLoss:
     """What an epoch's steps leave behind, on the device: mean loss, and when it stopped being finite."""
 
     def __init__(self, device: torch.device) -> None:
@@ -70,7 +70,7 @@ class EagerStep:
     """A step as PyTorch runs it, line by line. Nothing in it waits for the device."""
 
     def __init__(
-        self, forward: Forward, sparsifier: Sparsifier, batches: Batches, record: Record, machine: Machine
+        self, forward: Forward, sparsifier: Sparsifier, batches: Batches, record: EpochLoss, machine: Machine
     ) -> None:
         self.forward, self.sparsifier, self.batches = forward, sparsifier, batches
         self.record, self.machine = record, machine
@@ -160,7 +160,7 @@ def _capturable(optimizer: Optimizer) -> Iterator[None]:
 
 
 def build_step(
-    model: nn.Module, sparsifier: Sparsifier, batches: Batches, record: Record, machine: Machine, forward: Forward
+    model: nn.Module, sparsifier: Sparsifier, batches: Batches, record: EpochLoss, machine: Machine, forward: Forward
 ) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
     eager = EagerStep(forward, sparsifier, batches, record, machine)
@@ -188,7 +188,7 @@ def compiled(model: nn.Module, machine: Machine) -> Forward:
 Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], dict[str, Any], Tensor]
 
 
-def _everything(sparsifier: Sparsifier, record: Record) -> Everything:
+def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
     """A copy of all that a step changes."""
     model, optimizer = sparsifier.weights.model, sparsifier.state.optimizer
     tensors = {name: tensor.detach().clone() for name, tensor in _tensors(model)}
@@ -199,7 +199,7 @@ def _everything(sparsifier: Sparsifier, record: Record) -> Everything:
     return tensors, moments, record.state_dict(), torch.cuda.get_rng_state()
 
 
-def _restore_(sparsifier: Sparsifier, record: Record, before: Everything) -> None:
+def _restore_(sparsifier: Sparsifier, record: EpochLoss, before: Everything) -> None:
     """Put all of that back, in place; an optimizer's new tensors become zero, as if it had never stepped."""
     tensors, moments, recorded, random = before
     with torch.no_grad():

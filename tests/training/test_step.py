@@ -65,8 +65,8 @@ def check_parity(
     assert eager.sparsifier.phase.name == phase
     one, two = (run.sparsifier.weights.vector().detach() for run in (eager, other))
     assert distance(one, two) < tolerance
-    assert abs(eager.record.loss.value() - other.record.loss.value()) < 10 * tolerance
-    assert eager.record.loss.count == other.record.loss.count
+    assert abs(eager.epoch_loss.loss.value() - other.epoch_loss.loss.value()) < 10 * tolerance
+    assert eager.epoch_loss.loss.count == other.epoch_loss.loss.count
     assert eager.sparsifier.state_dict()["calls"] == other.sparsifier.state_dict()["calls"]
     assert eager.sparsifier.state.observed.count == other.sparsifier.state.observed.count
     if phase == "fine-tune":
@@ -178,7 +178,7 @@ def test_a_capture_that_fails_leaves_no_trace(tmp_path: Path, optimizer: str, ca
     assert "since it cannot be captured: this operation is not permitted" in caplog.text
     after = training.model.state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    assert (training.record.loss.count, float(training.record.index)) == (0, 0.0)
+    assert (training.epoch_loss.loss.count, float(training.epoch_loss.index)) == (0, 0.0)
     assert training.sparsifier.state_dict()["calls"] == [0, 0]
     for values in training.sparsifier.state.optimizer.state.values():
         assert all(not value.any() for value in values.values() if isinstance(value, Tensor))
