@@ -75,6 +75,11 @@ class Batches:
         return full + (1 if rest and self._last == "keep" else 0)
 
     @property
+    def samples(self) -> int:
+        """Images there are, whether or not they fill the last batch."""
+        return len(self._labels)
+
+    @property
     def position(self) -> int:
         """Batches already taken in this epoch."""
         return self._position

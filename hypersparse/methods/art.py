@@ -78,11 +78,13 @@ class ART(Method):
 
     def weighted_penalty(self, state: TrainingState) -> Tensor:
         """The penalty times its strength in this epoch (eq. 1)."""
-        vector = state.weights.vector()
-        strength = self.strength * self.growth**state.epoch_tensor
+        return self.strength * self.growth**state.epoch_tensor * self.bare_penalty(state.weights.vector())
+
+    def bare_penalty(self, vector: Tensor) -> Tensor:
+        """The penalty of a vector of all weights, without a strength."""
         if self.penalty == "hypersparse":
-            return strength * penalties.hypersparse(vector, keep_count(vector.numel(), self.sparsity))
-        return strength * (penalties.l1 if self.penalty == "l1" else penalties.l2)(vector)
+            return penalties.hypersparse(vector, keep_count(vector.numel(), self.sparsity))
+        return (penalties.l1 if self.penalty == "l1" else penalties.l2)(vector)
 
     def check_count(self, weights: PrunableWeights) -> None:
         """Say at once if the authors' rule, which drops the last weight too, would leave none."""

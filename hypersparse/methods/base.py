@@ -72,6 +72,8 @@ class Method(ABC):
     """A way to make a network sparse: options, and the plan they make.
 
     Subclasses are decorated with `hypersparse.options.options` and have a `name` (their file's) and a `citation`.
+    A run's record asks those that end with a fixed share of the weights for it by the field `sparsity`, and those
+    with a penalty by `bare_penalty(vector)` for its value without a strength.
     """
 
     name: ClassVar[str]

@@ -33,7 +33,8 @@ class Task:
     `loader` is iterated anew for every score and yields `(inputs, labels)`, or whatever `unpack` turns
     into that. `rating(outputs, labels)` returns one score for each sample, or one for the batch (then
     batches count by their size). A score that is no mean over samples, such as F1, sets `whole=True`
-    and is called once with all outputs and labels.
+    and is called once with all outputs and labels. `scored` is told the ratings behind each score that is a
+    mean over samples, one for each of them in the loader's order.
     """
 
     criterion: Callable[[Any, Any], Tensor]
@@ -41,6 +42,7 @@ class Task:
     rating: Rating = accuracy
     whole: bool = False
     unpack: Callable[[Any], tuple[Any, Any]] = _as_pair
+    scored: Callable[[Tensor], None] | None = None
 
     def score(self, model: nn.Module) -> float:
         """The rating of `model` over the loader, in evaluation mode and without gradients."""
@@ -55,12 +57,16 @@ class Task:
                 module.training = training
 
     def _mean(self, model: nn.Module, device: torch.device) -> float:
-        mean = RunningMean(device)
+        mean, each = RunningMean(device), []
         for batch in self.loader:
             inputs, labels = (_to(part, device) for part in self.unpack(batch))
-            mean.add(self.rating(model(inputs), labels), len(labels))
+            ratings = self.rating(model(inputs), labels)
+            mean.add(ratings, len(labels))
+            each += [ratings] if isinstance(ratings, Tensor) and ratings.dim() else []
         if mean.count == 0:
             raise OptionError(_no_batch())
+        if self.scored is not None and each:
+            self.scored(torch.cat(each))
         return mean.value()
 
     def _whole(self, model: nn.Module, device: torch.device) -> float:

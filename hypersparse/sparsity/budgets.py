@@ -4,6 +4,8 @@ from decimal import ROUND_FLOOR, Decimal
 
 from hypersparse.errors import OptionError
 
+PAPER_SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)  # of the tables in the HyperSparse paper
+
 
 def check_sparsity(sparsity: float) -> float:
     """Return `sparsity` if it is a fraction in [0, 1), otherwise say what to pass."""

@@ -10,24 +10,28 @@ from torch.nn import functional
 from hypersparse.methods.task import RunningMean, accuracy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy and mean cross-entropy over some images."""
+    """Accuracy and mean cross-entropy over some images, and which of them were right, on the device."""
 
     accuracy: float
     loss: float
+    hits: Tensor  # bool, one for each image, in their order
 
 
 def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> Evaluation:
     """Score `model` in evaluation mode; it is left in training mode or not, as it was."""
     device = next(model.parameters()).device
     hits, losses = RunningMean(device), RunningMean(device)
+    each = []
     training = model.training
     model.eval()
     with torch.no_grad():
         for images, labels in batches:
             outputs = model(images).float()
-            hits.add(accuracy(outputs, labels), len(labels))
+            right = accuracy(outputs, labels)
+            hits.add(right, len(labels))
+            each.append(right.bool())
             losses.add(functional.cross_entropy(outputs, labels), len(labels))
     model.train(training)
-    return Evaluation(hits.value(), losses.value())
+    return Evaluation(hits.value(), losses.value(), torch.cat(each))
