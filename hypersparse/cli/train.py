@@ -30,12 +30,12 @@ from hypersparse.cli.choices import (
 )
 from hypersparse.cli.display import LiveDisplay, load_data, result_table
 from hypersparse.runs.store import RunStore
+from hypersparse.sparsity.budgets import PAPER_SPARSITIES
 from hypersparse.training.loop import train as train_run
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
 
 MACHINE = "Where it is trained"
-PAPER_SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.", rich_help_panel=MACHINE)]
 Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.", rich_help_panel=MACHINE)]
 
@@ -81,6 +81,10 @@ def train(
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Save at most this often.", min=0, rich_help_panel=MACHINE)
     ] = 20.0,
+    record: Annotated[
+        bool,
+        typer.Option(help="Leave record.npz, what figures need of every epoch.", rich_help_panel=MACHINE),
+    ] = True,
 ) -> None:
     """Train a sparse network. Without options: handwritten digits, ART, 95 % sparsity, half a minute.
 
@@ -126,6 +130,7 @@ def train(
                 watcher=display,
                 stop=stop,
                 stages=runs_dir / ".stages",
+                record=record,
             )
     except Stopped:
         _say_how_to_go_on(console, stop, folder.path)
@@ -161,7 +166,9 @@ def _report(console: Console, result: dict[str, Any], folder: Path) -> None:
     console.print(result_table(result))
     epochs = ", ".join(f"{count} {name}" for name, count in result["epochs"].items())
     console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
-    console.print(f"files:  {folder} (recipe.toml, log.jsonl, final.safetensors, result.json)", soft_wrap=True)
+    names = ("recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json")
+    there = ", ".join(name for name in names if (folder / name).exists())
+    console.print(f"files:  {folder} ({there})", soft_wrap=True)
     console.print("next:")
     for command, purpose in _next_commands(result, folder):
         console.print(f"  {command}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)

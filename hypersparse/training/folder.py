@@ -10,6 +10,7 @@ from typing import Any
 from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.training.atomic import write_json, write_text, writing
+from hypersparse.training.history import History
 
 
 class RunFolder:
@@ -22,7 +23,9 @@ class RunFolder:
         self.checkpoint_file = self.path / "checkpoint.safetensors"
         self.state_file = self.path / "state.json"
         self.final_file = self.path / "final.safetensors"
+        self.record_file = self.path / "record.npz"
         self.result_file = self.path / "result.json"
+        self.history = History(self.path / "history")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -92,7 +95,8 @@ class RunFolder:
         return entries
 
     def cut_log(self, entries: int) -> list[dict[str, Any]]:
-        """Forget the epochs after a checkpoint, which will be trained again."""
+        """Forget the epochs after a checkpoint, which will be trained again, in the history too."""
+        self.history.cut(entries)
         kept = self.log()[:entries]
         if len(kept) < entries:
             raise RunError(f"{self.log_file} has {len(kept)} epochs but the checkpoint has {entries}; it was altered.")

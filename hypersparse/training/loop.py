@@ -3,8 +3,9 @@
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -30,10 +31,13 @@ from hypersparse.training.evaluate import evaluate
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
+from hypersparse.training.record import write_record
+from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
 from hypersparse.training.stages import StageCache
 from hypersparse.training.step import EpochLoss, Step, build_step, compiled
 from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.watcher import Silent, Watcher
 from hypersparse.training.weights_file import (
     check_digest,
     compact,
@@ -49,32 +53,6 @@ from hypersparse.training.weights_file import (
 SMALL_NETWORK = 10_000_000
 
 
-class Watcher(Protocol):
-    """Who is told how a run goes."""
-
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
-        """Training begins, or goes on after these epochs."""
-
-    def stepped(self, step: int) -> None:
-        """A step of the current epoch is done."""
-
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
-        """An epoch is done; this is its line in the log."""
-
-
-class Silent:
-    """Nobody is told."""
-
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
-        """Say nothing."""
-
-    def stepped(self, step: int) -> None:
-        """Say nothing."""
-
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
-        """Say nothing."""
-
-
 def train(
     recipe: Recipe,
     seed: int = 0,
@@ -86,11 +64,13 @@ def train(
     watcher: Watcher | None = None,
     stop: StopRequest | None = None,
     stages: Path | None = None,
+    record: bool = True,
 ) -> dict[str, Any]:
     """Train a recipe with a seed in a folder; goes on where an earlier try stopped. Returns the result.
 
     Raises `Stopped` when `stop` asked for it. A finished run is not trained again. `stages` is a folder in which phases
-    that several runs have in common, such as the pre-training for six sparsities, are kept for the next one.
+    that several runs have in common, such as the pre-training for six sparsities, are kept for the next one. `record`
+    leaves a `record.npz` too, which changes nothing of the result and costs a look at the training images an epoch.
     """
     machine = machine or Machine()
     run = RunFolder(folder)
@@ -100,11 +80,12 @@ def train(
         if result is not None and reaches(recipe, result["until"]):
             return result
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
-        training = Training(recipe, seed, machine, device, dataset, run, stages)
+        training = Training(recipe, seed, machine, device, dataset, run, stages, record=record)
         training.resume()
         # Only now: what could not even begin leaves no run behind, and takes no result away.
         run.write_recipe(recipe, seed)
         run.result_file.unlink(missing_ok=True)
+        run.record_file.unlink(missing_ok=True)
         return training.run_plan(watcher or Silent(), stop or StopRequest())
 
 
@@ -127,6 +108,8 @@ class Training:
         dataset: Dataset,
         run: RunFolder,
         stages: Path | None = None,
+        *,
+        record: bool = True,
     ) -> None:
         self.recipe, self.seed, self.machine, self.run = recipe, seed, machine, run
         torch.manual_seed(seed)
@@ -143,12 +126,18 @@ class Training:
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
-        task = Task(functional.cross_entropy, self.images.rated)
+        self.recorder = (
+            Recorder(run.history, recipe.method, weights, images=self.images, classes=len(dataset.classes))
+            if record
+            else None
+        )
+        scored = self.recorder.scored if self.recorder else None
+        task = Task(functional.cross_entropy, self.images.rated, scored=scored)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
         self.epoch_loss = EpochLoss(device)
         self.forward = compiled(self.model, machine)
         self.step: tuple[Phase, Step] | None = None  # of the phase at hand
-        self.stages = StageCache(stages, recipe, seed, machine) if stages else None
+        self.stages = StageCache(stages, recipe, seed, machine, recorder=self.recorder) if stages else None
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self._began = 0.0
@@ -220,7 +209,7 @@ class Training:
             "train_accuracy": sparsifier.state.observed.value(),
             "kept": sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total,
         }
-        with self.machine.autocast():
+        with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():
             entry |= self.measure()
             sparsifier.finish_epoch()
         entry = {**sparsifier.log, **entry}
@@ -233,6 +222,8 @@ class Training:
     def measure(self) -> dict[str, float]:
         """Accuracy and loss on the test images, and on held-out ones where there are any."""
         test = evaluate(self.model, self.images.test)
+        if self.recorder:
+            self.recorder.tested(test.hits)
         found = {"test_accuracy": test.accuracy, "test_loss": test.loss}
         if self.images.validation is not None:
             found["validation_accuracy"] = evaluate(self.model, self.images.validation).accuracy
@@ -290,6 +281,8 @@ class Training:
             state = stage
             for entry in state["entries"]:
                 self.run.append_log({**entry, "shared": True})
+            for number, epoch in enumerate(state["history"]):
+                self.run.history.write(number, epoch)
         sparsifier = self.sparsifier
         shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         self.model.load_state_dict(expand(state["model"], shapes))
@@ -315,8 +308,11 @@ class Training:
         result["final_bytes"] = save_weights(self.run.final_file, weights, metadata)
         result["dense_bytes"] = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         result["at_end"] = at_end
+        if self.recorder:
+            write_record(self.run.record_file, self.recorder.record(self.entries, weights.mask))
         self.run.write_result(result)
         if self.recipe.until is None:
             self.run.checkpoint_file.unlink(missing_ok=True)
             self.run.state_file.unlink(missing_ok=True)
+            self.run.history.delete()
         return result

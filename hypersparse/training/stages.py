@@ -15,6 +15,7 @@ from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.training.checkpoint import load_tree, save_tree
 from hypersparse.training.machine import Machine
+from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import describe
 
 ONLY_LATER = ("epochs", "schedule", "drops", "drop_factor")  # training options that a held learning rate never sees
@@ -22,10 +23,15 @@ log = logging.getLogger("hypersparse")
 
 
 class StageCache:
-    """The stages in a folder. They hold a checkpoint each and are bit-equal to what the run would have computed."""
+    """The stages in a folder. They hold a checkpoint each, and the history of its epochs where a run is recorded.
 
-    def __init__(self, root: Path, recipe: Recipe, seed: int, machine: Machine) -> None:
-        self.root = root
+    They are bit-equal to what the run would have computed.
+    """
+
+    def __init__(
+        self, root: Path, recipe: Recipe, seed: int, machine: Machine, *, recorder: Recorder | None = None
+    ) -> None:
+        self.root, self._recorder = root, recorder
         # A user's own model or data may have changed under the same name; nothing of them is shared.
         self._ours = recipe.model.name in models.names() and recipe.data.name in data.names()
         tables = recipe.to_mapping()
@@ -35,13 +41,17 @@ class StageCache:
             **{name: tables[name] for name in ("data", "model", "training", "start_digest")},
             "seed": seed,
             "machine": {name: found[name] for name in same},
+            # A run cannot make its record of epochs whose masks at its own sparsity nobody took down.
+            "record": recorder.levels if recorder else None,
         }
 
     def save(self, phases: list[Phase], state: dict[str, Any], entries: list[dict[str, Any]]) -> None:
         """Keep the end of the last of these phases, if all of them are shared."""
-        if path := self._path(phases):
+        path = self._path(phases)
+        history = self._recorder.epochs(len(entries)) if path and self._recorder else []
+        if path and history is not None:
             self.root.mkdir(parents=True, exist_ok=True)
-            save_tree(path, {**state, "entries": entries})
+            save_tree(path, {**state, "entries": entries, "history": history})
 
     def load(self, plan: list[Phase]) -> dict[str, Any] | None:
         """The furthest stage of a plan that was kept, or None."""

@@ -48,7 +48,7 @@ def test_locks_temporary_files_and_pictures_stay_behind(folders: list[Path], tmp
     pack(folders[:1], tmp_path / "pack", 10**6)
     (placed,) = unpack(tmp_path / "pack", tmp_path / "elsewhere")
     names = {str(path.relative_to(placed)) for path in placed.rglob("*") if path.is_file()}
-    assert names == {"recipe.toml", "log.jsonl", "final.safetensors", "result.json", "notes/mine.txt"}
+    assert names == {"recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json", "notes/mine.txt"}
 
 
 def test_the_same_runs_make_the_same_bytes(folders: list[Path], tmp_path: Path) -> None:

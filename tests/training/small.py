@@ -3,8 +3,8 @@
 from typing import Any
 
 from hypersparse.recipe import Recipe, merge, resolve
-from hypersparse.training.loop import Silent
 from hypersparse.training.stop import StopRequest
+from hypersparse.training.watcher import Silent
 
 TABLES: dict[str, Any] = {
     "data": {

@@ -20,7 +20,8 @@ PROGRAM = """
 import sys, warnings
 warnings.simplefilter("ignore")
 from hypersparse.recipe import Recipe
-from hypersparse.training.loop import Silent, train
+from hypersparse.training.loop import train
+from hypersparse.training.watcher import Silent
 from hypersparse.training.machine import Machine
 
 class Say(Silent):

@@ -12,9 +12,10 @@ from hypersparse.data.dataset import Split
 from hypersparse.errors import DataError, DivergedError, ModelError, OptionError, RunError
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import hold_out
-from hypersparse.training.loop import Silent, train
+from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
+from hypersparse.training.watcher import Silent
 from hypersparse.training.weights_file import digest
 from tests.training.small import StopAfter, small
 
@@ -51,7 +52,7 @@ def test_a_run_leaves_its_files_and_exact_counts(whole: Path) -> None:
     result = run.result()
     assert result is not None
     names = {path.name for path in whole.iterdir()}
-    assert names == {".lock", "recipe.toml", "log.jsonl", "final.safetensors", "result.json"}
+    assert names == {".lock", "recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json"}
     total = result["total"]
     assert result["kept"] == total - int(total * 0.9) == sum(result["kept_by_layer"].values())
     assert result["epochs"]["pre-train"] == 2

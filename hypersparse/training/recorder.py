@@ -1,0 +1,126 @@
+"""`Recorder`: takes down what a run's record needs, at the end of every epoch.
+
+It looks and never touches: a run with it has the same bits as one without. Nothing of it is in a training step.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hypersparse.methods.base import Method, Phase
+from hypersparse.sparsifier import Sparsifier
+from hypersparse.sparsity.budgets import PAPER_SPARSITIES, keep_count
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.training.checkpoint import to_cpu
+from hypersparse.training.evaluate import evaluate
+from hypersparse.training.history import Epoch, History, nested_masks, pack_bits
+from hypersparse.training.images import Clean, Images
+from hypersparse.training.record import Known, make_record
+
+CURVE_EPOCHS = 10  # a curve of the sorted weights is kept of every so many epochs with a penalty
+CURVE_POINTS = 1000
+
+
+class Recorder:
+    """Watches one run.
+
+    `weights` are the run's prunable ones; `classes` counts the classes of its data. Masks are taken down for all
+    `levels` of sparsity, the run's own and the paper's, since runs of other sparsities may go on from the same epochs.
+    """
+
+    def __init__(
+        self, history: History, method: Method, weights: PrunableWeights, *, images: Images, classes: int
+    ) -> None:
+        self.history = history
+        self.sparsity: float | None = getattr(method, "sparsity", None)
+        self.levels = [] if self.sparsity is None else sorted({*PAPER_SPARSITIES, float(self.sparsity)})
+        self._bare_penalty = getattr(method, "bare_penalty", None)
+        self._weights, self._images, self._classes = weights, images, classes
+        self._keep = weights.total if self.sparsity is None else keep_count(weights.total, self.sparsity)
+        self._labels = images.test.labels.cpu().numpy()
+        self._tested: Tensor | None = None
+        self._pruned: Tensor | None = None
+
+    def tested(self, hits: Tensor) -> None:
+        """Be told which test images the network got right."""
+        self._tested = hits
+
+    def scored(self, ratings: Tensor) -> None:
+        """Be told the ratings of a score the method asked for; they count if the network was pruned just then.
+
+        Shuffled images have no place in the file, so nothing is known of the single ones.
+        """
+        nonzero = sum(int(weight.count_nonzero()) for weight in self._weights.values())
+        if isinstance(self._images.rated, Clean) and nonzero <= self._keep:
+            self._pruned = ratings.bool()
+
+    @contextmanager
+    def epoch(self, sparsifier: Sparsifier) -> Iterator[None]:
+        """Around all that is measured and decided at an epoch's end; what was seen is written afterwards."""
+        number, phase = sparsifier.total_epoch, sparsifier.phase
+        self._tested = self._pruned = None
+        # Before the block: at its end the network may be an earlier one, pruned.
+        content = {
+            **self._masks(sparsifier.mask),
+            "curve": self._curve(phase, sparsifier.state.epoch),
+            "dense": self._dense(phase, sparsifier),
+        }
+        yield
+        content["pruned"] = None if self._pruned is None else pack_bits(self._pruned)
+        content["class_correct"] = None if self._tested is None else self._by_class(self._tested)
+        self.history.write(number, to_cpu(content))
+
+    def epochs(self, count: int) -> list[Epoch] | None:
+        """The first epochs, for another run; None unless all of them were taken down."""
+        found = [epoch for number in range(count) if (epoch := self.history.read(number)) is not None]
+        return found if len(found) == count else None
+
+    def record(self, entries: Sequence[dict[str, Any]], mask: Mask | None) -> dict[str, np.ndarray]:
+        """The record of the run so far; `mask` is the final one."""
+        weights = self._weights
+        known = Known(
+            phases=[entry["phase"] for entry in entries],
+            sparsity=self.sparsity,
+            totals={name: weight.numel() for name, weight in weights.items()},
+            final=None if mask is None else torch.cat([layer.flatten() for layer in mask.values()]),
+            samples=self._images.batches.samples,
+            class_total=np.bincount(self._labels, minlength=self._classes),
+            device=weights.device,
+        )
+        return make_record((self.history.read(number) for number in range(len(entries))), known)
+
+    def _masks(self, mask: Mask | None) -> Epoch:
+        """The masks of the largest weights, unless the mask that holds already is as small as the run's will be."""
+        if not self.levels or (mask is not None and mask.kept <= self._keep):
+            return {"levels": []}
+        magnitudes = self._weights.vector().detach().abs()
+        keeps = [keep_count(magnitudes.numel(), level) for level in self.levels]
+        packed, smallest = nested_masks(magnitudes, keeps)
+        return {"levels": self.levels, "masks": packed, "w_kappa": smallest}
+
+    def _curve(self, phase: Phase, epoch: int) -> Tensor | None:
+        """|w| and the penalty's |gradient| without a strength, at evenly spaced places of the sorted weights."""
+        if phase.penalty is None or self._bare_penalty is None or epoch % CURVE_EPOCHS:
+            return None
+        vector = self._weights.vector().detach().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(self._bare_penalty(vector), vector)
+        magnitudes, order = vector.detach().abs().sort()
+        places = torch.linspace(0, len(order) - 1, CURVE_POINTS, dtype=torch.float64).round().long().to(order.device)
+        return torch.stack([magnitudes[places], gradient[order[places]].abs()]).float()
+
+    def _dense(self, phase: Phase, sparsifier: Sparsifier) -> Tensor | None:
+        """Which training images the network gets right as it is, in pre-training."""
+        if not phase.pretraining:
+            return None
+        images = self._images.batches.in_order(self._images.test.batch_size)
+        return pack_bits(evaluate(sparsifier.state.model, images).hits)
+
+    def _by_class(self, hits: Tensor) -> Tensor:
+        right = self._labels[hits.cpu().numpy()]
+        return torch.from_numpy(np.bincount(right, minlength=self._classes))
