@@ -182,7 +182,7 @@ def read_record(path: str | Path) -> Arrays:
     path = Path(path)
     file = path / "record.npz" if path.is_dir() else path
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except FileNotFoundError:
         raise RunError(
