@@ -19,7 +19,7 @@ class Clean:
 
     def __init__(self, split: Split, dataset: Dataset, device: torch.device) -> None:
         self.images, self.labels = split.images.to(device), split.labels.to(device)
-        self.mean, self.std = dataset.mean, dataset.std
+        self.classes, self.mean, self.std = len(dataset.classes), dataset.mean, dataset.std
         self.batch_size = 2500 if device.type == "cuda" else 512
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:

@@ -126,11 +126,7 @@ class Training:
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
-        self.recorder = (
-            Recorder(run.history, recipe.method, weights, images=self.images, classes=len(dataset.classes))
-            if record
-            else None
-        )
+        self.recorder = Recorder(run.history, recipe.method, weights, self.images) if record else None
         scored = self.recorder.scored if self.recorder else None
         task = Task(functional.cross_entropy, self.images.rated, scored=scored)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())

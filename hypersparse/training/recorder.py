@@ -29,18 +29,16 @@ CURVE_POINTS = 1000
 class Recorder:
     """Watches one run.
 
-    `weights` are the run's prunable ones; `classes` counts the classes of its data. Masks are taken down for all
-    `levels` of sparsity, the run's own and the paper's, since runs of other sparsities may go on from the same epochs.
+    Masks are taken down for all `levels` of sparsity, the run's own and the paper's, since runs of other sparsities may
+    go on from the same epochs.
     """
 
-    def __init__(
-        self, history: History, method: Method, weights: PrunableWeights, *, images: Images, classes: int
-    ) -> None:
+    def __init__(self, history: History, method: Method, weights: PrunableWeights, images: Images) -> None:
         self.history = history
         self.sparsity: float | None = getattr(method, "sparsity", None)
         self.levels = [] if self.sparsity is None else sorted({*PAPER_SPARSITIES, float(self.sparsity)})
         self._bare_penalty = getattr(method, "bare_penalty", None)
-        self._weights, self._images, self._classes = weights, images, classes
+        self._weights, self._images, self._classes = weights, images, images.test.classes
         self._keep = weights.total if self.sparsity is None else keep_count(weights.total, self.sparsity)
         self._labels = images.test.labels.cpu().numpy()
         self._tested: Tensor | None = None
@@ -55,7 +53,7 @@ class Recorder:
 
         Shuffled images have no place in the file, so nothing is known of the single ones.
         """
-        nonzero = sum(int(weight.count_nonzero()) for weight in self._weights.values())
+        nonzero = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).sum()
         if isinstance(self._images.rated, Clean) and nonzero <= self._keep:
             self._pruned = ratings.bool()
 

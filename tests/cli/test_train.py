@@ -63,8 +63,10 @@ def test_until_then_on_then_evaluate(tmp_path: Path) -> None:
     first = run("train", *QUICK, "--until", "regularize", "--epochs", "2", folder=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "the phases that are left" in first.stdout
-    second = run("train", *QUICK, "--epochs", "2", folder=tmp_path)
+    assert "final.safetensors, record.npz, result.json" in first.stdout
+    second = run("train", *QUICK, "--epochs", "2", "--no-record", folder=tmp_path)
     assert second.returncode == 0, second.stderr
+    assert "final.safetensors, result.json" in second.stdout
     assert "going on after epoch" in second.stdout
     stored = the_run(tmp_path)
     result = stored.result()

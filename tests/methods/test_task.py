@@ -134,3 +134,12 @@ def test_a_running_mean_of_many_small_numbers_loses_nothing() -> None:
     for _ in range(100):
         mean.add(torch.tensor([1.0]), 1)  # in float32 the sum would stand still
     assert mean.value() == 1.0
+
+
+def test_the_ratings_behind_a_score_are_told_one_for_each_sample() -> None:
+    told: list[Tensor] = []
+    assert scored(scored=told.append) == 0.5
+    assert [ratings.tolist() for ratings in told] == [[1.0, 1.0, 0.0, 0.0]]
+    scored(scored=told.append, rating=lambda outputs, labels: accuracy(outputs, labels).mean())
+    scored(scored=told.append, rating=lambda outputs, labels: accuracy(outputs, labels).mean(), whole=True)
+    assert len(told) == 1  # a rating of a batch or of everything says nothing of the samples

@@ -62,3 +62,4 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> No
     train(recipe, 0, Machine(device="cpu"), tmp_path / "whole")
     assert values(folder) == values(tmp_path / "whole")
     assert same_network(folder, tmp_path / "whole")
+    assert (folder / "record.npz").read_bytes() == (tmp_path / "whole" / "record.npz").read_bytes()
