@@ -1,4 +1,30 @@
-"""The record of a run: `record.npz`, what figures and tables need of every epoch without its weights."""
+r"""The record of a run: `record.npz`, what figures and tables need of every epoch without its weights.
+
+M_e are the `keep` weights with the largest magnitude after epoch e, for the run's own sparsity. Arrays with a
+place for each epoch have NaN or -1 where it has nothing to say: once the final mask holds, or if it was trained
+without a record.
+
+| name | shape | content |
+| --- | --- | --- |
+| `phase` | epochs | name of the phase |
+| `sparsity`, `keep` | | of M_e; NaN and -1 for a method that does not end with a fixed share of the weights |
+| `layers`, `total_by_layer` | layers | name and number of weights of each prunable layer |
+| `kept_by_layer` | epochs, layers | weights of M_e in each layer |
+| `crossed` | epochs | weights of M_e that were not in the epoch before's; as many went the other way |
+| `w_kappa` | epochs | smallest magnitude in M_e |
+| `intersection` | epochs | share of the final mask that M_e has; empty for a run without a mask |
+| `dense_correct` | samples | in how many epochs of pre-training the dense network got a training image right |
+| `pruned_correct` | samples | the same for the pruned copies that the method scored, one an epoch |
+| `dense_epochs`, `pruned_epochs` | | how many epochs these two count over; with 0 they are empty |
+| `class_correct` | epochs, classes | test images of each class that the network got right |
+| `class_total` | classes | test images of each class |
+| `curve_epochs` | curves | every tenth epoch with a penalty, from its first one; counted over the whole run |
+| `curve_magnitude` | curves, 1000 | the sorted \|w\| at evenly spaced places from the smallest to the largest |
+| `curve_gradient` | curves, 1000 | \|gradient\| of the penalty there, without its strength |
+
+Without a sparsity `kept_by_layer`, `crossed`, `w_kappa` and `intersection` are empty. Samples are in file order,
+without held-out ones, not augmented; where the method scores augmented images `pruned_correct` is empty.
+"""
 
 import zipfile
 import zlib
@@ -35,33 +61,7 @@ class Known:
 
 
 def make_record(history: Iterable[Epoch | None], known: Known) -> Arrays:
-    r"""What the epochs of a run left, as named arrays.
-
-    M_e are the `keep` weights with the largest magnitude after epoch e, for the run's own sparsity. Arrays with a
-    place for each epoch have NaN or -1 where it has nothing to say: once the final mask holds, or if it was trained
-    without a record.
-
-    | name | shape | content |
-    | --- | --- | --- |
-    | `phase` | epochs | name of the phase |
-    | `sparsity`, `keep` | | of M_e; NaN and -1 for a method that does not end with a fixed share of the weights |
-    | `layers`, `total_by_layer` | layers | name and number of weights of each prunable layer |
-    | `kept_by_layer` | epochs, layers | weights of M_e in each layer |
-    | `crossed` | epochs | weights of M_e that were not in the epoch before's; as many went the other way |
-    | `w_kappa` | epochs | smallest magnitude in M_e |
-    | `intersection` | epochs | share of the final mask that M_e has; empty for a run without a mask |
-    | `dense_correct` | samples | in how many epochs of pre-training the dense network got a training image right |
-    | `pruned_correct` | samples | the same for the pruned copies that the method scored, one an epoch |
-    | `dense_epochs`, `pruned_epochs` | | how many epochs these two count over; with 0 they are empty |
-    | `class_correct` | epochs, classes | test images of each class that the network got right |
-    | `class_total` | classes | test images of each class |
-    | `curve_epochs` | curves | every tenth epoch with a penalty, from its first one |
-    | `curve_magnitude` | curves, 1000 | the sorted \|w\| at evenly spaced places from the smallest to the largest |
-    | `curve_gradient` | curves, 1000 | \|gradient\| of the penalty there, without its strength |
-
-    Without a sparsity `kept_by_layer`, `crossed`, `w_kappa` and `intersection` are empty. Samples are in file order,
-    without held-out ones, not augmented; where the method scores augmented images `pruned_correct` is empty.
-    """
+    """What the epochs of a run left, as the arrays above."""
     masks, dense, pruned = _Masks(known), _Count(known.samples), _Count(known.samples)
     class_correct: list[Any] = []
     curves: dict[int, Tensor] = {}

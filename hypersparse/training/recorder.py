@@ -39,7 +39,7 @@ class Recorder:
         self.levels = [] if self.sparsity is None else sorted({*PAPER_SPARSITIES, float(self.sparsity)})
         self._bare_penalty = getattr(method, "bare_penalty", None)
         self._weights, self._images, self._classes = weights, images, images.test.classes
-        self._keep = weights.total if self.sparsity is None else keep_count(weights.total, self.sparsity)
+        self._keep = 0 if self.sparsity is None else keep_count(weights.total, self.sparsity)
         self._labels = images.test.labels.cpu().numpy()
         self._tested: Tensor | None = None
         self._pruned: Tensor | None = None
