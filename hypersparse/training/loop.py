@@ -145,6 +145,7 @@ class Training:
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
         task = Task(functional.cross_entropy, self.images.rated)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
+        self.sparsifier.weights.flatten_()
         self.record = Record(device)
         self.forward = compiled(self.model, machine)
         self.step: tuple[Phase, Step] | None = None  # of the phase at hand
