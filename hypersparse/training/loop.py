@@ -35,7 +35,7 @@ from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
 from hypersparse.training.stages import StageCache
-from hypersparse.training.step import EpochLoss, Step, build_step, compiled
+from hypersparse.training.step import BUILDING, EpochLoss, Step, build_step, compiled
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.watcher import Silent, Watcher
 from hypersparse.training.weights_file import (
@@ -80,7 +80,8 @@ def train(
         if result is not None and reaches(recipe, result["until"]):
             return result
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
-        training = Training(recipe, seed, machine, device, dataset, run, stages, record=record)
+        with BUILDING:  # it seeds the random numbers that all threads have in common
+            training = Training(recipe, seed, machine, device, dataset, run, stages, record=record)
         training.resume()
         # Only now: what could not even begin leaves no run behind, and takes no result away.
         run.write_recipe(recipe, seed)
@@ -130,10 +131,11 @@ class Training:
         scored = self.recorder.scored if self.recorder else None
         task = Task(functional.cross_entropy, self.images.rated, scored=scored)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
+        self.sparsifier.weights.flatten_()
         self.epoch_loss = EpochLoss(device)
         self.forward = compiled(self.model, machine)
         self.step: tuple[Phase, Step] | None = None  # of the phase at hand
-        self.stages = StageCache(stages, recipe, seed, machine, recorder=self.recorder) if stages else None
+        self.stages = StageCache(stages, recipe, seed, machine, record=record) if stages else None
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self._began = 0.0
@@ -161,7 +163,7 @@ class Training:
         """If that epoch was the last of its phase, keep its end for other runs."""
         plan = self.sparsifier.plan
         if self.stages and (self.sparsifier.phase is not phase or self.sparsifier.done):
-            self.stages.save(plan[: plan.index(phase) + 1], state, self.entries)
+            self.stages.save(plan[: plan.index(phase) + 1], state, self.entries, self.recorder)
 
     def step_of_phase(self) -> Step:
         """The step for the phase at hand, built when the phase changes and only then."""

@@ -26,6 +26,12 @@ CURVE_EPOCHS = 10  # a curve of the sorted weights is kept of every so many epoc
 CURVE_POINTS = 1000
 
 
+def levels_of(method: Method) -> list[float]:
+    """The sparsities whose masks are taken down: the method's own and the paper's; none if it has no sparsity."""
+    own: float | None = getattr(method, "sparsity", None)
+    return [] if own is None else sorted({*PAPER_SPARSITIES, own})
+
+
 class Recorder:
     """Watches one run.
 
@@ -36,7 +42,7 @@ class Recorder:
     def __init__(self, history: History, method: Method, weights: PrunableWeights, images: Images) -> None:
         self.history = history
         self.sparsity: float | None = getattr(method, "sparsity", None)
-        self.levels = [] if self.sparsity is None else sorted({*PAPER_SPARSITIES, float(self.sparsity)})
+        self.levels = levels_of(method)
         self._bare_penalty = getattr(method, "bare_penalty", None)
         self._weights, self._images, self._classes = weights, images, images.test.classes
         self._keep = 0 if self.sparsity is None else keep_count(weights.total, self.sparsity)

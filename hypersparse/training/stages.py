@@ -15,7 +15,7 @@ from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.training.checkpoint import load_tree, save_tree
 from hypersparse.training.machine import Machine
-from hypersparse.training.recorder import Recorder
+from hypersparse.training.recorder import Recorder, levels_of
 from hypersparse.training.result import describe
 
 ONLY_LATER = ("epochs", "schedule", "drops", "drop_factor")  # training options that a held learning rate never sees
@@ -28,27 +28,29 @@ class StageCache:
     They are bit-equal to what the run would have computed.
     """
 
-    def __init__(
-        self, root: Path, recipe: Recipe, seed: int, machine: Machine, *, recorder: Recorder | None = None
-    ) -> None:
-        self.root, self._recorder = root, recorder
+    def __init__(self, root: Path, recipe: Recipe, seed: int, machine: Machine, *, record: bool = True) -> None:
+        self.root = root
         # A user's own model or data may have changed under the same name; nothing of them is shared.
         self._ours = recipe.model.name in models.names() and recipe.data.name in data.names()
         tables = recipe.to_mapping()
         same = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
         found = describe(machine)
+        if found["device"] != "cpu":
+            found["threads"] = None  # they decide nothing on a GPU
         self._decides = {
             **{name: tables[name] for name in ("data", "model", "training", "start_digest")},
             "seed": seed,
             "machine": {name: found[name] for name in same},
             # A run cannot make its record of epochs whose masks at its own sparsity nobody took down.
-            "record": recorder.levels if recorder else None,
+            "record": levels_of(recipe.method) if record else None,
         }
 
-    def save(self, phases: list[Phase], state: dict[str, Any], entries: list[dict[str, Any]]) -> None:
+    def save(
+        self, phases: list[Phase], state: dict[str, Any], entries: list[dict[str, Any]], recorder: Recorder | None
+    ) -> None:
         """Keep the end of the last of these phases, if all of them are shared."""
         path = self._path(phases)
-        history = self._recorder.epochs(len(entries)) if path and self._recorder else []
+        history = recorder.epochs(len(entries)) if path and recorder else []
         if path and history is not None:
             self.root.mkdir(parents=True, exist_ok=True)
             save_tree(path, {**state, "entries": entries, "history": history})
@@ -63,6 +65,11 @@ class StageCache:
                 except RunError as error:
                     log.warning("A kept stage is left aside: %s", error)
         return None
+
+    def missing(self, plan: list[Phase]) -> Path | None:
+        """The file of the furthest stage a plan could begin from, if nobody has trained it yet."""
+        paths = [path for end in range(len(plan), 0, -1) if (path := self._path(plan[:end]))]
+        return paths[0] if paths and not paths[0].exists() else None
 
     def _path(self, phases: list[Phase]) -> Path | None:
         if not (self._ours and phases) or any(phase.shared is None for phase in phases):
