@@ -1,8 +1,9 @@
 """Triton kernels for the HyperSparse penalty on a GPU; `penalties` holds the same in plain PyTorch.
 
-Magnitudes order like their bits, so the k-th largest is found digit by digit. A first pass counts a coarse digit, eight
-values to an octave; a second one moves the few weights that share the k-th largest's digit together, and four short
-ones look at those only. In all the gradient reads the weights four times: to count, to move, to sum tanh, to write.
+Magnitudes order like their bits, so the k-th largest is found digit by digit. A sample says roughly which coarse digit
+it has (eight values to an octave). One pass over all weights moves those with this digit or a neighbour's together and
+counts the larger ones; four short passes look at the moved ones only, or at all weights where the sample misled. In
+all the gradient reads the weights three times: to move, to sum tanh, to write.
 """
 
 import torch
@@ -13,9 +14,12 @@ from torch import Tensor
 from hypersparse.sparsity.constants import SHARPEST_BEND
 
 MOST = 2**30  # weights; positions are 32-bit integers
-BLOCK = 4096
+SAMPLED = 2**20  # weights at least, of which the first guess is made
+BLOCK = 4096  # weights a program takes at a time where it only adds and writes
 PROGRAMS_A_PROCESSOR = 4
-RANK, FOUND, MOVED, COARSE = (tl.constexpr(slot) for slot in range(4))  # what the kernels tell each other
+TILE = 512  # and where it counts and moves: in one warp, where that needs no waiting
+WARPS_A_PROCESSOR = 32
+RANK, FOUND, COARSE, MISLED, SUM = (tl.constexpr(slot) for slot in range(5))  # what the kernels tell each other
 BINS = tl.constexpr(256)
 LOWEST = tl.constexpr((127 - 28) << 3)  # the coarse digit tells magnitudes from 2^-28 to 2^4 apart
 BEND = tl.constexpr(SHARPEST_BEND)
@@ -44,62 +48,101 @@ def _tanh(x):
 
 
 @triton.jit
-def _count_coarse(weights, total, counts, partial_sums, block: tl.constexpr):
-    """How many weights have each coarse digit, and sums of |w|."""
-    program = tl.program_id(0)
+def _count_coarse(weights, total, stride, counts, tile: tl.constexpr):
+    """How many weights of every `stride`-th tile have each coarse digit."""
     bins = tl.arange(0, BINS)
     found = tl.zeros([BINS], tl.int32)
-    sums = tl.zeros([block], tl.float32)
-    for start in range(program * block, total, tl.num_programs(0) * block):
-        magnitude = _magnitudes(weights, start + tl.arange(0, block), total)
+    step = stride * tile
+    for start in range(tl.program_id(0) * step, total, tl.num_programs(0) * step):
+        magnitude = _magnitudes(weights, start + tl.arange(0, tile), total)
         found += tl.histogram(_coarse(magnitude.to(tl.int32, bitcast=True)), BINS)
-        sums += magnitude
     tl.atomic_add(counts + bins, found, mask=found > 0, sem="relaxed")
-    tl.store(partial_sums + program, tl.sum(sums))
 
 
 @triton.jit
-def _count_moved(moved, slots, counts, shift: tl.constexpr, block: tl.constexpr):
-    """Of the moved weights whose higher bits are the ones found, how many have each digit at `shift`."""
-    total = tl.load(slots + MOVED)
+def _digit(counts, rank):
+    """The digit that holds the weight of a rank, and how many have a larger one."""
+    bins = tl.arange(0, BINS)
+    count = tl.load(counts + bins)
+    above = tl.sum(count) - tl.cumsum(count)
+    digit = tl.minimum(tl.sum((above >= rank).to(tl.int32)), BINS - 1)
+    return digit, tl.sum(tl.where(bins == digit, above, 0))
+
+
+@triton.jit
+def _guess(counts, slots, rank):
+    digit, _ = _digit(counts, rank)
+    tl.store(slots + COARSE, digit)
+
+
+@triton.jit
+def _move(weights, total, share, slots, moved, moved_counts, above_counts, sums, tile: tl.constexpr):
+    """Each program puts the bits of its weights near the guess at the beginning of its share of `moved`."""
+    program = tl.program_id(0)
+    guess = tl.load(slots + COARSE)
+    first = program * share
+    kept = 0
+    above = tl.zeros([tile], tl.int32)
+    added = tl.zeros([tile], tl.float32)
+    for start in range(first, tl.minimum(first + share, total), tile):
+        offsets = start + tl.arange(0, tile)
+        magnitude = _magnitudes(weights, offsets, total)
+        bits = magnitude.to(tl.int32, bitcast=True)
+        distance = _coarse(bits) - guess
+        fits = ((offsets < total) & (distance >= -1) & (distance <= 1)).to(tl.int32)
+        places = tl.cumsum(fits)
+        tl.store(moved + first + kept + places - 1, bits, mask=fits > 0)
+        kept += tl.max(places)
+        above += (distance > 1).to(tl.int32)
+        added += magnitude
+    tl.store(moved_counts + program, kept)
+    tl.store(above_counts + program, tl.sum(above))
+    tl.store(sums + program, tl.sum(added))
+
+
+@triton.jit
+def _settle(slots, keep, moved_counts, above_counts, sums, programs, places: tl.constexpr):
+    """The rank to look for among the moved weights, if it is one of theirs; the sum of all magnitudes."""
+    place = tl.arange(0, places)
+    moved = tl.sum(tl.load(moved_counts + place, mask=place < programs, other=0))
+    rank = keep - tl.sum(tl.load(above_counts + place, mask=place < programs, other=0))
+    misled = (rank < 1) | (rank > moved)
+    tl.store(slots + MISLED, misled.to(tl.int32))
+    tl.store(slots + RANK, tl.where(misled, keep, rank))
+    added = tl.sum(tl.load(sums + place, mask=place < programs, other=0.0))
+    tl.store(slots + SUM, added.to(tl.int32, bitcast=True))
+
+
+@triton.jit
+def _count_digit(weights, total, share, slots, moved, moved_counts, counts, shift: tl.constexpr, tile: tl.constexpr):
+    """Of the weights whose higher bits are the ones found, how many have each digit at `shift`."""
+    program = tl.program_id(0)
     higher = tl.load(slots + FOUND)
-    first = tl.program_id(0) * block
-    if first < total:
+    misled = tl.load(slots + MISLED)
+    first = program * share
+    own = tl.where(misled != 0, tl.minimum(share, total - first), tl.load(moved_counts + program))
+    if own > 0:
         bins = tl.arange(0, BINS)
         found = tl.zeros([BINS], tl.int32)
-        for start in range(first, total, tl.num_programs(0) * block):
-            offsets = start + tl.arange(0, block)
-            bits = tl.load(moved + offsets, mask=offsets < total, other=0)
-            fits = (offsets < total) & ((bits.to(tl.int64) >> (shift + 8)).to(tl.int32) == higher)
+        for start in range(0, own, tile):
+            inside = start + tl.arange(0, tile)
+            there = inside < own
+            if misled != 0:
+                bits = _magnitudes(weights, first + inside, total).to(tl.int32, bitcast=True)
+            else:
+                bits = tl.load(moved + first + inside, mask=there, other=0)
+            fits = there & ((bits.to(tl.int64) >> (shift + 8)).to(tl.int32) == higher)
             found += tl.histogram((bits >> shift) & (BINS - 1), BINS, mask=fits)
         tl.atomic_add(counts + bins, found, mask=found > 0, sem="relaxed")
 
 
 @triton.jit
-def _pick(counts, slots, coarse: tl.constexpr):
-    """The digit that holds the weight of the rank looked for, and its rank among those with this digit."""
-    bins = tl.arange(0, BINS)
-    count = tl.load(counts + bins)
+def _pick(counts, slots):
+    """Append the digit that holds the weight looked for; its rank is now one among those with this digit."""
     rank = tl.load(slots + RANK)
-    above = tl.sum(count) - tl.cumsum(count)  # how many have a larger digit
-    digit = tl.sum((above >= rank).to(tl.int32))  # these digits are too small
-    tl.store(slots + RANK, rank - tl.sum(tl.where(bins == digit, above, 0)))
-    if coarse:
-        tl.store(slots + COARSE, digit)
-    else:
-        tl.store(slots + FOUND, tl.load(slots + FOUND) * BINS + digit)
-
-
-@triton.jit
-def _move(weights, total, slots, moved, block: tl.constexpr):
-    """Copy the bits of the weights with the digit that was picked, in any order, behind each other."""
-    wanted = tl.load(slots + COARSE)
-    for start in range(tl.program_id(0) * block, total, tl.num_programs(0) * block):
-        offsets = start + tl.arange(0, block)
-        bits = _magnitudes(weights, offsets, total).to(tl.int32, bitcast=True)
-        fits = ((offsets < total) & (_coarse(bits) == wanted)).to(tl.int32)
-        place = tl.atomic_add(slots + MOVED, tl.sum(fits), sem="relaxed")
-        tl.store(moved + place + tl.cumsum(fits) - 1, bits, mask=fits > 0)
+    digit, above = _digit(counts, rank)
+    tl.store(slots + RANK, rank - above)
+    tl.store(slots + FOUND, tl.load(slots + FOUND) * BINS + digit)
 
 
 @triton.jit
@@ -120,11 +163,11 @@ def _sum_tanh(weights, total, slots, partial_sums, block: tl.constexpr):
 
 @triton.jit
 def _write_gradient(
-    weights, total, slots, partial_sums, programs, strength, out, partials: tl.constexpr, block: tl.constexpr
+    weights, total, slots, partial_sums, programs, strength, out, places: tl.constexpr, block: tl.constexpr
 ):
-    places = tl.arange(0, partials)
-    magnitudes = tl.sum(tl.load(partial_sums + places, mask=places < programs, other=0.0))
-    tanhs = tl.sum(tl.load(partial_sums + programs + places, mask=places < programs, other=0.0))
+    place = tl.arange(0, places)
+    tanhs = tl.sum(tl.load(partial_sums + place, mask=place < programs, other=0.0))
+    magnitudes = tl.load(slots + SUM).to(tl.float32, bitcast=True)
     s = _sharpness(slots)
     height = tl.minimum(s * magnitudes / tl.maximum(tanhs, TINY), LARGEST) * tl.load(strength)
     offsets = tl.program_id(0) * block + tl.arange(0, block)
@@ -134,45 +177,54 @@ def _write_gradient(
     tl.store(out + offsets, sign * (1 - t * t) * height, mask=offsets < total)
 
 
-def programs_for(vector: Tensor) -> int:
-    """How many programs share a pass over the weights."""
+def _programs(vector: Tensor, size: int, a_processor: int) -> int:
+    """How many programs share a pass over the weights, `size` at a time."""
     processors = torch.cuda.get_device_properties(vector.device).multi_processor_count if vector.is_cuda else 1
-    return int(min(triton.cdiv(vector.numel(), BLOCK), PROGRAMS_A_PROCESSOR * processors))
+    return int(min(triton.cdiv(vector.numel(), size), a_processor * processors))
 
 
-def select(vector: Tensor, keep: int) -> tuple[Tensor, Tensor]:
-    """The `keep`-th largest magnitude, as bits in a slot, and partial sums of all of them."""
-    total, grid = vector.numel(), (programs_for(vector),)
-    counts = torch.zeros((5, BINS.value), dtype=torch.int32, device=vector.device)
-    slots = torch.zeros(4, dtype=torch.int32, device=vector.device)
-    slots[:1].fill_(keep)
+def select(vector: Tensor, keep: int) -> Tensor:
+    """The slots the kernels leave: the `keep`-th largest magnitude and the sum of all, as bits."""
+    total = vector.numel()
+    workers = _programs(vector, TILE, WARPS_A_PROCESSOR)
+    share = triton.cdiv(triton.cdiv(total, workers), TILE) * TILE
+    workers = triton.cdiv(total, share)
+    stride = max(1, total // SAMPLED)
+    zeros = torch.zeros((6, BINS.value), dtype=torch.int32, device=vector.device)
+    counts, slots = zeros[:5], zeros[5]
     moved = torch.empty(total, dtype=torch.int32, device=vector.device)
-    partial_sums = torch.empty((2, *grid), device=vector.device)
-    _count_coarse[grid](vector, total, counts, partial_sums, block=BLOCK, num_warps=8)
-    _pick[(1,)](counts, slots, coarse=True)
-    _move[grid](vector, total, slots, moved, block=BLOCK, num_warps=8)
+    moved_counts, above_counts = torch.empty((2, workers), dtype=torch.int32, device=vector.device)
+    sums = torch.empty(workers, device=vector.device)
+    counters = min(triton.cdiv(total, TILE * stride), workers)
+    _count_coarse[(counters,)](vector, total, stride, counts, tile=TILE, num_warps=1)
+    _guess[(1,)](counts, slots, max(1, keep // stride))
+    grid = (workers,)
+    _move[grid](vector, total, share, slots, moved, moved_counts, above_counts, sums, tile=TILE, num_warps=1)
+    places = triton.next_power_of_2(workers)
+    _settle[(1,)](slots, keep, moved_counts, above_counts, sums, workers, places=places, num_warps=8)
     for row, shift in enumerate((24, 16, 8, 0), start=1):
-        _count_moved[grid](moved, slots, counts[row], shift=shift, block=BLOCK, num_warps=8)
-        _pick[(1,)](counts[row], slots, coarse=False)
-    return slots, partial_sums
+        _count_digit[grid](
+            vector, total, share, slots, moved, moved_counts, counts[row], shift=shift, tile=TILE, num_warps=1
+        )
+        _pick[(1,)](counts[row], slots)
+    return slots
 
 
 def kth_largest(vector: Tensor, k: int) -> Tensor:
     """The k-th largest magnitude of a float32 vector."""
-    slots, _ = select(vector, k)
-    return slots.view(torch.float32)[FOUND.value]
+    return select(vector, k).view(torch.float32)[FOUND.value]
 
 
 @torch.library.custom_op("hypersparse::penalty_gradient", mutates_args=())
 def hypersparse_grad(vector: Tensor, keep: int, strength: Tensor) -> Tensor:
     """Gradient of the HyperSparse penalty of a float32 vector, times a strength (a tensor of one number)."""
-    total, grid = vector.numel(), (programs_for(vector),)
-    slots, partial_sums = select(vector, keep)
-    _sum_tanh[grid](vector, total, slots, partial_sums[1], block=BLOCK, num_warps=8)
-    out = torch.empty_like(vector)
-    partials = triton.next_power_of_2(grid[0])
+    total, programs = vector.numel(), _programs(vector, BLOCK, PROGRAMS_A_PROCESSOR)
+    slots = select(vector, keep)
+    partial_sums = torch.empty(programs, device=vector.device)
+    _sum_tanh[(programs,)](vector, total, slots, partial_sums, block=BLOCK, num_warps=8)
+    out, places = torch.empty_like(vector), triton.next_power_of_2(programs)
     _write_gradient[(triton.cdiv(total, BLOCK),)](
-        vector, total, slots, partial_sums, grid[0], strength, out, partials=partials, block=BLOCK, num_warps=8
+        vector, total, slots, partial_sums, programs, strength, out, places=places, block=BLOCK, num_warps=8
     )
     return out
 

@@ -20,6 +20,7 @@ from hypersparse.data.batches import Batches
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.machine import Machine
+from hypersparse.training.streams import capture_stream
 
 Forward = Callable[[Tensor], Tensor]
 REHEARSALS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
@@ -133,7 +134,7 @@ class CapturedStep:
         before = _everything(sparsifier, self.record)
         try:
             with sparsifier.rehearsal(), _capturable(sparsifier.state.optimizer):
-                stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                stream = capture_stream(sparsifier.weights.device)
                 stream.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(stream):
                     for _ in range(REHEARSALS):
@@ -141,7 +142,7 @@ class CapturedStep:
                         self._work()
                 torch.cuda.current_stream().wait_stream(stream)
                 sparsifier.state.optimizer.zero_grad(set_to_none=True)
-                with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
                     self._work()
         finally:  # the rehearsed steps never happened, whether or not the capture succeeded
             torch.cuda.synchronize()

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -32,12 +33,21 @@ def side_by_side(works: Sequence[Callable[[], T]], device: torch.device) -> list
     return [results[number] for number in range(len(works))]
 
 
+@cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which steps are captured, one after another; nobody else may work on it meanwhile."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 def _own_stream(device: torch.device) -> AbstractContextManager[object]:
     if device.type != "cuda":
         return nullcontext()
     stack = ExitStack()
     stack.enter_context(torch.cuda.device(device))
+    device = torch.device("cuda", torch.cuda.current_device())  # one name for it
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    while stream == capture_stream(device):  # there are 32 only: after that many the first one comes again
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.default_stream(device))  # where shared data was put on the device
     stack.enter_context(torch.cuda.stream(stream))
     return stack

@@ -146,7 +146,7 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """What capturing needs of a GPU, as stand-ins on the CPU; the capture itself fails."""
 
     class Fails:
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *_: object, **__: object) -> None:
             pass
 
         def __enter__(self) -> None:
