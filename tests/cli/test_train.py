@@ -217,12 +217,12 @@ SHORT = [*QUICK, "--epochs", "1", "--set", "method.pretrain_epochs=1", "--set", 
 
 @pytest.mark.slow
 def test_several_runs_share_a_command(tmp_path: Path) -> None:
-    arguments = ["train", "--seed", "0-1", "--sparsity", "0.5,0.9", "--at-once", "2", *SHORT]
+    arguments = ["train", "--seed", "0-1", "--sparsity", "0.9,0.95", "--at-once", "2", *SHORT]
     done = run(*arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/seed-*/result.json")]
-    found = sorted((result["seed"], round(result["sparsity"], 1)) for result in results)
-    assert found == [(0, 0.5), (0, 0.9), (1, 0.5), (1, 0.9)]
+    found = sorted((result["seed"], round(result["sparsity"], 2)) for result in results)
+    assert found == [(0, 0.9), (0, 0.95), (1, 0.9), (1, 0.95)]
     again = run(*arguments, folder=tmp_path)
     for shown in (done.stdout, again.stdout):
         assert all(f"art-hypersparse-{sparsity} · seed {seed} " in shown for seed, sparsity in found)
