@@ -179,7 +179,8 @@ class Sparsifier:
         """
         self._penalties += 1
         if self.phase.penalty is not None and not self.done:
-            (self.phase.penalty(self.state) * scale).backward()  # type: ignore[no-untyped-call]
+            with self.weights.gathering_gradient_():
+                (self.phase.penalty(self.state) * scale).backward()  # type: ignore[no-untyped-call]
 
     def step(self) -> None:
         """After `optimizer.step()`: dropped weights become exactly 0.0 again."""

@@ -1,7 +1,7 @@
 """What a data set is: images and labels to train on, others to test on, and how to normalize them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,6 +39,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def to(self, device: torch.device) -> "Split":
+        """The same on a device."""
+        return Split(self.images.to(device), self.labels.to(device))
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -69,6 +73,10 @@ class Dataset:
             raise DataError(f"{self.name} needs a mean and a std for each of {self.shape[0]} channels; got {came}.")
         if not all(deviation > 0 for deviation in self.std):
             raise DataError(f"Every std of {self.name} must be positive; got {self.std}.")
+
+    def to(self, device: torch.device) -> "Dataset":
+        """The same with its images on a device, where several runs can share them."""
+        return replace(self, train=self.train.to(device), test=self.test.to(device))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -4,15 +4,15 @@ Each returns a scalar that can be added to a loss. They are computed in float32 
 the weights are stored in.
 """
 
-from math import atanh, sqrt
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hypersparse.sparsity.constants import SHARPEST_BEND
 from hypersparse.sparsity.mask import kth_largest
-
-SHARPEST_BEND = atanh(1 / sqrt(3))  # where tanh' bends most; 0.6585 in the paper
 
 
 def l1(vector: Tensor) -> Tensor:
@@ -49,11 +49,29 @@ def hypersparse_grad(vector: Tensor, keep: int) -> Tensor:
     tanh' at the smallest weight that stays. At least 1 near zero, 2/3 of that at w_kappa, 0 far out,
     and 0 for weights that are exactly zero.
     """
-    return _wide_grad(vector, keep).to(vector.dtype)
+    return _strong_grad(vector.detach(), keep, torch.ones((), dtype=_wide(vector[:0]).dtype, device=vector.device))
+
+
+def _strong_grad(vector: Tensor, keep: int, strength: Tensor) -> Tensor:
+    """The gradient times a strength; rounded once, after it: alone it may be too large for float16."""
+    if vector.is_cuda and vector.dtype == torch.float32 and (kernels := _kernels()) and vector.numel() < kernels.MOST:
+        strong: Tensor = kernels.hypersparse_grad(vector.contiguous(), keep, strength)
+        return strong
+    return (strength * _wide_grad(vector, keep)).to(vector.dtype)
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The same as Triton kernels, where Triton is installed."""
+    try:
+        from hypersparse.sparsity import kernels
+    except ImportError:
+        return None
+    return kernels
 
 
 def _wide_grad(vector: Tensor, keep: int) -> Tensor:
-    wide = _wide(vector.detach())
+    wide = _wide(vector)
     magnitude = wide.abs()
     limits = torch.finfo(wide.dtype)
     # Fewer than `keep` weights may differ from zero; then w_kappa is 0 and s would be infinite.
@@ -74,8 +92,7 @@ class _HyperSparse(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         (vector,) = ctx.saved_tensors
-        # Rounded once, after the strength: alone the gradient may be too large for float16.
-        return (upstream * _wide_grad(vector, ctx.keep)).to(vector.dtype), None
+        return _strong_grad(vector, ctx.keep, upstream), None
 
 
 def _wide(vector: Tensor) -> Tensor:

@@ -58,7 +58,9 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
                 "Name its module types with `also={ModuleType: ('weight',)}`."
             )
         self._mask: Mask | None = None
-        self._dropped: dict[str, Tensor] = {}
+        self._dropped: Tensor | None = None  # True where the mask drops, laid out like `vector()`
+        self._flat: Tensor | None = None  # the memory of all weights, once they lie in one
+        self._leaf: Tensor | None = None  # what `vector()` is inside `gathering_gradient_`
 
     def __getitem__(self, name: str) -> nn.Parameter:
         return self._parameters[name]
@@ -89,18 +91,50 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
 
     def vector(self) -> Tensor:
         """All weights as one long vector that gradients flow through, layers in order of registration."""
+        if self._leaf is not None:
+            return self._leaf
         return torch.cat([weight.flatten() for weight in self._parameters.values()])
+
+    def flatten_(self) -> None:
+        """Move all weights into one stretch of memory, so that one kernel reaches them; nothing else of them changes.
+
+        For loops that own their model: afterwards nobody may give a weight other memory. Weights that would not begin
+        at a multiple of 16 bytes, where kernels are slow, or are of several types, stay where they are.
+        """
+        weights = list(self._parameters.values())
+        aligned = all(weight.numel() * weight.element_size() % 16 == 0 for weight in weights[:-1])
+        alike = len({(weight.dtype, weight.device) for weight in weights}) == 1
+        if not (aligned and alike and all(map(_dense, weights))):
+            return
+        flat = torch.empty(self.total, dtype=weights[0].dtype, device=self.device)
+        self._flat, self._dropped = flat, None
+        for weight, place in zip(weights, self._pieces(flat), strict=True):
+            place.copy_(weight.detach())
+            weight.data = place
+        if self._mask is not None:
+            self.set_mask_(self._mask)
+
+    @contextmanager
+    def gathering_gradient_(self) -> Iterator[None]:
+        """Inside the block gradients of `vector()` are gathered; then they are added to the weights' own at once."""
+        vector = self.vector() if self._flat is None else self._flat
+        self._leaf = leaf = vector.detach().requires_grad_()
+        try:
+            yield
+        finally:
+            self._leaf = None
+        if leaf.grad is not None:
+            self._add_to_gradients_(leaf.grad)
 
     def set_mask_(self, mask: Mask) -> None:
         """From now on `mask` holds; its dropped weights become exactly 0.0 at once."""
         if list(mask) != list(self) or any(mask[name].shape != self[name].shape for name in self):
             raise ModelError("The mask's layers are not this model's prunable layers.")
         self._mask = mask.to(self.device)
-        for name, kept in self._mask.items():
-            if name in self._dropped:
-                self._dropped[name].copy_(~kept)  # what has an address keeps it
-            else:
-                self._dropped[name] = ~kept
+        if self._dropped is None or self._dropped.device != self.device:  # otherwise it keeps its address
+            self._dropped = torch.empty(self.total, dtype=torch.bool, device=self.device)
+        for kept, dropped in zip(self._mask.values(), self._pieces(self._dropped), strict=True):
+            torch.logical_not(kept, out=dropped)
         self.apply_mask_()
 
     def clear_mask_(self) -> None:
@@ -109,12 +143,15 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
 
     def apply_mask_(self) -> None:
         """Make the dropped weights exactly 0.0 again, as after an optimizer step."""
-        if self._mask is None:
+        if self._mask is None or self._dropped is None:
             return
+        # Not a product: it would leave -0.0, and keep a dropped NaN alive.
         with torch.no_grad():
-            for name, weight in self._parameters.items():
-                # Not a product: it would leave -0.0, and keep a dropped NaN alive.
-                weight.masked_fill_(self._dropped[name], 0.0)
+            if self._flat is not None:
+                self._flat.masked_fill_(self._dropped, 0.0)
+                return
+            for weight, dropped in zip(self.values(), self._pieces(self._dropped), strict=True):
+                weight.masked_fill_(dropped, 0.0)
 
     @contextmanager
     def masked_by(self, mask: Mask) -> Iterator[None]:
@@ -129,6 +166,31 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
             with torch.no_grad():
                 for name, weight in self._parameters.items():
                     weight.copy_(stored[name])
+
+    def _pieces(self, vector: Tensor) -> list[Tensor]:
+        """Cut a vector that is laid out like `vector()` into views with the weights' shapes."""
+        weights = list(self._parameters.values())
+        parts = torch.split(vector, [weight.numel() for weight in weights])
+        if self._flat is None:
+            return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
+        # In one stretch of memory a weight keeps its own order, which may be channels-last.
+        return [part.as_strided(weight.shape, weight.stride()) for part, weight in zip(parts, weights, strict=True)]
+
+    def _add_to_gradients_(self, gradient: Tensor) -> None:
+        with torch.no_grad():
+            there: list[Tensor] = []
+            added: list[Tensor] = []
+            for weight, piece in zip(self.values(), self._pieces(gradient), strict=True):
+                if weight.requires_grad:
+                    weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+                    there.append(weight.grad)
+                    added.append(piece)
+            torch._foreach_add_(there, added)
+
+
+def _dense(weight: Tensor) -> bool:
+    """Whether the weight fills its memory without gaps, in whatever order."""
+    return weight.is_contiguous() or (weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last))
 
 
 def _select(model: nn.Module, types: PrunableModules) -> tuple[dict[str, nn.Parameter], Selection]:

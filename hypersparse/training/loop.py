@@ -32,7 +32,7 @@ from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
 from hypersparse.training.result import make_result
 from hypersparse.training.stages import StageCache
-from hypersparse.training.step import Record, Step, build_step, compiled
+from hypersparse.training.step import BUILDING, Record, Step, build_step, compiled
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.weights_file import (
     check_digest,
@@ -100,7 +100,8 @@ def train(
         if result is not None and reaches(recipe, result["until"]):
             return result
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
-        training = Training(recipe, seed, machine, device, dataset, run, stages)
+        with BUILDING:  # it seeds the random numbers that all threads have in common
+            training = Training(recipe, seed, machine, device, dataset, run, stages)
         training.resume()
         # Only now: what could not even begin leaves no run behind, and takes no result away.
         run.write_recipe(recipe, seed)
@@ -145,6 +146,7 @@ class Training:
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
         task = Task(functional.cross_entropy, self.images.rated)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
+        self.sparsifier.weights.flatten_()
         self.record = Record(device)
         self.forward = compiled(self.model, machine)
         self.step: tuple[Phase, Step] | None = None  # of the phase at hand

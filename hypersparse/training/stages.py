@@ -31,6 +31,8 @@ class StageCache:
         tables = recipe.to_mapping()
         same = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
         found = describe(machine)
+        if found["device"] != "cpu":
+            found["threads"] = None  # they decide nothing on a GPU
         self._decides = {
             **{name: tables[name] for name in ("data", "model", "training", "start_digest")},
             "seed": seed,
@@ -53,6 +55,11 @@ class StageCache:
                 except RunError as error:
                     log.warning("A kept stage is left aside: %s", error)
         return None
+
+    def missing(self, plan: list[Phase]) -> Path | None:
+        """The file of the furthest stage a plan could begin from, if nobody has trained it yet."""
+        paths = [path for end in range(len(plan), 0, -1) if (path := self._path(plan[:end]))]
+        return paths[0] if paths and not paths[0].exists() else None
 
     def _path(self, phases: list[Phase]) -> Path | None:
         if not (self._ours and phases) or any(phase.shared is None for phase in phases):

@@ -5,6 +5,7 @@ CUDA graph and replays them. What changes between steps lives in tensors that ke
 """
 
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from hypersparse.training.machine import Machine
 
 Forward = Callable[[Tensor], Tensor]
 REHEARSALS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
+# Runs side by side compile and capture one after another: neither is made for several threads.
+BUILDING = threading.RLock()
 log = logging.getLogger("hypersparse")
 
 
@@ -111,7 +114,8 @@ class CapturedStep:
     def __call__(self, number: int) -> None:
         """Train on one batch."""
         if self.eager.batches.size(number) != self.samples:
-            self.eager(number)
+            with BUILDING:  # another size may be compiled anew
+                self.eager(number)
             return
         if number != self.next:
             self.start.fill_(number * self.samples)
@@ -137,7 +141,7 @@ class CapturedStep:
                         self._work()
                 torch.cuda.current_stream().wait_stream(stream)
                 sparsifier.state.optimizer.zero_grad(set_to_none=True)
-                with torch.cuda.graph(self.graph):
+                with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                     self._work()
         finally:  # the rehearsed steps never happened, whether or not the capture succeeded
             torch.cuda.synchronize()
@@ -168,7 +172,8 @@ def build_step(
     if machine.chosen_engine() != "captured" or sparsifier.phase.adjust is not None or not full_batches:
         return eager
     try:
-        return CapturedStep(eager)
+        with BUILDING:
+            return CapturedStep(eager)
     except RuntimeError as error:
         name, reason = sparsifier.phase.name, str(error).splitlines()[0]
         log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)

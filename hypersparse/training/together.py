@@ -1,47 +1,144 @@
 """Several runs at once on one device: a thread and a stream of work each.
 
 One run of a small network leaves most of a GPU idle; captured steps of several runs fill it. The runs share nothing but
-the data set on the device, so that each is what it would be alone.
+the data set on the device and the stages on disk, so that each is what it would be alone.
 """
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
-T = TypeVar("T")
+from hypersparse import models
+from hypersparse.data.dataset import Dataset
+from hypersparse.recipe import Recipe
+from hypersparse.sparsifier import plan_of
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.loop import Watcher, train
+from hypersparse.training.machine import Machine
+from hypersparse.training.stages import StageCache
+from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.streams import side_by_side
+from hypersparse.training.trial import best_at_once
 
-
-def side_by_side(works: Sequence[Callable[[], T]], device: torch.device) -> list[T]:
-    """Run each in a thread with a stream of its own; results in order, the first error once all have ended."""
-    results: dict[int, T] = {}
-    errors: dict[int, BaseException] = {}
-
-    def work(number: int) -> None:
-        try:
-            with _own_stream(device):
-                results[number] = works[number]()
-        except BaseException as error:  # raised below, in the caller's thread
-            errors[number] = error
-
-    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(works))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[min(errors)]
-    return [results[number] for number in range(len(works))]
+SECONDS_BETWEEN_LOOKS = 0.5  # for a stage that another run is training
+log = logging.getLogger("hypersparse")
 
 
-def _own_stream(device: torch.device) -> AbstractContextManager[object]:
-    if device.type != "cuda":
-        return nullcontext()
-    stack = ExitStack()
-    stack.enter_context(torch.cuda.device(device))
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.default_stream(device))  # where shared data was put on the device
-    stack.enter_context(torch.cuda.stream(stream))
-    return stack
+@dataclass(frozen=True)
+class Job:
+    """One run of several: what is trained, with which seed, where, and who is told."""
+
+    recipe: Recipe
+    seed: int
+    folder: Path
+    watcher: Watcher | None = None
+
+
+def train_together(
+    jobs: Sequence[Job],
+    machine: Machine,
+    dataset: Dataset,
+    *,
+    at_once: int | None = None,
+    stop: StopRequest | None = None,
+    stages: Path | None = None,
+) -> list[dict[str, Any] | Exception]:
+    """Train several runs on one data set, `at_once` of them side by side; without it a short trial finds the fastest.
+
+    Results come in the order of the jobs. A run that fails or is stopped leaves its exception in its place and the
+    others go on. A run whose beginning another one is just training waits for it, if it is kept in `stages`.
+    """
+    stop = stop or StopRequest()
+    with machine.active() as device:
+        dataset = dataset.to(device)
+        queue = _Queue(jobs, machine, stages)
+        count = _at_once(at_once, queue.unfinished(), machine, device, dataset)
+        results: dict[int, dict[str, Any] | Exception] = {}
+
+        def work() -> None:
+            while (number := queue.take(stop)) is not None:
+                job = jobs[number]
+                try:
+                    results[number] = train(
+                        job.recipe,
+                        job.seed,
+                        machine,
+                        job.folder,
+                        dataset=dataset,
+                        watcher=job.watcher,
+                        stop=stop,
+                        stages=stages,
+                    )
+                except Exception as error:
+                    results[number] = error
+                finally:
+                    queue.ended(number)
+
+        side_by_side([work] * count, device)
+    return [results.get(number, Stopped(stop.reason)) for number in range(len(jobs))]
+
+
+def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: torch.device, dataset: Dataset) -> int:
+    most = max(1, min(len(jobs), asked or len(jobs)))
+    if most == 1:
+        return 1
+    if machine.chosen_engine() == "compiled" or any(_draws(job.recipe, dataset) for job in jobs):
+        log.warning("These runs are trained one after another: dropout and the compiled engine cannot share a process.")
+        return 1
+    return most if asked else best_at_once(jobs[0].recipe, machine, device, dataset, most=most)
+
+
+def _draws(recipe: Recipe, dataset: Dataset) -> bool:
+    """Whether the network draws random numbers while it trains: all threads draw from the same ones."""
+    name, options = recipe.model.name, recipe.model.options
+    with torch.random.fork_rng(devices=[]):
+        model = models.build(name, shape=dataset.shape, classes=len(dataset.classes), options=options)
+    return any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in model.modules())
+
+
+class _Queue:
+    """The jobs nobody has taken; one that can begin from a stage in the making is left until that is there."""
+
+    def __init__(self, jobs: Sequence[Job], machine: Machine, stages: Path | None) -> None:
+        self._jobs, self._waiting = jobs, list(range(len(jobs)))
+        self._changed = threading.Condition()
+        self._making: dict[Path, int] = {}  # which job is training a stage
+        self._caches = [StageCache(stages, job.recipe, job.seed, machine) if stages else None for job in jobs]
+
+    def unfinished(self) -> list[Job]:
+        """The jobs that are not just looked up."""
+        return [job for job in self._jobs if not RunFolder(job.folder).result_file.exists()]
+
+    def take(self, stop: StopRequest) -> int | None:
+        """The next job to train; None when there is none left or a stop was asked for."""
+        with self._changed:
+            while self._waiting and not stop.requested():
+                for number in self._waiting:
+                    stage = self._missing_stage(number)
+                    if stage is None or stage not in self._making:
+                        self._waiting.remove(number)
+                        if stage:
+                            self._making[stage] = number
+                        return number
+                self._changed.wait(SECONDS_BETWEEN_LOOKS)
+        return None
+
+    def ended(self, number: int) -> None:
+        """A job has ended, well or not; what it did not finish another one may."""
+        with self._changed:
+            self._making = {stage: maker for stage, maker in self._making.items() if maker != number}
+            self._changed.notify_all()
+
+    def _missing_stage(self, number: int) -> Path | None:
+        cache, job = self._caches[number], self._jobs[number]
+        folder, recipe = RunFolder(job.folder), job.recipe
+        if cache is None or folder.checkpoint_file.exists() or folder.result_file.exists():
+            return None
+        plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
+        return cache.missing(plan)
