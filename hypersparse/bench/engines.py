@@ -20,7 +20,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
 from hypersparse.training.step import CapturedStep
-from hypersparse.training.together import side_by_side
+from hypersparse.training.streams import side_by_side
 
 TEST_IMAGES = 64  # never scored on here, but a data set has some
 

@@ -51,7 +51,7 @@ class Bench:
         self.report = Report()
         self.module = reference.load()
         self._work: dict[str, Work] = {}
-        self._spent: dict[str, float] = {}  # seconds of the last cell of an engine
+        self._spent: dict[tuple[str, int], float] = {}  # seconds of the last cell with an engine and number of runs
         self._compiled: Workload | None = None
 
     def run(self, cells: Sequence[Cell], watcher: Watcher) -> Report:
@@ -70,8 +70,7 @@ class Bench:
 
     def _measure_in_time(self, cell: Cell) -> None:
         left = self.limit_seconds - (time.monotonic() - self.began)
-        # A cell takes at least as long as the last one of its engine, which had fewer runs or as many.
-        if left <= self._spent.get(cell.engine, 0.0):
+        if left <= self._expected_seconds(cell):
             self.report.notes.append(f"Skipped for lack of time: {cell.title}. Raise --minutes to measure it.")
             return
         began = time.monotonic()
@@ -83,8 +82,13 @@ class Bench:
             return
         finally:
             clean_up(self.device)
-        self._spent[cell.engine] = time.monotonic() - began
+        self._spent[cell.engine, cell.runs] = time.monotonic() - began
         self.report.rows += [self._row(cell, timing) for timing in timings]
+
+    def _expected_seconds(self, cell: Cell) -> float:
+        """As long as the last such cell took; a first one with more runs, at least as long as with fewer."""
+        others = [seconds for (engine, _), seconds in self._spent.items() if engine == cell.engine]
+        return self._spent.get((cell.engine, cell.runs), max(others, default=0.0))
 
     def _timings(self, cell: Cell, module: ModuleType | None) -> list[Timing]:
         if cell.engine == REFERENCE:
