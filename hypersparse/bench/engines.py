@@ -22,6 +22,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.step import CapturedStep
 from hypersparse.training.streams import side_by_side
 
+SCALED_PASSES, SCALED_SECONDS = 3, 2.0  # over a part of the images, where that is scaled
 TEST_IMAGES = 64  # never scored on here, but a data set has some
 
 
@@ -148,8 +149,8 @@ def scored(training: Training, share: float, together: Callable[[], object]) -> 
         ended = time.perf_counter()
         if share == 1:
             return Span(began, ended)
-        state.task.score(state.model)
-        forward = time.perf_counter() - ended
+        passes = time_steps(lambda: state.task.score(state.model), SCALED_PASSES, device, SCALED_SECONDS)
+        forward = seconds_of([passes])
     return Span(began, began + max(ended - began - forward, 0.0) + forward * share)
 
 

@@ -153,7 +153,8 @@ class Bench:
 
     def _peaks(self, precision: str) -> Peaks:
         if precision not in self.report.peaks:
-            self.report.peaks[precision] = peaks_of(self.device, precision)
+            with Machine(device=str(self.device), threads=self.effort.threads).active() as device:
+                self.report.peaks[precision] = peaks_of(device, precision)
         return self.report.peaks[precision]
 
 

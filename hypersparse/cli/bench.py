@@ -1,5 +1,6 @@
 """`hypersparse bench`: how fast this machine is."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -88,54 +89,43 @@ def train(
 
 
 def _print(console: Console, report: Report, title: str) -> None:
-    columns = (
-        "model",
-        "phase",
-        "engine",
-        "runs",
-        "s/epoch a run",
-        "speedup",
-        "of floor",
-        "scoring",
-        "built in",
-        "memory",
-    )
+    texts = ("model", "phase", "engine")
+    lines = [_words(row) for row in report.rows]
+    columns = [name for name in (lines[0] if lines else texts) if any(line[name] for line in lines)]
     table = Table(title=title, box=None, pad_edge=False, header_style="dim", title_justify="left")
     for name in columns:
-        table.add_column(name, justify="left" if name in columns[:3] else "right")
-    last = None
-    for row in report.rows:
-        if last not in (None, row["model"]):
-            table.add_section()
-        last = row["model"]
-        table.add_row(*_words(row))
-    console.print(table)
-    if report.rows:
-        timed = sorted({row["steps_timed"] for row in report.rows})
-        console.print(
-            f"Scaled to an epoch from {' or '.join(map(str, timed))} timed steps; regularized epochs include scoring.",
-            highlight=False,
-            soft_wrap=True,
-        )
+        table.add_column(name, justify="left" if name in texts else "right")
+    for line in lines:
+        table.add_row(*(line[name] for name in columns))
+    if lines:
+        console.print(table)
     sentences = [peaks_sentence(precision, peaks) for precision, peaks in report.peaks.items()]
-    for sentence in [*sentences, *report.notes]:
+    for sentence in [*_how_timed(report.rows), *sentences, *report.notes]:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
-def _words(row: Row) -> list[str]:
+def _how_timed(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    fewest, most = (pick(row["steps_timed"] for row in rows) for pick in (min, max))
+    count = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return [f"Scaled to an epoch from {count} timed steps each; regularized epochs include scoring the pruned copy."]
+
+
+def _words(row: Row) -> dict[str, str]:
     memory, speedup = row["memory_bytes"], row["speedup"]
-    return [
-        row["model"],
-        row["phase"],
-        row["engine"],
-        str(row["runs"]),
-        seconds(row["seconds_per_epoch"]),
-        "" if speedup is None else f"{speedup:.1f}x",
-        f"{100 * row['floor_share']:.1f} %",
-        seconds(row["scoring_seconds"] / row["runs"]) if row["scoring_seconds"] else "",
-        f"{row['compile_seconds']:.1f} s" if row["compile_seconds"] else "",
-        "" if memory is None else f"{memory / 2**30:.2f} GiB",
-    ]
+    return {
+        "model": row["model"],
+        "phase": row["phase"],
+        "engine": row["engine"],
+        "runs": str(row["runs"]),
+        "s/epoch a run": seconds(row["seconds_per_epoch"]),
+        "speedup": "" if speedup is None else f"{speedup:.{2 if speedup < 10 else 1}f}x",
+        "of floor": f"{100 * row['floor_share']:.1f} %",
+        "s scoring": seconds(row["scoring_seconds"] / row["runs"]) if row["scoring_seconds"] else "",
+        "s to build": f"{row['compile_seconds']:.1f}" if row["compile_seconds"] else "",
+        "memory": "" if memory is None else f"{memory / 2**30:.2f} GiB",
+    }
 
 
 def seconds(value: float) -> str:

@@ -77,7 +77,7 @@ def test_a_regularized_step_presses_harder_than_a_plain_one(module: ModuleType) 
         module.STRENGTH = 1e-2
         loop = small_loop(module, lr=0.01)
         loop.step(phase, one_batch())
-        sums[phase] = sum(float(layer.weight.abs().sum()) for layer in loop.layers)  # type: ignore[attr-defined]
+        sums[phase] = sum(layer.weight.abs().sum().item() for layer in loop.layers)  # type: ignore[attr-defined]
     assert sums["regularized"] < sums["plain"]
 
 
