@@ -134,6 +134,33 @@ def parse_setting(text: str) -> dict[str, Any]:
     return _nested(path.strip(), parsed)
 
 
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from `3`, `0,2` or `0-4`.
+
+    >>> parse_seeds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if not found or (found[2] and int(found[2]) < int(found[1])):
+            raise OptionError(f"`--seed` is a number, a list such as 0,2 or a range such as 0-4; got `{text}`.")
+        seeds += range(int(found[1]), int(found[2] or found[1]) + 1)
+    return list(dict.fromkeys(seeds))
+
+
+def parse_sparsities(text: str | None) -> list[float | None]:
+    """Sparsities from `0.98` or `0.9,0.98`; without any the preset's.
+
+    >>> parse_sparsities("0.9,0.98")
+    [0.9, 0.98]
+    """
+    try:
+        return [None] if text is None else list(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise OptionError(f"`--sparsity` is a number or a list such as 0.9,0.98; got `{text}`.") from None
+
+
 def parse_seconds(text: str) -> float:
     """Seconds from `90`, `90s`, `9m` or `1.5h`.
 

@@ -1,4 +1,4 @@
-"""`hypersparse train`: train one run, or go on with it."""
+"""`hypersparse train`: train a run, or several at once; or go on with them."""
 
 import os
 import shlex
@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,21 +21,27 @@ from hypersparse.cli.choices import (
     RecipeFile,
     RunsDir,
     Settings,
-    Sparsity,
     Start,
     Until,
     Validation,
     data_folders,
     make_recipe,
     parse_seconds,
+    parse_seeds,
+    parse_sparsities,
 )
 from hypersparse.cli.display import LiveDisplay, load_data, result_table
+from hypersparse.cli.several import SeveralRuns, name, results_table
+from hypersparse.data.dataset import Dataset
+from hypersparse.errors import HypersparseError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.loop import train as train_run
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.together import Job, train_together
 
 MACHINE = "Where it is trained"
+STAGES = ".stages"  # in the folder of the runs
 PAPER_SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.", rich_help_panel=MACHINE)]
 Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.", rich_help_panel=MACHINE)]
@@ -47,8 +54,15 @@ def train(
         str | None,
         typer.Option("--method", help="art, dense, ... or package.file:Class.", rich_help_panel="What is trained"),
     ] = None,
-    sparsity: Sparsity = None,
-    seed: Annotated[int, typer.Option("--seed", help="Same seed, same result.", min=0)] = 0,
+    sparsity: Annotated[
+        str | None,
+        typer.Option(
+            "--sparsity",
+            help="Fraction of weights removed, such as 0.98; several as 0.9,0.98.",
+            rich_help_panel="What is trained",
+        ),
+    ] = None,
+    seed: Annotated[str, typer.Option("--seed", help="Same seed, same result; several as 0-4 or 0,2.")] = "0",
     epochs: Epochs = None,
     validation: Validation = None,
     until: Until = None,
@@ -74,6 +88,15 @@ def train(
     threads: Annotated[
         int | None, typer.Option("--threads", help="CPU threads.", min=1, rich_help_panel=MACHINE)
     ] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            "--at-once",
+            help="How many of several runs share the device; by default a short trial finds what is fastest.",
+            min=1,
+            rich_help_panel=MACHINE,
+        ),
+    ] = None,
     stop_after: Annotated[
         str | None,
         typer.Option("--stop-after", help="Save and stop after this time, such as 9m.", rich_help_panel=MACHINE),
@@ -84,21 +107,26 @@ def train(
 ) -> None:
     """Train a sparse network. Without options: handwritten digits, ART, 95 % sparsity, half a minute.
 
-    The same command goes on where it was stopped; a finished run is only shown.
+    The same command goes on where it was stopped; a finished run is only shown. Several seeds or sparsities
+    (--seed 0-4 --sparsity 0.9,0.98) train side by side on a GPU and share what they have in common.
     """
-    made = make_recipe(
-        data=data,
-        model=model,
-        method=method,
-        sparsity=sparsity,
-        epochs=epochs,
-        validation=validation,
-        until=until,
-        start=start,
-        recipe=recipe,
-        settings=settings,
-        runs_dir=runs_dir,
-    )
+    recipes = [
+        make_recipe(
+            data=data,
+            model=model,
+            method=method,
+            sparsity=chosen,
+            epochs=epochs,
+            validation=validation,
+            until=until,
+            start=start,
+            recipe=recipe,
+            settings=settings,
+            runs_dir=runs_dir,
+        )
+        for chosen in parse_sparsities(sparsity)
+    ]
+    seeds = parse_seeds(seed)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
     machine = Machine(
@@ -112,25 +140,62 @@ def train(
     machine.torch_device()  # a missing GPU is said before data is read
     stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
     console = Console()
-    folder = RunStore(runs_dir).folder(made, seed)
-    dataset = load_data(made, data_folders(data_dir), quiet=not console.is_terminal)
-    display = LiveDisplay(console, f"{made.label} · seed {seed} · {machine.torch_device()}")
+    dataset = load_data(recipes[0], data_folders(data_dir), quiet=not console.is_terminal)
+    store = RunStore(runs_dir)
+    jobs = [Job(made, number, store.folder(made, number).path) for number in seeds for made in recipes]
+    if len(jobs) == 1:
+        _train_one(console, jobs[0], machine, dataset, stop, runs_dir)
+    else:
+        _train_several(console, jobs, machine, dataset, stop, runs_dir, at_once)
+
+
+def _train_one(
+    console: Console, job: Job, machine: Machine, dataset: Dataset, stop: StopRequest, runs_dir: Path
+) -> None:
+    display = LiveDisplay(console, f"{job.recipe.label} · seed {job.seed} · {machine.torch_device()}")
     try:
         with _stopped_by_signals(stop), display:
             result = train_run(
-                made,
-                seed,
+                job.recipe,
+                job.seed,
                 machine,
-                folder.path,
+                job.folder,
                 dataset=dataset,
                 watcher=display,
                 stop=stop,
-                stages=runs_dir / ".stages",
+                stages=runs_dir / STAGES,
             )
     except Stopped:
-        _say_how_to_go_on(console, stop, folder.path)
+        _say_how_to_go_on(console, stop, job.folder)
         return
-    _report(console, result, folder.path)
+    _report(console, result, job.folder)
+
+
+def _train_several(
+    console: Console,
+    jobs: list[Job],
+    machine: Machine,
+    dataset: Dataset,
+    stop: StopRequest,
+    runs_dir: Path,
+    at_once: int | None,
+) -> None:
+    recipe = jobs[0].recipe
+    title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {machine.torch_device()}"
+    display = SeveralRuns(console, title)
+    watched = [replace(job, watcher=display.row(name(job))) for job in jobs]
+    with _stopped_by_signals(stop), display:
+        results = train_together(watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES)
+    console.print(results_table(jobs, results))
+    failed = [error for error in results if isinstance(error, Exception) and not isinstance(error, Stopped)]
+    for error in failed:
+        if not isinstance(error, HypersparseError):
+            raise error
+    console.print(f"files:  {runs_dir}", soft_wrap=True)
+    if any(isinstance(result, Stopped) for result in results):
+        _say_how_to_go_on(console, stop, runs_dir)
+    if failed:
+        raise typer.Exit(2)
 
 
 @contextmanager

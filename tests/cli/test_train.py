@@ -208,3 +208,38 @@ def test_two_processes_on_one_run(tmp_path: Path) -> None:
     assert second.returncode == 2
     assert "Another process" in second.stderr
     time.sleep(0.1)
+
+
+SHORT = [*QUICK, "--epochs", "1", "--set", "method.pretrain_epochs=1", "--set", "method.max_regularized_epochs=1"]
+
+
+@pytest.mark.slow
+def test_several_runs_share_a_command(tmp_path: Path) -> None:
+    arguments = ["train", "--seed", "0-1", "--sparsity", "0.5,0.9", "--at-once", "2", *SHORT]
+    done = run(*arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/seed-*/result.json")]
+    found = sorted((result["seed"], round(result["sparsity"], 1)) for result in results)
+    assert found == [(0, 0.5), (0, 0.9), (1, 0.5), (1, 0.9)]
+    again = run(*arguments, folder=tmp_path)
+    for shown in (done.stdout, again.stdout):
+        assert all(f"art-hypersparse-{sparsity} · seed {seed} " in shown for seed, sparsity in found)
+    assert "pre-train" not in again.stdout
+    assert sum(not result["shared_seconds"] for result in results) == 2  # one pre-training a seed
+
+
+@pytest.mark.slow
+def test_one_of_several_runs_that_fails_is_said_and_the_others_finish(tmp_path: Path) -> None:
+    done = run("train", "--sparsity", "0.5,0.99999", "--set", "method.count=authors", *SHORT, folder=tmp_path)
+    assert done.returncode == 2
+    assert "leaves none of" in " ".join(done.stdout.split())
+    assert len(list(tmp_path.glob("runs/*/seed-*/result.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--seed", "x"), ("--seed", "4-1"), ("--seed", "-1"), ("--sparsity", "a,b")]
+)
+def test_a_list_that_is_none_is_said(tmp_path: Path, option: str, value: str) -> None:
+    done = run("train", f"{option}={value}", folder=tmp_path)
+    assert done.returncode == 2
+    assert f"`{option}` is a number" in done.stderr

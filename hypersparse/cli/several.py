@@ -1,0 +1,123 @@
+"""What a person sees while several runs go on side by side, and at their end."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from hypersparse.cli.display import metrics
+from hypersparse.cli.formats import duration
+from hypersparse.sparsifier import Sparsifier
+from hypersparse.training.stop import Stopped
+from hypersparse.training.together import Job
+
+Result = dict[str, Any] | Exception
+COLUMNS = ("", "phase", "epoch", "pruned", "test", "kept", "s/epoch")
+
+
+class Row:
+    """One of the runs, as it is told about it."""
+
+    def __init__(self, several: "SeveralRuns", label: str) -> None:
+        self.several, self.label = several, label
+        self.entries: list[dict[str, Any]] = []
+        self.sparsifier: Sparsifier | None = None
+        self.step, self.steps = 0, 1
+
+    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+        """Training begins, or goes on after these epochs."""
+        self.sparsifier, self.entries, self.steps = sparsifier, list(entries), steps
+
+    def stepped(self, step: int) -> None:
+        """A step of the current epoch is done."""
+        self.step = step
+
+    def finished_epoch(self, entry: dict[str, Any]) -> None:
+        """An epoch is done."""
+        self.entries.append(entry)
+        self.step = 0
+        self.several.say(self, entry)
+
+    def cells(self) -> list[str]:
+        """The run now."""
+        if self.sparsifier is None:
+            return [self.label, "waits", *[""] * (len(COLUMNS) - 2)]
+        state = "done" if self.sparsifier.done else self.sparsifier.phase.name
+        epoch = f"{len(self.entries) + self.step / self.steps:.1f}"
+        if not self.entries:
+            return [self.label, state, epoch, *[""] * (len(COLUMNS) - 3)]
+        found = metrics(self.entries[-1])
+        return [self.label, state, epoch, found["pruned"], found["test"], found["kept"], self.pace()]
+
+    def pace(self) -> str:
+        """Seconds of the last epoch."""
+        return f"{self.entries[-1]['seconds']:.1f}"
+
+
+class SeveralRuns:
+    """A live table with a row a run on a terminal; one line an epoch where the output goes elsewhere."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self.console, self.title, self.rows = console, title, list[Row]()
+        self.plain = not console.is_terminal
+        self.began = time.monotonic()
+        self.live = Live(console=console, refresh_per_second=4, get_renderable=self.render, transient=True)
+
+    def __enter__(self) -> "SeveralRuns":
+        if not self.plain:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.plain:
+            self.live.stop()
+
+    def row(self, label: str) -> Row:
+        """The watcher of one more run."""
+        self.rows.append(Row(self, label))
+        return self.rows[-1]
+
+    def say(self, row: Row, entry: dict[str, Any]) -> None:
+        """A run's epoch is done."""
+        if self.plain:
+            shown = "  ".join(f"{name} {value}" for name, value in metrics(entry).items() if value)
+            line = f"{row.label}  {entry['phase']:10s} epoch {entry['epoch']:3d}  {shown}  {row.pace()} s"
+            self.console.print(line, highlight=False, soft_wrap=True)
+
+    def render(self) -> RenderableType:
+        """The table now."""
+        table = Table(*COLUMNS, box=None, pad_edge=False, header_style="dim")
+        for row in self.rows:
+            table.add_row(*row.cells())
+        done = sum(row.sparsifier is not None and row.sparsifier.done for row in self.rows)
+        clock = f"{done} of {len(self.rows)} done, {duration(time.monotonic() - self.began)} so far"
+        return Group(Text(self.title, style="bold cyan"), table, Text(clock, style="dim"))
+
+
+def name(job: Job) -> str:
+    """A run among others of the same data and model."""
+    return f"{job.recipe.method.label()} · seed {job.seed}"
+
+
+def results_table(jobs: Sequence[Job], results: Sequence[Result]) -> Table:
+    """One line a run: accuracy of the last and the best epoch, weights kept, or what went wrong."""
+    table = Table("", "last epoch", "best (picked on)", "weights", "of", "seconds", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for job, result in zip(jobs, results, strict=True):
+        if isinstance(result, dict):
+            table.add_row(name(job), *_cells(result))
+        else:
+            table.add_row(name(job), "stopped" if isinstance(result, Stopped) else Text(str(result), style="red"))
+    return table
+
+
+def _cells(result: dict[str, Any]) -> list[str]:
+    part = result["sparse"] or result["dense"] or {}
+    accuracies = ["", ""]
+    if part:
+        accuracies = [f"{100 * part['last']:.2f} %", f"{100 * part['best']:.2f} % ({part['best_picked_on']})"]
+    return [*accuracies, f"{result['kept']:,}", f"{result['total']:,}", f"{result['wall_seconds']:.1f}"]
