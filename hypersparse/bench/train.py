@@ -59,7 +59,7 @@ class Bench:
         if self.module is None:
             self.report.notes.append(reference.MISSING)
             cells = [cell for cell in cells if cell.engine != REFERENCE]
-        with _quiet():
+        with _quiet(self.report.notes):
             for cell in cells:
                 watcher.began(cell)
                 began = time.monotonic()
@@ -182,15 +182,29 @@ def peaks_sentence(precision: str, peaks: Peaks) -> str:
     )
 
 
+class _Notes(logging.Handler):
+    """Keeps what the engines log, such as why a step could not be captured."""
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.notes = notes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a sentence once."""
+        if (sentence := record.getMessage()) not in self.notes:
+            self.notes.append(sentence)
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Random images teach nothing, and methods that say so are right, but not here."""
-    log = logging.getLogger("hypersparse")
-    level = log.level
-    log.setLevel(logging.ERROR)
+def _quiet(notes: list[str]) -> Iterator[None]:
+    """What is logged becomes a note. Warnings are dropped: random images teach nothing, and methods say so."""
+    log, handler = logging.getLogger("hypersparse"), _Notes(notes)
+    propagate, log.propagate = log.propagate, False
+    log.addHandler(handler)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        log.removeHandler(handler)
+        log.propagate = propagate

@@ -41,6 +41,17 @@ def test_a_failing_run_ends_the_others_and_says_why(monkeypatch: pytest.MonkeyPa
         engines.measure(Cell(replace(SMALL, phases=("plain",)), "eager", 3), EFFORT, MACHINE)
 
 
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("runs", [1, 2])
+def test_captured_steps_are_timed_alone_and_side_by_side(runs: int) -> None:
+    effort = Effort(steps=5, warm_up_steps=2, batch_size=4, images=None)
+    machine = Machine(device="cuda", precision="bf16", engine="captured")
+    timings = engines.measure(Cell(SMALL, "captured", runs), effort, machine)
+    assert all(timing.step_seconds > 0 and timing.memory_bytes for timing in timings)
+    assert [timing.scoring_seconds > 0 for timing in timings] == [False, True, False]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_step_that_is_not_captured_is_not_called_so() -> None:
     with pytest.raises(RuntimeError, match="could not be captured"):

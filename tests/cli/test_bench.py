@@ -1,11 +1,12 @@
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from hypersparse.bench import reference
+from hypersparse.bench import engines, reference
 from hypersparse.bench.train import KEYS, add_speedups_
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError
@@ -50,6 +51,18 @@ def test_without_the_checkout_there_is_a_sentence_and_no_speedup(
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row["speedup"] for row in rows] == [None] * 3
     assert "run the bench from a checkout" in text
+
+
+def test_what_cannot_be_measured_is_said_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        logging.getLogger("hypersparse").warning("a reason")
+        raise RuntimeError("no such luck\nand a long trace")
+
+    monkeypatch.setattr(engines, "measure", fails)
+    text = run(*SMALL, "--engines", "eager")
+    assert "a reason" in text
+    assert "Not measured: resnet8 eager: no such luck" in text
+    assert "trace" not in text
 
 
 def test_what_time_does_not_allow_for_is_said() -> None:
