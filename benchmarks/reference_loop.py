@@ -110,6 +110,9 @@ class ReferenceLoop:
         self.model, self.device, self.sparsity, self.lr = model.to(device), device, sparsity, lr
         self.layers = prunable_layers(self.model)
         self.masks: list[Tensor] = []
+        self.kept_copy: tuple[nn.Module, list[Tensor]] | None = (
+            None  # of the last regularized epoch, as the original keeps it
+        )
         # Workers never touch the device, so they may be forked from a process that uses it.
         self.loader = DataLoader(
             data,
@@ -164,6 +167,7 @@ class ReferenceLoop:
         for layer in layers:
             masks.append(layer.weight.detach().abs() > limit)
             layer.weight.data *= masks[-1].float()
+        self.kept_copy = pruned, masks
         return pruned, masks
 
     def score(self, model: nn.Module, batch: list[Tensor]) -> None:
@@ -175,7 +179,7 @@ class ReferenceLoop:
             self.note(functional.cross_entropy(outputs, labels), outputs, labels)
 
     def prune(self) -> None:
-        """Go on with the pruned copy, and a new optimizer."""
-        self.model, self.masks = self.pruned_copy()
+        """Go on with the last pruned copy, and a new optimizer."""
+        self.model, self.masks = self.kept_copy or self.pruned_copy()
         self.layers = prunable_layers(self.model)
         self.new_optimizer()
