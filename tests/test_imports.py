@@ -22,7 +22,7 @@ LAYERS = (
     {"recipe", "models", "data"},
     {"training"},
     {"runs"},
-    {"analysis", "export", "integrations", "zoo"},
+    {"analysis", "bench", "export", "integrations", "zoo"},
     {"cli"},
     {"__main__"},
 )

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hypersparse import __version__
+from hypersparse.cli.bench import bench
 from hypersparse.cli.evaluate import evaluate
 from hypersparse.cli.pack import pack, unpack
 from hypersparse.cli.plan import plan
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 for command in (train, plan, evaluate, runs, show, pack, unpack):
     app.command()(command)
+app.add_typer(bench, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,1 @@
+"""How fast this machine trains: our engines beside a re-making of the original loop, in one run."""

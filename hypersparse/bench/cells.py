@@ -1,0 +1,160 @@
+"""What is measured: workloads, and the cells (an engine and a number of runs at once) in the order of their worth."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hypersparse import models
+from hypersparse.errors import OptionError, unknown
+
+PHASES = ("plain", "regularized", "masked")  # ART's pre-train, regularize and fine-tune
+SPARSITY = 0.98
+LR = 0.01  # times do not depend on it; random labels at 0.1 might end in NaN
+REFERENCE = "reference"
+ENGINES = (REFERENCE, "captured", "eager", "compiled")
+MODELS = ("resnet32", "vgg19", "resnet32-64x64")
+LARGE = "-64x64"
+RUNS = (1, 5, 10)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network and images of some shape, as many as the data set it stands for has."""
+
+    label: str
+    model: str
+    shape: tuple[int, int, int]
+    classes: int
+    images: int
+    phases: tuple[str, ...] = PHASES
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One engine on one workload, with a number of runs at once."""
+
+    workload: Workload
+    engine: str
+    runs: int = 1
+
+    @property
+    def title(self) -> str:
+        """What a person reads while it runs."""
+        return f"{self.workload.label} {self.engine}" + (f", {self.runs} at once" if self.runs > 1 else "")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is timed before it is scaled to an epoch."""
+
+    steps: int
+    warm_up_steps: int
+    batch_size: int
+    images: int | None  # there to train and score on; None: as many as the data set has
+    limit_seconds: float = math.inf  # of timed steps in a phase, after which fewer are enough
+    threads: int | None = None  # of a CPU; None: torch's choice
+    quick: bool = False
+
+    def images_of(self, workload: Workload) -> int:
+        """How many images there are to train and score on."""
+        return workload.images if self.images is None else min(self.images, workload.images)
+
+    def steps_per_epoch(self, workload: Workload) -> int:
+        """Full batches in an epoch of the whole data set."""
+        return workload.images // self.batch_size
+
+
+def effort_for(device: torch.device, *, quick: bool, steps: int | None = None) -> Effort:
+    """A hundred steps on a GPU; ten on a CPU, where a step takes a second; three small ones for `quick`.
+
+    `quick` computes in one thread: two that wait for each other on a busy machine would say more about that.
+    """
+    if quick:
+        steps = steps or 3
+        return Effort(steps, 1, 8, images=8 * steps, limit_seconds=1.5, threads=1, quick=True)
+    if device.type == "cuda":
+        return Effort(steps or 100, 10, 64, images=None)
+    steps = steps or 10
+    return Effort(steps, 2, 64, images=64 * steps)
+
+
+def workload_of(label: str) -> Workload:
+    """CIFAR-10's shape, or TinyImageNet's for names that end in -64x64.
+
+    >>> workload_of("resnet32-64x64").shape
+    (3, 64, 64)
+    """
+    name = label.removesuffix(LARGE)
+    if ":" not in name and name not in models.names():
+        raise OptionError(unknown("model", label, {*models.names(), *MODELS}))
+    if label.endswith(LARGE):
+        return Workload(label, name, (3, 64, 64), 200, 100_000, phases=PHASES[:2])
+    return Workload(label, name, (3, 32, 32), 10, 50_000)
+
+
+def plan_cells(
+    device: torch.device,
+    *,
+    quick: bool,
+    labels: Sequence[str] | None = None,
+    engines: Sequence[str] | None = None,
+    runs: Sequence[int] | None = None,
+) -> list[Cell]:
+    """All cells, the most telling ones first; what is not asked for has the device's default.
+
+    Captured steps and several runs at once exist on CUDA only. The large shape is measured with the reference and
+    one captured run.
+    """
+    cuda = device.type == "cuda"
+    if labels is None:
+        labels = MODELS if cuda and not quick else MODELS[:2]
+    if engines is None:
+        engines = ENGINES if cuda else (REFERENCE, "eager") if quick else (REFERENCE, "eager", "compiled")
+    if runs is None:
+        runs = RUNS if cuda and "captured" in engines else (1,)
+    check_choices(cuda, engines, runs)
+    cells = []
+    for workload in map(workload_of, labels):
+        large = workload.label.endswith(LARGE)
+        for engine in (engine for engine in ENGINES if engine in engines):
+            if large and cuda and engine not in (REFERENCE, "captured"):
+                continue
+            counts = [1] if engine != "captured" or large else sorted(set(runs))
+            cells += [Cell(workload, engine, count) for count in counts]
+    return cells
+
+
+def check_choices(cuda: bool, engines: Sequence[str], runs: Sequence[int]) -> None:
+    """Say what cannot be measured before anything is."""
+    for engine in engines:
+        if engine not in ENGINES:
+            raise OptionError(unknown("engine", engine, ENGINES))
+    if "captured" in engines and not cuda:
+        raise OptionError("Only steps on a CUDA device can be captured; leave `captured` out of --engines here.")
+    if not runs or min(runs) < 1:
+        raise OptionError(f"`--runs` are counts of 1 or more, such as 1,5,10; got {','.join(map(str, runs))}.")
+    if max(runs) > 1 and "captured" not in engines:
+        raise OptionError("Several runs at once are measured with captured steps, on CUDA only; leave --runs out.")
+
+
+def parse_counts(text: str) -> list[int]:
+    """Whole numbers between commas.
+
+    >>> parse_counts("1,5")
+    [1, 5]
+    """
+    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", text):
+        raise OptionError(f"`--runs` are whole numbers between commas, such as 1,5,10; got `{text}`.")
+    return [int(part) for part in text.split(",")]
+
+
+def parse_names(text: str) -> list[str]:
+    """Names between commas.
+
+    >>> parse_names("resnet32, vgg19")
+    ['resnet32', 'vgg19']
+    """
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,70 @@
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hypersparse.bench import engines
+from hypersparse.bench.cells import Cell, Effort, workload_of
+from hypersparse.bench.timing import Span, seconds_of, time_steps
+from hypersparse.training.machine import Machine
+
+SMALL = replace(workload_of("resnet8"), shape=(3, 8, 8), images=64)
+EFFORT = Effort(steps=3, warm_up_steps=1, batch_size=4, images=16)
+MACHINE = Machine(device="cpu", engine="eager", threads=1)
+
+
+@pytest.mark.filterwarnings("ignore:Pruning still cost")
+@pytest.mark.parametrize("runs", [1, 2])
+def test_each_phase_is_timed_alone_and_side_by_side(runs: int) -> None:
+    timings = engines.measure(Cell(SMALL, "eager", runs), EFFORT, MACHINE)
+    assert [timing.phase for timing in timings] == ["plain", "regularized", "masked"]
+    for timing in timings:
+        assert timing.step_seconds > 0
+        assert timing.begin_seconds > 0
+        assert timing.compile_seconds > 0
+        assert timing.memory_bytes is None
+        assert timing.steps == 3
+    assert [timing.scoring_seconds > 0 for timing in timings] == [False, True, False]
+
+
+def test_a_failing_run_ends_the_others_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored = engines.scored
+
+    def fails_for_the_second(training: engines.Training, *others: object) -> Span:
+        if training.seed == 1:
+            raise RuntimeError("out of memory")
+        return scored(training, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engines, "scored", fails_for_the_second)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        engines.measure(Cell(replace(SMALL, phases=("plain",)), "eager", 3), EFFORT, MACHINE)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("runs", [1, 2])
+def test_captured_steps_are_timed_alone_and_side_by_side(runs: int) -> None:
+    effort = Effort(steps=5, warm_up_steps=2, batch_size=4, images=None)
+    machine = Machine(device="cuda", precision="bf16", engine="captured")
+    timings = engines.measure(Cell(SMALL, "captured", runs), effort, machine)
+    assert all(timing.step_seconds > 0 and timing.memory_bytes for timing in timings)
+    assert [timing.scoring_seconds > 0 for timing in timings] == [False, True, False]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_that_is_not_captured_is_not_called_so() -> None:
+    with pytest.raises(RuntimeError, match="could not be captured"):
+        engines.measure(Cell(SMALL, "captured"), EFFORT, replace(MACHINE, engine="captured"))
+
+
+def test_wall_time_is_from_the_first_beginning_to_the_last_end() -> None:
+    assert seconds_of([Span(0.0, 4.0, 2), Span(1.0, 5.0, 2)]) == 2.5
+
+
+def test_on_a_cpu_the_median_step_counts_and_slow_steps_end_early() -> None:
+    naps = iter([0.0, 0.2, 0.0])
+    span = time_steps(lambda: time.sleep(next(naps)), 3, torch.device("cpu"))
+    assert span.times == 3
+    assert seconds_of([span]) < 0.1
+    assert time_steps(lambda: time.sleep(0.01), 100, torch.device("cpu"), limit=0.02).times < 4
