@@ -4,6 +4,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -20,7 +21,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
 from hypersparse.training.step import CapturedStep
-from hypersparse.training.streams import side_by_side
+from hypersparse.training.streams import own_stream, side_by_side
 
 SCALED_PASSES, SCALED_SECONDS = 3, 2.0  # over a part of the images, where that is scaled
 TEST_IMAGES = 64  # never scored on here, but a data set has some
@@ -53,7 +54,9 @@ def measure_phase(phase: str, trainings: Sequence[Training], cell: Cell, effort:
     forget_peak(device)
     began = time.perf_counter()
     for training in trainings:
-        build(training, cell.engine)
+        with own_stream(device) if cell.runs > 1 else nullcontext():
+            build(training, cell.engine)
+            training.scorer.prepare(training.images)
     finish(device)
     compile_seconds = time.perf_counter() - began
     share = cell.workload.images / effort.images_of(cell.workload)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hypersparse.errors import OptionError
 
 Rating = Callable[[Any, Any], Tensor | float]
+Run = Callable[[nn.Module, Any], Any]
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -26,6 +27,11 @@ def _as_pair(batch: Any) -> tuple[Any, Any]:
     return inputs, labels
 
 
+def as_it_is(model: nn.Module, inputs: Any) -> Any:
+    """Call the network."""
+    return model(inputs)
+
+
 @dataclass(frozen=True)
 class Task:
     """A loss, samples to score the network on, and a rating (larger is better; accuracy by default).
@@ -34,7 +40,7 @@ class Task:
     into that. `rating(outputs, labels)` returns one score for each sample, or one for the batch (then
     batches count by their size). A score that is no mean over samples, such as F1, sets `whole=True`
     and is called once with all outputs and labels. `scored` is told the ratings behind each score that is a
-    mean over samples, one for each of them in the loader's order.
+    mean over samples, one for each of them in the loader's order. `run(model, inputs)` gives the outputs.
     """
 
     criterion: Callable[[Any, Any], Tensor]
@@ -43,6 +49,7 @@ class Task:
     whole: bool = False
     unpack: Callable[[Any], tuple[Any, Any]] = _as_pair
     scored: Callable[[Tensor], None] | None = None
+    run: Run = as_it_is
 
     def score(self, model: nn.Module) -> float:
         """The rating of `model` over the loader, in evaluation mode and without gradients."""
@@ -60,7 +67,7 @@ class Task:
         mean, each = RunningMean(device), []
         for batch in self.loader:
             inputs, labels = (_to(part, device) for part in self.unpack(batch))
-            ratings = self.rating(model(inputs), labels)
+            ratings = self.rating(self.run(model, inputs), labels)
             mean.add(ratings, len(labels))
             each += [ratings] if isinstance(ratings, Tensor) and ratings.dim() else []
         if mean.count == 0:
@@ -73,7 +80,7 @@ class Task:
         pairs = [self.unpack(batch) for batch in self.loader]
         if not pairs:
             raise OptionError(_no_batch())
-        outputs = torch.cat([model(_to(inputs, device)) for inputs, _ in pairs])
+        outputs = torch.cat([self.run(model, _to(inputs, device)) for inputs, _ in pairs])
         labels = torch.cat([_to(labels, device) for _, labels in pairs])
         return float(self.rating(outputs, labels))
 

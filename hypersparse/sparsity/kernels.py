@@ -19,6 +19,7 @@ BLOCK = 4096  # weights a program takes at a time where it only adds and writes
 PROGRAMS_A_PROCESSOR = 4
 TILE = 512  # and where it counts and moves: in one warp, where that needs no waiting
 WARPS_A_PROCESSOR = 32
+ROWS = 16  # shares of such warps that a program with more of them counts: fewer programs, less waiting for each other
 RANK, FOUND, COARSE, MISLED, SUM = (tl.constexpr(slot) for slot in range(5))  # what the kernels tell each other
 BINS = tl.constexpr(256)
 LOWEST = tl.constexpr((127 - 28) << 3)  # the coarse digit tells magnitudes from 2^-28 to 2^4 apart
@@ -114,26 +115,40 @@ def _settle(slots, keep, moved_counts, above_counts, sums, programs, places: tl.
 
 
 @triton.jit
-def _count_digit(weights, total, share, slots, moved, moved_counts, counts, shift: tl.constexpr, tile: tl.constexpr):
-    """Of the weights whose higher bits are the ones found, how many have each digit at `shift`."""
-    program = tl.program_id(0)
+def _count_digit(
+    weights,
+    total,
+    share,
+    slots,
+    moved,
+    moved_counts,
+    workers,
+    counts,
+    shift: tl.constexpr,
+    rows: tl.constexpr,
+    tile: tl.constexpr,
+):
+    """Of the weights whose higher bits are the ones found, how many have each digit at `shift`; `rows` shares each."""
     higher = tl.load(slots + FOUND)
     misled = tl.load(slots + MISLED)
-    first = program * share
-    own = tl.where(misled != 0, tl.minimum(share, total - first), tl.load(moved_counts + program))
-    if own > 0:
-        bins = tl.arange(0, BINS)
-        found = tl.zeros([BINS], tl.int32)
-        for start in range(0, own, tile):
-            inside = start + tl.arange(0, tile)
-            there = inside < own
-            if misled != 0:
-                bits = _magnitudes(weights, first + inside, total).to(tl.int32, bitcast=True)
-            else:
-                bits = tl.load(moved + first + inside, mask=there, other=0)
-            fits = there & ((bits.to(tl.int64) >> (shift + 8)).to(tl.int32) == higher)
-            found += tl.histogram((bits >> shift) & (BINS - 1), BINS, mask=fits)
-        tl.atomic_add(counts + bins, found, mask=found > 0, sem="relaxed")
+    row = tl.program_id(0) * rows + tl.arange(0, rows)
+    first = row * share
+    everything = tl.maximum(tl.minimum(share, total - first), 0)
+    own = tl.where(misled != 0, everything, tl.load(moved_counts + row, mask=row < workers, other=0))
+    bins = tl.arange(0, BINS)
+    found = tl.zeros([BINS], tl.int32)
+    for start in range(0, tl.max(own), tile):
+        inside = start + tl.arange(0, tile)
+        there = inside[None, :] < own[:, None]
+        offsets = first[:, None] + inside[None, :]
+        if misled != 0:
+            bits = _magnitudes(weights, offsets, total).to(tl.int32, bitcast=True)
+        else:
+            bits = tl.load(moved + offsets, mask=there, other=0)
+        fits = there & ((bits.to(tl.int64) >> (shift + 8)).to(tl.int32) == higher)
+        digits = tl.reshape((bits >> shift) & (BINS - 1), [rows * tile])
+        found += tl.histogram(digits, BINS, mask=tl.reshape(fits, [rows * tile]))
+    tl.atomic_add(counts + bins, found, mask=found > 0, sem="relaxed")
 
 
 @triton.jit
@@ -195,16 +210,27 @@ def select(vector: Tensor, keep: int) -> Tensor:
     moved = torch.empty(total, dtype=torch.int32, device=vector.device)
     moved_counts, above_counts = torch.empty((2, workers), dtype=torch.int32, device=vector.device)
     sums = torch.empty(workers, device=vector.device)
-    counters = min(triton.cdiv(total, TILE * stride), workers)
-    _count_coarse[(counters,)](vector, total, stride, counts, tile=TILE, num_warps=1)
+    counters = min(triton.cdiv(total, BLOCK * stride), 2 * _programs(vector, BLOCK, 1))
+    _count_coarse[(counters,)](vector, total, stride, counts, tile=BLOCK, num_warps=8)
     _guess[(1,)](counts, slots, max(1, keep // stride))
     grid = (workers,)
     _move[grid](vector, total, share, slots, moved, moved_counts, above_counts, sums, tile=TILE, num_warps=1)
     places = triton.next_power_of_2(workers)
     _settle[(1,)](slots, keep, moved_counts, above_counts, sums, workers, places=places, num_warps=8)
     for row, shift in enumerate((24, 16, 8, 0), start=1):
-        _count_digit[grid](
-            vector, total, share, slots, moved, moved_counts, counts[row], shift=shift, tile=TILE, num_warps=1
+        _count_digit[(triton.cdiv(workers, ROWS),)](
+            vector,
+            total,
+            share,
+            slots,
+            moved,
+            moved_counts,
+            workers,
+            counts[row],
+            shift=shift,
+            rows=ROWS,
+            tile=TILE // 2,
+            num_warps=8,
         )
         _pick[(1,)](counts[row], slots)
     return slots

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hypersparse.methods.task import RunningMean, accuracy
+from hypersparse.methods.task import Run, RunningMean, accuracy, as_it_is
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +19,8 @@ class Evaluation:
     hits: Tensor  # bool, one for each image, in their order
 
 
-def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> Evaluation:
-    """Score `model` in evaluation mode; it is left in training mode or not, as it was."""
+def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], run: Run = as_it_is) -> Evaluation:
+    """Score `model` in evaluation mode, run in some way; it is left in training mode or not, as it was."""
     device = next(model.parameters()).device
     hits, losses = RunningMean(device), RunningMean(device)
     each = []
@@ -28,7 +28,7 @@ def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> Eval
     model.eval()
     with torch.no_grad():
         for images, labels in batches:
-            outputs = model(images).float()
+            outputs = run(model, images).float()
             right = accuracy(outputs, labels)
             hits.add(right, len(labels))
             each.append(right.bool())

@@ -34,9 +34,11 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
+from hypersparse.training.scorer import Scorer
 from hypersparse.training.stages import StageCache
-from hypersparse.training.step import BUILDING, EpochLoss, Step, build_step, compiled
+from hypersparse.training.step import EpochLoss, Step, build_step, compiled
 from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.streams import GATE
 from hypersparse.training.watcher import Silent, Watcher
 from hypersparse.training.weights_file import (
     check_digest,
@@ -80,9 +82,10 @@ def train(
         if result is not None and reaches(recipe, result["until"]):
             return result
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
-        with BUILDING:  # it seeds the random numbers that all threads have in common
+        with GATE.building():  # it sets the random numbers that all threads have in common
             training = Training(recipe, seed, machine, device, dataset, run, stages, record=record)
-        training.resume()
+            training.resume()
+            training.scorer.prepare(training.images)
         # Only now: what could not even begin leaves no run behind, and takes no result away.
         run.write_recipe(recipe, seed)
         run.result_file.unlink(missing_ok=True)
@@ -127,9 +130,10 @@ class Training:
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
-        self.recorder = Recorder(run.history, recipe.method, weights, self.images) if record else None
+        self.scorer = Scorer(self.model, machine)
+        self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
         scored = self.recorder.scored if self.recorder else None
-        task = Task(functional.cross_entropy, self.images.rated, scored=scored)
+        task = Task(functional.cross_entropy, self.images.rated, scored=scored, run=self.scorer.run)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
         self.sparsifier.weights.flatten_()
         self.epoch_loss = EpochLoss(device)
@@ -145,19 +149,26 @@ class Training:
         writer = CheckpointWriter(self.run.checkpoint_file, self.run.state_file, self.machine.checkpoint_seconds)
         watcher.started(self.sparsifier, self.entries, len(self.batches))
         try:
-            while self.sparsifier.begin_epoch():
-                self.model.train()
+            while self.begin_epoch():
                 self.train_epoch(self.step_of_phase(), watcher, stop, writer)
                 phase = self.sparsifier.phase
-                watcher.finished_epoch(self.finish_epoch())
-                state = self.state()
+                with GATE.working():
+                    watcher.finished_epoch(self.finish_epoch())
+                    state = self.state()
                 writer.submit(state)
                 self.keep_stage(phase, state)
                 if stop.requested() and not self.sparsifier.done:
                     raise Stopped(stop.reason)
         finally:
             writer.close()
-        return self.finish()
+        with GATE.working():
+            return self.finish()
+
+    def begin_epoch(self) -> bool:
+        """Enter the next epoch; False when the plan is done."""
+        with GATE.working():
+            self.model.train()
+            return self.sparsifier.begin_epoch()
 
     def keep_stage(self, phase: Phase, state: dict[str, Any]) -> None:
         """If that epoch was the last of its phase, keep its end for other runs."""
@@ -186,8 +197,9 @@ class Training:
                 continue
             now = time.monotonic()
             if stop.requested() or now - saved > max(self.machine.checkpoint_seconds, 1.0):
-                self.check_loss()
-                writer.submit(self.state())
+                with GATE.working():
+                    self.check_loss()
+                    writer.submit(self.state())
                 saved = now
             if stop.requested():
                 raise Stopped(stop.reason)
@@ -219,12 +231,12 @@ class Training:
 
     def measure(self) -> dict[str, float]:
         """Accuracy and loss on the test images, and on held-out ones where there are any."""
-        test = evaluate(self.model, self.images.test)
+        test = evaluate(self.model, self.images.test, self.scorer.run)
         if self.recorder:
             self.recorder.tested(test.hits)
         found = {"test_accuracy": test.accuracy, "test_loss": test.loss}
         if self.images.validation is not None:
-            found["validation_accuracy"] = evaluate(self.model, self.images.validation).accuracy
+            found["validation_accuracy"] = evaluate(self.model, self.images.validation, self.scorer.run).accuracy
         return found
 
     def check_loss(self) -> None:

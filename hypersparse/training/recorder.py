@@ -21,6 +21,7 @@ from hypersparse.training.evaluate import evaluate
 from hypersparse.training.history import Epoch, History, nested_masks, pack_bits
 from hypersparse.training.images import Clean, Images
 from hypersparse.training.record import Known, make_record
+from hypersparse.training.scorer import Scorer
 
 CURVE_EPOCHS = 10  # a curve of the sorted weights is kept of every so many epochs with a penalty
 CURVE_POINTS = 1000
@@ -39,8 +40,10 @@ class Recorder:
     go on from the same epochs.
     """
 
-    def __init__(self, history: History, method: Method, weights: PrunableWeights, images: Images) -> None:
-        self.history = history
+    def __init__(
+        self, history: History, method: Method, weights: PrunableWeights, images: Images, scorer: Scorer
+    ) -> None:
+        self.history, self._scorer = history, scorer
         self.sparsity: float | None = getattr(method, "sparsity", None)
         self.levels = levels_of(method)
         self._bare_penalty = getattr(method, "bare_penalty", None)
@@ -123,7 +126,7 @@ class Recorder:
         if not phase.pretraining:
             return None
         images = self._images.batches.in_order(self._images.test.batch_size)
-        return pack_bits(evaluate(sparsifier.state.model, images).hits)
+        return pack_bits(evaluate(sparsifier.state.model, images, self._scorer.run).hits)
 
     def _by_class(self, hits: Tensor) -> Tensor:
         right = self._labels[hits.cpu().numpy()]

@@ -5,7 +5,6 @@ CUDA graph and replays them. What changes between steps lives in tensors that ke
 """
 
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,12 +19,10 @@ from hypersparse.data.batches import Batches
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.machine import Machine
-from hypersparse.training.streams import capture_stream
+from hypersparse.training.streams import GATE, side_stream
 
 Forward = Callable[[Tensor], Tensor]
 REHEARSALS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
-# Runs side by side compile and capture one after another: neither is made for several threads.
-BUILDING = threading.RLock()
 log = logging.getLogger("hypersparse")
 
 
@@ -115,7 +112,7 @@ class CapturedStep:
     def __call__(self, number: int) -> None:
         """Train on one batch."""
         if self.eager.batches.size(number) != self.samples:
-            with BUILDING:  # another size may be compiled anew
+            with GATE.building():  # another size may be compiled anew
                 self.eager(number)
             return
         if number != self.next:
@@ -130,23 +127,26 @@ class CapturedStep:
         self.start += self.samples
 
     def _capture(self) -> None:
-        sparsifier = self.eager.sparsifier
+        sparsifier, device = self.eager.sparsifier, self.eager.sparsifier.weights.device
         before = _everything(sparsifier, self.record)
+        current = torch.cuda.current_stream()
+        stream = side_stream(device) if current == torch.cuda.default_stream() else current
         try:
             with sparsifier.rehearsal(), _capturable(sparsifier.state.optimizer):
-                stream = capture_stream(sparsifier.weights.device)
-                stream.wait_stream(torch.cuda.current_stream())
+                stream.wait_stream(current)
                 with torch.cuda.stream(stream):
                     for _ in range(REHEARSALS):
                         self.start.zero_()
                         self._work()
-                torch.cuda.current_stream().wait_stream(stream)
+                current.wait_stream(stream)
                 sparsifier.state.optimizer.zero_grad(set_to_none=True)
                 with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
                     self._work()
         finally:  # the rehearsed steps never happened, whether or not the capture succeeded
-            torch.cuda.synchronize()
-            _restore_(sparsifier, self.record, before)
+            try:
+                torch.cuda.synchronize()
+            finally:
+                _restore_(sparsifier, self.record, before)
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def build_step(
     if machine.chosen_engine() != "captured" or sparsifier.phase.adjust is not None or not full_batches:
         return eager
     try:
-        with BUILDING:
+        with GATE.building():
             return CapturedStep(eager)
     except RuntimeError as error:
         name, reason = sparsifier.phase.name, str(error).splitlines()[0]
@@ -188,7 +188,7 @@ def compiled(model: nn.Module, machine: Machine) -> Forward:
             device = machine.torch_device()
             log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", device)
         return model
-    return torch.compile(model)
+    return torch.compile(model, dynamic=False)
 
 
 Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], dict[str, Any], Tensor]

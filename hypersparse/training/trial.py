@@ -14,7 +14,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
-from hypersparse.training.streams import side_by_side
+from hypersparse.training.streams import own_stream, side_by_side
 
 COUNTS = (1, 2, 3, 5, 8, 12)
 STEPS = 30
@@ -47,10 +47,10 @@ def begun(
     recipe: Recipe, seed: int, machine: Machine, device: torch.device, dataset: Dataset, folder: Path
 ) -> Training:
     """A run in its first epoch, its step built; it writes nothing."""
-    training = Training(recipe, seed, machine, device, dataset, RunFolder(folder))
-    training.sparsifier.begin_epoch()
-    training.model.train()
-    training.step_of_phase()
+    with own_stream(device):
+        training = Training(recipe, seed, machine, device, dataset, RunFolder(folder))
+        training.begin_epoch()
+        training.step_of_phase()
     return training
 
 

@@ -155,7 +155,15 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         def __exit__(self, *_: object) -> None:
             pass
 
-    for name in ("Stream", "current_stream", "CUDAGraph", "get_rng_state", "set_rng_state", "synchronize"):
+    for name in (
+        "Stream",
+        "current_stream",
+        "default_stream",
+        "CUDAGraph",
+        "get_rng_state",
+        "set_rng_state",
+        "synchronize",
+    ):
         monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "graph", Fails)

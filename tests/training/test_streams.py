@@ -1,0 +1,55 @@
+"""Who builds is alone; who works is not."""
+
+import threading
+import time
+
+from hypersparse.training.streams import Gate
+
+
+def test_many_work_at_once() -> None:
+    gate, met = Gate(), threading.Barrier(2, timeout=5)
+
+    def work() -> None:
+        with gate.working():
+            met.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert not met.broken
+
+
+def test_a_builder_waits_for_workers_and_they_for_it() -> None:
+    gate, events = Gate(), list[str]()
+    inside, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with gate.working():
+            inside.set()
+            leave.wait(5)
+            events.append("worked")
+
+    def build() -> None:
+        with gate.building(), gate.building():  # again by the same thread
+            events.append("built")
+            time.sleep(0.05)
+            events.append("still building")
+
+    def work_later() -> None:
+        with gate.working():
+            events.append("worked later")
+
+    first, builder, later = (threading.Thread(target=target) for target in (work, build, work_later))
+    first.start()
+    inside.wait(5)
+    builder.start()
+    time.sleep(0.05)
+    later.start()  # the builder is already waiting, and goes first
+    time.sleep(0.05)
+    assert events == []
+    leave.set()
+    for thread in (first, builder, later):
+        thread.join(5)
+    assert events == ["worked", "built", "still building", "worked later"]
