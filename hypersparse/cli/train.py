@@ -101,6 +101,14 @@ def train(
         str | None,
         typer.Option("--stop-after", help="Save and stop after this time, such as 9m.", rich_help_panel=MACHINE),
     ] = None,
+    compiler_cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--compiler-cache",
+            help="Keep what is compiled here; the folder can be taken to another machine with the same GPU and torch.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None,
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Save at most this often.", min=0, rich_help_panel=MACHINE)
     ] = 20.0,
@@ -133,6 +141,9 @@ def train(
     seeds = parse_seeds(seed)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
+    if compiler_cache:  # read by torch and triton when they compile
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiler_cache.absolute() / "torch")
+        os.environ["TRITON_CACHE_DIR"] = str(compiler_cache.absolute() / "triton")
     machine = Machine(
         device=device,
         precision=precision,  # type: ignore[arg-type]  # checked by Machine

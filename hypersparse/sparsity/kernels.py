@@ -77,24 +77,31 @@ def _guess(counts, slots, rank):
 
 
 @triton.jit
-def _move(weights, total, share, slots, moved, moved_counts, above_counts, sums, tile: tl.constexpr):
-    """Each program puts the bits of its weights near the guess at the beginning of its share of `moved`."""
+def _move(weights, total, share, slots, moved, moved_counts, above_counts, sums, rows: tl.constexpr):
+    """Each program puts the bits of its weights near the guess at the beginning of its share of `moved`.
+
+    Places are counted in rows of four, which one thread holds, and then over the rows. Beyond the end there are zeros,
+    which may be moved too: they are the smallest.
+    """
     program = tl.program_id(0)
     guess = tl.load(slots + COARSE)
+    lower = tl.where(guess > 1, (guess - 1 + LOWEST) << 20, 0)
+    upper = tl.where(guess < BINS - 2, (guess + 2 + LOWEST) << 20, 2147483647)  # beyond infinity and NaN
     first = program * share
+    tile = tl.arange(0, rows)[:, None] * 4 + tl.arange(0, 4)[None, :]
     kept = 0
-    above = tl.zeros([tile], tl.int32)
-    added = tl.zeros([tile], tl.float32)
-    for start in range(first, tl.minimum(first + share, total), tile):
-        offsets = start + tl.arange(0, tile)
-        magnitude = _magnitudes(weights, offsets, total)
+    above = tl.zeros([rows, 4], tl.int32)
+    added = tl.zeros([rows, 4], tl.float32)
+    for start in range(first, tl.minimum(first + share, total), rows * 4):
+        magnitude = _magnitudes(weights, start + tile, total)
         bits = magnitude.to(tl.int32, bitcast=True)
-        distance = _coarse(bits) - guess
-        fits = ((offsets < total) & (distance >= -1) & (distance <= 1)).to(tl.int32)
-        places = tl.cumsum(fits)
-        tl.store(moved + first + kept + places - 1, bits, mask=fits > 0)
-        kept += tl.max(places)
-        above += (distance > 1).to(tl.int32)
+        fits = ((bits >= lower) & (bits < upper)).to(tl.int32)
+        in_row = tl.sum(fits, axis=1)
+        up_to_row = tl.cumsum(in_row)
+        places = (up_to_row - in_row)[:, None] + tl.cumsum(fits, axis=1)
+        tl.store(moved + (first + kept - 1) + places, bits, mask=fits > 0)
+        kept += tl.sum(in_row)
+        above += (bits >= upper).to(tl.int32)
         added += magnitude
     tl.store(moved_counts + program, kept)
     tl.store(above_counts + program, tl.sum(above))
@@ -207,14 +214,14 @@ def select(vector: Tensor, keep: int) -> Tensor:
     stride = max(1, total // SAMPLED)
     zeros = torch.zeros((6, BINS.value), dtype=torch.int32, device=vector.device)
     counts, slots = zeros[:5], zeros[5]
-    moved = torch.empty(total, dtype=torch.int32, device=vector.device)
+    moved = torch.empty(workers * share, dtype=torch.int32, device=vector.device)
     moved_counts, above_counts = torch.empty((2, workers), dtype=torch.int32, device=vector.device)
     sums = torch.empty(workers, device=vector.device)
     counters = min(triton.cdiv(total, BLOCK * stride), 2 * _programs(vector, BLOCK, 1))
     _count_coarse[(counters,)](vector, total, stride, counts, tile=BLOCK, num_warps=8)
     _guess[(1,)](counts, slots, max(1, keep // stride))
     grid = (workers,)
-    _move[grid](vector, total, share, slots, moved, moved_counts, above_counts, sums, tile=TILE, num_warps=1)
+    _move[grid](vector, total, share, slots, moved, moved_counts, above_counts, sums, rows=TILE // 4, num_warps=1)
     places = triton.next_power_of_2(workers)
     _settle[(1,)](slots, keep, moved_counts, above_counts, sums, workers, places=places, num_warps=8)
     for row, shift in enumerate((24, 16, 8, 0), start=1):
