@@ -90,6 +90,7 @@ class Sparsifier:
         self._phase_index = 0
         self._entered = self._open = False
         self._steps = self._penalties = 0  # calls in this epoch
+        self._rehearsing = False
         self._base_lrs = [_number(group["lr"]) for group in optimizer.param_groups]
         self._applied_lrs = list(self._base_lrs)
         self._check_lr()
@@ -124,6 +125,12 @@ class Sparsifier:
         """What the method has to say about the last finished epoch."""
         return self.state.log
 
+    @property
+    def adjusts_now(self) -> bool:
+        """Whether the method adjusts something in the coming step, from its gradients."""
+        phase = self.phase
+        return phase.adjust is not None and not self._rehearsing and (self.state.step + 1) % phase.adjust_every == 0
+
     def epochs(self) -> Iterator[int]:
         """Iterate over the epochs of the plan, instead of `range(epochs)`."""
         if self._open:  # saved at the end of a loop's body, so that epoch only remains to be finished
@@ -143,6 +150,8 @@ class Sparsifier:
             return False
         if not self._entered:
             self._enter_phase()
+        if self.phase.begin is not None:
+            self.phase.begin(self.state)
         self.state.epoch_tensor.fill_(self.state.epoch)
         self.state.observed.reset()
         self.state.log.clear()
@@ -186,9 +195,11 @@ class Sparsifier:
         """After `optimizer.step()`: dropped weights become exactly 0.0 again."""
         if not self._open:
             raise LoopError("`sparsifier.step()` belongs inside `for epoch in sparsifier.epochs():`.")
-        self._steps += 1
-        if self.phase.adjust is not None:
+        if self.phase.adjust is not None and self.adjusts_now:
+            # Deviation: in a user's loop the optimizer has made its step, which RigL's update replaces.
             self.phase.adjust(self.state)
+        self._steps += 1
+        self.state.step += 1
         self.weights.apply_mask_()
 
     def observe(self, outputs: Tensor, labels: Tensor) -> None:
@@ -200,17 +211,21 @@ class Sparsifier:
         """Count a step whose work a recorded graph has done again."""
         self._steps += 1
         self._penalties += 1
+        self.state.step += 1
         self.state.observed.count += samples
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
         """Steps inside the block do not count, and what they observed is forgotten."""
-        calls, observed = (self._steps, self._penalties), self.state.observed
+        calls, step, observed = (self._steps, self._penalties), self.state.step, self.state.observed
         total, count = observed.total.clone(), observed.count
+        self._rehearsing = True
         try:
             yield
         finally:
+            self._rehearsing = False
             self._steps, self._penalties = calls
+            self.state.step = step
             observed.total.copy_(total)
             observed.count = count
 
@@ -221,11 +236,13 @@ class Sparsifier:
             "plan": [phase.name for phase in self.plan],
             "phase_index": self._phase_index,
             "epoch": state.epoch,
+            "step": state.step,
             "total_epoch": self.total_epoch,
             "entered": self._entered,
             "open": self._open,
             "calls": [self._steps, self._penalties],
             "lrs": [list(self._base_lrs), list(self._applied_lrs)],
+            "generator": state.generator.get_state(),
             "observed": {"total": state.observed.total.clone(), "count": state.observed.count},
             "memory": dict(state.memory),
             "log": dict(state.log),
@@ -238,7 +255,9 @@ class Sparsifier:
         if saved["plan"][: len(known)] != known[: len(saved["plan"])]:
             raise OptionError(f"The saved plan is {saved['plan']}; this one is {known}.")
         state = self.state
-        self._phase_index, state.epoch = saved["phase_index"], saved["epoch"]
+        self._phase_index, state.epoch, state.step = saved["phase_index"], saved["epoch"], saved.get("step", 0)
+        if "generator" in saved:  # and `step` above: not in the first checkpoints that were written
+            state.generator.set_state(saved["generator"].cpu())
         self.total_epoch = saved["total_epoch"]
         self._entered, self._open = saved["entered"], saved["open"]
         self._steps, self._penalties = saved["calls"]
@@ -265,12 +284,13 @@ class Sparsifier:
             self.phase.leave(self.state)
         self._phase_index += 1
         self._entered = False
-        self.state.epoch = 0
+        self.state.epoch = self.state.step = 0
 
     def _set_lr(self) -> None:
         self._check_lr()
         phase, groups = self.phase, self.state.optimizer.param_groups
-        factor = 1.0 if phase.hold_lr else self._schedule(self.state.epoch / phase.epochs)
+        progress = (phase.schedule_start + self.state.epoch) / (phase.schedule_epochs or phase.epochs)
+        factor = 1.0 if phase.hold_lr else self._schedule(progress)
         self._base_lrs += [_number(group["lr"]) for group in groups[len(self._base_lrs) :]]
         self._applied_lrs = [base * factor for base in self._base_lrs]
         for group, lr in zip(groups, self._applied_lrs, strict=True):

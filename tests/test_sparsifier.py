@@ -309,3 +309,58 @@ def test_a_mask_set_in_the_middle_holds_from_then_on() -> None:
     sparsifier = Sparsifier(model, sgd(model), [Phase("dense", epochs=1), Phase("sparse", epochs=1, enter=prune)])
     seen = [(phase, is_sparse(sparsifier, 10)) for phase in epochs_of(sparsifier)]
     assert seen == [("dense", False), ("sparse", True)]
+
+
+def test_a_method_adjusts_every_so_many_steps_and_begins_every_epoch() -> None:
+    calls: list[str] = []
+    plan = [
+        Phase(
+            "first",
+            epochs=2,
+            begin=lambda state: calls.append(f"begin {state.epoch}"),
+            adjust=lambda state: calls.append(f"adjust before step {state.step} is counted"),
+            adjust_every=3,
+        )
+    ]
+    model = network()
+    sparsifier = Sparsifier(model, sgd(model), plan)
+    for _ in sparsifier.epochs():
+        for _ in range(4):
+            train_step(sparsifier, *batches()[0])
+    adjusts = [f"adjust before step {step} is counted" for step in (2, 5)]
+    assert calls == ["begin 0", adjusts[0], "begin 1", adjusts[1]]
+
+
+def test_no_method_adjusts_in_a_rehearsal() -> None:
+    calls: list[int] = []
+    model = network()
+    plan = [Phase("first", epochs=1, adjust=lambda state: calls.append(state.step), adjust_every=2)]
+    sparsifier = Sparsifier(model, sgd(model), plan)
+    for _ in sparsifier.epochs():
+        with sparsifier.rehearsal():
+            for _ in range(3):
+                train_step(sparsifier, *batches()[0])
+        assert calls == []
+        for _ in range(3):
+            train_step(sparsifier, *batches()[0])
+    assert calls == [1]
+
+
+def test_a_phase_may_be_the_middle_of_a_schedule() -> None:
+    model = network()
+    phase = Phase("rewound", epochs=2, schedule_epochs=4, schedule_start=2)
+    sparsifier = Sparsifier(model, sgd(model), [phase], lr=lambda progress: 1 - progress)
+    first = sparsifier.lr
+    assert [rate for _, found in rates(sparsifier) for rate in found] == pytest.approx([0.5 * first, 0.25 * first])
+
+
+def test_what_a_method_draws_goes_on_after_a_restart() -> None:
+    model = network()
+    torch.manual_seed(5)
+    plan = [Phase("first", epochs=1)]
+    one, other = Sparsifier(model, sgd(model), plan), Sparsifier(model, sgd(model), plan)
+    assert torch.equal(torch.rand(3, generator=one.state.generator), torch.rand(3, generator=other.state.generator))
+    saved = one.state_dict()
+    drawn = torch.rand(3, generator=one.state.generator)
+    other.load_state_dict(saved)
+    assert torch.equal(torch.rand(3, generator=other.state.generator), drawn)

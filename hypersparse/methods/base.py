@@ -32,6 +32,7 @@ class TrainingState:
     weights: PrunableWeights
     given_task: Task | None = None
     epoch: int = 0  # in this phase
+    step: int = 0  # optimizer steps finished in this phase
     memory: dict[str, Any] = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
 
@@ -39,6 +40,8 @@ class TrainingState:
         device = self.weights.device
         self.epoch_tensor = torch.zeros((), device=device)  # filled in place: a captured step reads it
         self.observed = RunningMean(device)
+        # For what a method draws; on the CPU, so that it draws the same everywhere. Saved with the rest.
+        self.generator = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
 
     @property
     def task(self) -> Task:
@@ -57,10 +60,15 @@ class Phase:
     enter: Callable[[TrainingState], None] | None = None
     leave: Callable[[TrainingState], None] | None = None
     penalty: Callable[[TrainingState], Tensor] | None = None  # added to the loss of every step
-    adjust: Callable[[TrainingState], None] | None = None  # after every optimizer step
+    begin: Callable[[TrainingState], None] | None = None  # at the start of every epoch, also of the first
+    adjust: Callable[[TrainingState], None] | None = None  # in every `adjust_every`-th step; gradients are there
+    adjust_every: int = 1  # counted over the phase
+    adjust_replaces_step: bool = False  # our own loop then leaves the optimizer's step out; a user's cannot
     until: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase
     restart: bool = False  # begin with a fresh optimizer
     hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase
+    schedule_epochs: int | None = None  # the schedule's length, where it is not this phase's own
+    schedule_start: int = 0  # the epoch of the schedule with which this phase begins
     pretraining: bool = False  # left out when the network comes trained
     shared: str | None = None  # all of the method that decides this phase: runs with an equal one train it once
     check: Callable[[PrunableWeights], None] | None = None  # raises at once if this cannot work on these weights

@@ -138,7 +138,7 @@ class Training:
         self.sparsifier.weights.flatten_()
         self.epoch_loss = EpochLoss(device)
         self.forward = compiled(self.model, machine)
-        self.step: tuple[Phase, Step] | None = None  # of the phase at hand
+        self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
         self.stages = StageCache(stages, recipe, seed, machine, record=record) if stages else None
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
@@ -178,12 +178,12 @@ class Training:
 
     def step_of_phase(self) -> Step:
         """The step for the phase at hand, built when the phase changes and only then."""
-        phase = self.sparsifier.phase
-        if self.step is None or self.step[0] is not phase:
+        phase, masked = self.sparsifier.phase, self.sparsifier.mask is not None
+        if self.step is None or self.step[0] is not phase or self.step[1] != masked:
             self.step = None  # frees the last one's memory first
             built = build_step(self.model, self.sparsifier, self.batches, self.epoch_loss, self.machine, self.forward)
-            self.step = phase, built
-        return self.step[1]
+            self.step = phase, masked, built
+        return self.step[2]
 
     def train_epoch(self, step: Step, watcher: Watcher, stop: StopRequest, writer: CheckpointWriter) -> None:
         """The steps of one epoch, from wherever it stands."""

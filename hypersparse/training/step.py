@@ -90,7 +90,8 @@ class EagerStep:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         sparsifier.add_penalty_gradient_()
-        optimizer.step()
+        if not (sparsifier.adjusts_now and sparsifier.phase.adjust_replaces_step):
+            optimizer.step()
         sparsifier.step()
         sparsifier.observe(outputs, labels)
         self.record.add(loss, len(labels))
@@ -111,7 +112,7 @@ class CapturedStep:
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
-        if self.eager.batches.size(number) != self.samples:
+        if self.eager.batches.size(number) != self.samples or self.eager.sparsifier.adjusts_now:
             with GATE.building():  # another size may be compiled anew
                 self.eager(number)
             return
@@ -169,8 +170,9 @@ def build_step(
 ) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
     eager = EagerStep(forward, sparsifier, batches, record, machine)
+    adjusts_always = sparsifier.phase.adjust is not None and sparsifier.phase.adjust_every == 1
     full_batches = batches.size(0) == batches.batch_size
-    if machine.chosen_engine() != "captured" or sparsifier.phase.adjust is not None or not full_batches:
+    if machine.chosen_engine() != "captured" or adjusts_always or not full_batches:
         return eager
     try:
         with GATE.building():
