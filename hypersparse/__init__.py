@@ -12,9 +12,15 @@ from hypersparse.errors import (
     OptionError,
     RunError,
 )
+from hypersparse.methods.acdc import ACDC
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase, TrainingState
 from hypersparse.methods.dense import Dense
+from hypersparse.methods.gmp import GMP
+from hypersparse.methods.imp import IMP
+from hypersparse.methods.lth import LTH
+from hypersparse.methods.rigl import RigL
+from hypersparse.methods.set import SET
 from hypersparse.methods.task import Task
 from hypersparse.sparsifier import Sparsifier, attach
 from hypersparse.sparsity import budgets, penalties, schedules, scores
@@ -24,11 +30,15 @@ from hypersparse.sparsity.weights import PrunableWeights
 __version__ = "0.1.0"
 
 __all__ = [
+    "ACDC",
     "ART",
     "DataError",
     "Dense",
     "DivergedError",
+    "GMP",
     "HypersparseError",
+    "IMP",
+    "LTH",
     "LoopError",
     "Mask",
     "Method",
@@ -36,7 +46,9 @@ __all__ = [
     "OptionError",
     "Phase",
     "PrunableWeights",
+    "RigL",
     "RunError",
+    "SET",
     "Sparsifier",
     "Task",
     "TrainingState",

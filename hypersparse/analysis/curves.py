@@ -101,10 +101,11 @@ def _draw_accuracy(axes: Axes, entries: Sequence[Entry], spans: Sequence[Span]) 
 
 
 def _mark_test(axes: Axes, entries: Sequence[Entry]) -> None:
-    """The test accuracy of the last epoch, and of the best one with this mask (or still without any)."""
+    """The test accuracy of the last epoch, and of the best one that is as sparse (or still dense)."""
     picked_on = "validation_accuracy" if "validation_accuracy" in entries[-1] else "test_accuracy"
-    stage = [entry for entry in entries if entry["stage"] == entries[-1]["stage"]]
-    best, last = max(stage, key=lambda entry: float(entry[picked_on])), stage[-1]
+    last = entries[-1]
+    alike = [entry for entry in entries if entry["stage"] == last["stage"] and entry["kept"] <= last["kept"]]
+    best = max(alike, key=lambda entry: float(entry[picked_on]))
     where = picked_on.removesuffix("_accuracy")
     marks = [(best, "white", f"best (picked on {where})"), (last, ORANGE, "last")]
     for entry, face, words in marks if last["stage"] != "penalized" else marks[1:]:

@@ -1,4 +1,4 @@
-"""A pruned copy of a network in little memory: kept values, packed mask, everything else as it is."""
+"""Copies of a network to come back to: a pruned one in little memory, or a whole one."""
 
 from typing import Any
 
@@ -31,6 +31,19 @@ def restore_(weights: PrunableWeights, copy: dict[str, Any]) -> None:
         rest = _tensors(weights.model)
         for name, tensor in copy["rest"].items():
             rest[name].copy_(tensor)
+    weights.set_mask_(mask)
+
+
+def whole_copy(weights: PrunableWeights) -> dict[str, Tensor]:
+    """All of the network now, with its norms and running statistics, on the CPU."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in _tensors(weights.model).items()}
+
+
+def rewind_(weights: PrunableWeights, copy: dict[str, Tensor], mask: Mask) -> None:
+    """Make the network that whole copy again, except for the weights that `mask` drops; it holds from now on."""
+    with torch.no_grad():
+        for name, tensor in _tensors(weights.model).items():
+            tensor.copy_(copy[name])
     weights.set_mask_(mask)
 
 

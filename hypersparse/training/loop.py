@@ -208,7 +208,8 @@ class Training:
         """Measure, ask the method what comes next, and write the epoch's line."""
         self.check_loss()
         sparsifier, phase = self.sparsifier, self.sparsifier.phase
-        stage = "sparse" if sparsifier.mask else "penalized" if phase.penalty else "dense"
+        kept = sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total
+        stage = "sparse" if kept < sparsifier.weights.total else "penalized" if phase.penalty else "dense"
         entry: dict[str, Any] = {
             "epoch": sparsifier.total_epoch,
             "phase": phase.name,
@@ -217,7 +218,7 @@ class Training:
             "lr": sparsifier.lr,
             "loss": self.epoch_loss.loss.value(),
             "train_accuracy": sparsifier.state.observed.value(),
-            "kept": sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total,
+            "kept": kept,
         }
         with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():
             entry |= self.measure()

@@ -37,6 +37,9 @@ def make_result(
     picked_on = "validation_accuracy" if recipe.data.validation else "test_accuracy"
     phases = list(dict.fromkeys(entry["phase"] for entry in entries))
     mask = weights.mask
+    final = entries[-1]["kept"] if entries else weights.total
+    # Some methods prune little by little, or by turns: only networks as sparse as the last one compare with it.
+    sparse = [entry for entry in entries if entry["stage"] == "sparse" and entry["kept"] <= final]
     kept = mask.kept_by_layer() if mask else {name: weight.numel() for name, weight in weights.items()}
     return {
         "label": recipe.label,
@@ -47,7 +50,7 @@ def make_result(
         "model": recipe.model.name,
         "method": recipe.method.name,
         "dense": summarize([entry for entry in entries if entry["stage"] == "dense"], picked_on),
-        "sparse": summarize([entry for entry in entries if entry["stage"] == "sparse"], picked_on),
+        "sparse": summarize(sparse, picked_on),
         "total": weights.total,
         "kept": sum(kept.values()),
         "sparsity": 1 - sum(kept.values()) / weights.total,

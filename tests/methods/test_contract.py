@@ -16,7 +16,10 @@ from hypersparse.sparsity.budgets import keep_count
 
 # Options that make a method short; a method not named here runs with its defaults.
 QUICK: dict[str, dict[str, Any]] = {
-    "art": {"pretrain_epochs": 2, "strength": 1e-3, "growth": 1.5, "max_regularized_epochs": 30}
+    "acdc": {"warmup": 0.0, "turn": 0.2, "final": 0.4},
+    "art": {"pretrain_epochs": 2, "strength": 1e-3, "growth": 1.5, "max_regularized_epochs": 30},
+    "imp": {"rounds": 2, "rewind": 0.3},
+    "rigl": {"distribution": "erk", "every": 2, "search": 1.5},  # the first layer is too large to be kept whole
 }
 SPARSITY = 0.8
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]

@@ -1,0 +1,57 @@
+"""AC/DC: alternating compressed and decompressed training (Peste, Iofinova, Vladu, Alistarh 2021)."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
+from hypersparse.methods.dynamic import forget_, keep_all, shrunk
+from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.mask import Mask
+
+
+@options
+class ACDC(Method):
+    """Train sparse and dense by turns, pruning anew each time, and end sparse."""
+
+    name: ClassVar[str] = "acdc"
+    citation: ClassVar[str] = (
+        "A. Peste, E. Iofinova, A. Vladu, D. Alistarh: AC/DC: Alternating Compressed/DeCompressed Training of Deep "
+        "Neural Networks. NeurIPS 2021."
+    )
+
+    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    warmup: float = option(default=0.1, help="Dense at first, as a fraction of the training.", ge=0, lt=1)
+    turn: float = option(
+        default=0.05, help="Length of a sparse or dense turn, as a fraction of the training.", gt=0, lt=1
+    )
+    final: float = option(default=0.15, help="Sparse at the end, as a fraction of the training.", gt=0, le=1)
+
+    def label(self) -> str:
+        return f"acdc-{self.sparsity:g}"
+
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        return [Phase("train by turns", epochs=epochs, enter=keep_all, begin=partial(self.take_turn, epochs=epochs))]
+
+    def is_sparse(self, epoch: int, epochs: int) -> bool:
+        """Whether an epoch trains the pruned network: the warm-up does not, then every other turn, then the end does."""
+        turn = max(1, round(self.turn * epochs))
+        final = epochs - max(1, round(self.final * epochs))
+        into = epoch - round(self.warmup * epochs)
+        if epoch >= final or into < 0:
+            return epoch >= final
+        # At least one whole dense turn comes before the end: a sparse one that would reach into it is left out.
+        begun = epoch - into % turn
+        return into // turn % 2 == 0 and begun + turn <= final - turn
+
+    def take_turn(self, state: TrainingState, *, epochs: int) -> None:
+        """At the start of an epoch: prune where a sparse turn begins, free all weights where a dense one does."""
+        weights, sparse = state.weights, self.is_sparse(state.epoch, epochs)
+        was_sparse = state.epoch > 0 and self.is_sparse(state.epoch - 1, epochs)
+        assert weights.mask is not None
+        if sparse and not was_sparse:
+            weights.set_mask_(shrunk(weights, keep_count(weights.total, self.sparsity)))
+        elif was_sparse and not sparse:
+            forget_(state, ~weights.mask)
+            weights.set_mask_(Mask.all_kept(weights))

@@ -1,0 +1,49 @@
+"""GMP: gradual magnitude pruning (Zhu, Gupta 2017)."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from hypersparse.errors import OptionError
+from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
+from hypersparse.methods.dynamic import keep_all, shrunk
+from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import keep_count
+
+
+@options
+class GMP(Method):
+    """Prune the smallest weights a little in every epoch, much at first and less and less, while training."""
+
+    name: ClassVar[str] = "gmp"
+    citation: ClassVar[str] = (
+        "M. Zhu, S. Gupta: To prune, or not to prune: exploring the efficacy of pruning for model compression. 2017."
+    )
+
+    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    start: float = option(default=0.1, help="Dense until here, as a fraction of the training.", ge=0, lt=1)
+    end: float = option(default=0.5, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1)
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            raise OptionError(f"GMP prunes from `start` to `end`, which is later; got {self.start:g} and {self.end:g}.")
+
+    def label(self) -> str:
+        return f"gmp-{self.sparsity:g}"
+
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        return [Phase("prune and train", epochs=epochs, enter=keep_all, begin=partial(self.prune, epochs=epochs))]
+
+    def prune(self, state: TrainingState, *, epochs: int) -> None:
+        """At the start of an epoch: drop the smallest of the kept weights, as many as its turn says."""
+        mask, keep = state.weights.mask, self.keep_in(state.epoch, epochs, state.weights.total)
+        if mask is not None and keep < mask.kept:
+            state.weights.set_mask_(shrunk(state.weights, keep))
+
+    def keep_in(self, epoch: int, epochs: int, total: int) -> int:
+        """Weights kept in an epoch: what is removed grows with 1 - (1 - progress)³ (eq. 1)."""
+        last = min(round(self.end * epochs), epochs - 1)  # at least one epoch is left for the final mask
+        first = min(round(self.start * epochs), last)
+        progress = 1.0 if epoch >= last else max(0.0, (epoch - first) / (last - first)) if last > first else 0.0
+        removed = total - keep_count(total, self.sparsity)
+        return total - int(removed * (1 - (1 - progress) ** 3))

@@ -1,0 +1,92 @@
+"""IMP: iterative magnitude pruning with rewinding (Frankle, Dziugaite, Roy, Carbin 2020)."""
+
+from collections.abc import Sequence
+from functools import partial
+from math import ceil, log
+from typing import ClassVar
+
+from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
+from hypersparse.methods.dynamic import shrunk
+from hypersparse.methods.snapshot import rewind_, whole_copy
+from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import keep_count
+
+
+@options
+class IMP(Method):
+    """Train, prune some of the weights, rewind the rest to an early epoch, and do so again until few are left."""
+
+    name: ClassVar[str] = "imp"
+    citation: ClassVar[str] = (
+        "J. Frankle, G. K. Dziugaite, D. M. Roy, M. Carbin: Linear Mode Connectivity and the Lottery Ticket "
+        "Hypothesis. ICML 2020."
+    )
+
+    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    rounds: int = option(default=5, help="Rounds of pruning, each by the same factor.", ge=1)
+    share: float = option(
+        default=0.0,
+        help="Instead of `rounds`: remove this share of the remaining weights in each round, as many rounds as that "
+        "takes (0.2 in the lottery ticket papers); 0 goes by `rounds`.",
+        ge=0,
+        lt=1,
+    )
+    rewind: float = option(
+        default=0.125,
+        help="To which epoch weights and schedule are rewound, as a fraction of the training.",
+        ge=0,
+        lt=1,
+    )
+
+    def label(self) -> str:
+        return f"imp-{self.sparsity:g}"
+
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        start = min(round(self.rewind * epochs), max(epochs - 1, 0))
+        shared = f"imp, epoch {start} of {epochs}"
+        rounds = self.count_of_rounds()
+        first = [
+            Phase("begin", epochs=start, schedule_epochs=epochs, shared=shared),
+            Phase(
+                "dense",
+                epochs=epochs - start,
+                enter=self.remember,
+                schedule_epochs=epochs,
+                schedule_start=start,
+                shared=shared,
+            ),
+        ]
+        return first + [
+            Phase(
+                f"round {number}",
+                epochs=epochs - start,
+                enter=partial(self.prune_and_rewind, number=number, last=number == rounds),
+                restart=True,
+                schedule_epochs=epochs,
+                schedule_start=start,
+            )
+            for number in range(1, rounds + 1)
+        ]
+
+    def count_of_rounds(self) -> int:
+        """How many rounds it takes; the last one by `share` may be a partial one."""
+        if not self.share:
+            return self.rounds
+        return max(1, ceil(log(1 - self.sparsity) / log(1 - self.share) - 1e-9))  # 1 - 0.2 and 0.8 differ in bits
+
+    def keep_after(self, number: int, total: int) -> int:
+        """Weights kept after a round, counted from 1."""
+        final = keep_count(total, self.sparsity)
+        if number >= self.count_of_rounds():
+            return final
+        left = (1 - self.share) ** number if self.share else (1 - self.sparsity) ** (number / self.rounds)
+        return max(final, round(left * total))
+
+    def remember(self, state: TrainingState) -> None:
+        """Keep the values of everything at the epoch that is rewound to."""
+        state.memory["early"] = whole_copy(state.weights)
+
+    def prune_and_rewind(self, state: TrainingState, *, number: int, last: bool) -> None:
+        """The largest of the kept weights get their early values back, and so do norms and statistics."""
+        mask = shrunk(state.weights, self.keep_after(number, state.weights.total))
+        rewind_(state.weights, state.memory.pop("early") if last else state.memory["early"], mask)

@@ -1,0 +1,77 @@
+"""RigL: rigging the lottery (Evci, Gale, Menick, Castro, Elsen 2020), trained as in the HyperSparse paper."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from hypersparse.errors import LoopError
+from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
+from hypersparse.methods.dynamic import Distribution, budget, draw_mask_, exchange_
+from hypersparse.options import option, options
+from hypersparse.sparsity.schedules import cosine
+from hypersparse.sparsity.weights import PrunableWeights
+
+
+@options
+class RigL(Method):
+    """Be sparse from the start, and keep moving weights from where they are small to where gradients are large."""
+
+    name: ClassVar[str] = "rigl"
+    citation: ClassVar[str] = (
+        "U. Evci, T. Gale, J. Menick, P. S. Castro, E. Elsen: Rigging the Lottery: Making All Tickets Winners. "
+        "ICML 2020."
+    )
+
+    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    distribution: Distribution = option(
+        default="uniform",
+        help="Kept weights by layer: the same share of all but the first, which is kept whole (`uniform`), so too but "
+        "without making up for the first (`literal`, keeps more in all), or by the layers' shapes (`erk`).",
+    )
+    search: float = option(
+        default=2.25, help="Epochs before the fine-tuning, as a multiple of it (360 to 160 in the paper).", gt=0
+    )
+    end: float = option(default=0.75, help="From here on the mask stays, as a fraction of the search.", gt=0, le=1)
+    every: int = option(default=100, help="Steps between two moves.", ge=1)
+    fraction: float = option(
+        default=0.3, help="Of a layer's kept weights, how many move at first; falls to 0 along a cosine.", gt=0, lt=1
+    )
+
+    def label(self) -> str:
+        return f"rigl-{self.sparsity:g}"
+
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        length = max(1, round(self.search * epochs))
+        moving = max(1, round(self.end * length))
+        return [
+            Phase(
+                "search",
+                epochs=moving,
+                enter=self.draw_mask,
+                adjust=partial(self.move, epochs=moving),
+                adjust_every=self.every,
+                adjust_replaces_step=True,
+                hold_lr=True,
+                check=self.check_budget,
+            ),
+            Phase("settle", epochs=length - moving, hold_lr=True),  # the mask stays, all else goes on
+            Phase("fine-tune", epochs=epochs, restart=True),
+        ]
+
+    def check_budget(self, weights: PrunableWeights) -> None:
+        """Say at once if the layers cannot share the weights out."""
+        budget(weights, self.sparsity, self.distribution)
+
+    def draw_mask(self, state: TrainingState) -> None:
+        """Begin with a random mask, exact in every layer."""
+        draw_mask_(state, budget(state.weights, self.sparsity, self.distribution))
+
+    def move(self, state: TrainingState, *, epochs: int) -> None:
+        """Drop the smallest weights of each layer and grow as many where the gradient is largest."""
+        growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
+        if not growth:
+            raise LoopError("RigL reads the gradients: call `sparsifier.step()` before `optimizer.zero_grad()`.")
+        # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
+        fraction = self.fraction * cosine(state.epoch / epochs)
+        state.log["moved_fraction"] = fraction
+        exchange_(state, growth, fraction=fraction)

@@ -1,0 +1,53 @@
+"""SET: sparse evolutionary training (Mocanu et al. 2018)."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Literal
+
+from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
+from hypersparse.methods.dynamic import budget, draw_mask_, exchange_, random_scores
+from hypersparse.options import option, options
+from hypersparse.sparsity.weights import PrunableWeights
+
+
+@options
+class SET(Method):
+    """Be sparse from the start, and after every epoch replace the smallest weights by new ones at random places."""
+
+    name: ClassVar[str] = "set"
+    citation: ClassVar[str] = (
+        "D. C. Mocanu, E. Mocanu, P. Stone, P. H. Nguyen, M. Gibescu, A. Liotta: Scalable training of artificial "
+        "neural networks with adaptive sparse connectivity inspired by network science. Nature Communications 2018."
+    )
+
+    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    distribution: Literal["uniform", "erk"] = option(
+        default="erk",
+        help="Kept weights by layer: by the layers' shapes (`erk`), or the same share of all but the first, which is "
+        "kept whole (`uniform`).",
+    )
+    fraction: float = option(default=0.3, help="Of a layer's kept weights, how many move after an epoch.", gt=0, lt=1)
+    end: float = option(default=0.75, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1)
+
+    def label(self) -> str:
+        return f"set-{self.sparsity:g}"
+
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        move = partial(self.move, until=round(self.end * epochs))
+        return [Phase("train", epochs=epochs, enter=self.draw_mask, begin=move, check=self.check_budget)]
+
+    def check_budget(self, weights: PrunableWeights) -> None:
+        """Say at once if the layers cannot share the weights out."""
+        budget(weights, self.sparsity, self.distribution)
+
+    def draw_mask(self, state: TrainingState) -> None:
+        """Begin with a random mask, exact in every layer."""
+        draw_mask_(state, budget(state.weights, self.sparsity, self.distribution))
+
+    def move(self, state: TrainingState, *, until: int) -> None:
+        """At the start of an epoch but the first: drop the smallest weights, grow as many at random places."""
+        if 0 < state.epoch < until:
+            growth = {name: scores.to(state.weights.device) for name, scores in random_scores(state).items()}
+            # Deviation: by magnitude, not a share of the positive and one of the negative weights; and what grows
+            # begins at 0.0, not at a random value.
+            exchange_(state, growth, fraction=self.fraction)
