@@ -1,5 +1,6 @@
 """`hypersparse plan`: what would be trained, before anything is computed."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -80,18 +81,33 @@ def _rate(phase: Phase, recipe: Recipe) -> str:
         return f"{training.lr:g}"
     if training.schedule == "cosine":
         return f"{training.lr:g} to 0, cosine"
-    at = ", ".join(f"{fraction * phase.epochs:g}" for fraction in training.drops)
-    return f"{training.lr:g}, x {training.drop_factor:g} at {at}"
+    # A phase may be the middle of a schedule; drops before it have happened when it begins.
+    places = [fraction * (phase.schedule_epochs or phase.epochs) - phase.schedule_start for fraction in training.drops]
+    first = training.lr * training.drop_factor ** sum(place <= 0 for place in places)
+    at = ", ".join(f"{place:g}" for place in places if 0 < place < phase.epochs)
+    return f"{first:g}, x {training.drop_factor:g} at {at}" if at else f"{first:g}"
 
 
 def _what_happens(phase: Phase) -> str:
     parts = []
+    if phase.enter:
+        parts.append(f"first {_words(phase.enter)}")
     if phase.restart:
         parts.append("fresh momentum")
+    if phase.begin:
+        parts.append(f"{_words(phase.begin)} at the start of every epoch")
+    if phase.adjust:
+        parts.append(f"{_words(phase.adjust)} every {phase.adjust_every} steps")
     if phase.penalty:
         parts.append("a penalty on the weights, growing every epoch")
     if phase.until:
-        parts.append(f"until {phase.until.__name__.replace('_', ' ')}")
+        parts.append(f"until {_words(phase.until)}")
     if phase.leave:
-        parts.append(f"then {phase.leave.__name__.replace('_', ' ')}")
+        parts.append(f"then {_words(phase.leave)}")
     return ", ".join(parts) or "plain training"
+
+
+def _words(action: Callable[..., object]) -> str:
+    """The name of a method's function, or of the one behind a `partial`, as words."""
+    name: str = getattr(action, "func", action).__name__
+    return name.replace("_", " ")

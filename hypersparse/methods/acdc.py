@@ -32,10 +32,10 @@ class ACDC(Method):
         return f"acdc-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        return [Phase("train by turns", epochs=epochs, enter=keep_all, begin=partial(self.take_turn, epochs=epochs))]
+        return [Phase("train", epochs=epochs, enter=keep_all, begin=partial(self.take_turn, epochs=epochs))]
 
     def is_sparse(self, epoch: int, epochs: int) -> bool:
-        """Whether an epoch trains the pruned network: the warm-up does not, then every other turn, then the end does."""
+        """Whether an epoch trains the pruned network: not in the warm-up, then in every other turn, and at the end."""
         turn = max(1, round(self.turn * epochs))
         final = epochs - max(1, round(self.final * epochs))
         into = epoch - round(self.warmup * epochs)

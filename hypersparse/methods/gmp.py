@@ -32,7 +32,7 @@ class GMP(Method):
         return f"gmp-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        return [Phase("prune and train", epochs=epochs, enter=keep_all, begin=partial(self.prune, epochs=epochs))]
+        return [Phase("train", epochs=epochs, enter=keep_all, begin=partial(self.prune, epochs=epochs))]
 
     def prune(self, state: TrainingState, *, epochs: int) -> None:
         """At the start of an epoch: drop the smallest of the kept weights, as many as its turn says."""
@@ -41,9 +41,9 @@ class GMP(Method):
             state.weights.set_mask_(shrunk(state.weights, keep))
 
     def keep_in(self, epoch: int, epochs: int, total: int) -> int:
-        """Weights kept in an epoch: what is removed grows with 1 - (1 - progress)³ (eq. 1)."""
+        """Weights kept in an epoch: those still to go are the cube of the time that is left (eq. 1)."""
         last = min(round(self.end * epochs), epochs - 1)  # at least one epoch is left for the final mask
-        first = min(round(self.start * epochs), last)
-        progress = 1.0 if epoch >= last else max(0.0, (epoch - first) / (last - first)) if last > first else 0.0
-        removed = total - keep_count(total, self.sparsity)
-        return total - int(removed * (1 - (1 - progress) ** 3))
+        span = max(1, last - round(self.start * epochs))
+        left = min(span, max(0, last - epoch))
+        final = keep_count(total, self.sparsity)
+        return final + (total - final) * left**3 // span**3

@@ -1,0 +1,65 @@
+"""AC/DC: turns, what a sparse one drops, what a dense one frees, and that it ends sparse."""
+
+import pytest
+import torch
+
+from hypersparse import ACDC, Mask
+from hypersparse.sparsity.scores import magnitude
+from tests.methods.tiny import attached, copy_of, epochs_of
+
+
+def turns(method: ACDC, epochs: int) -> str:
+    return "".join("s" if method.is_sparse(epoch, epochs) else "d" for epoch in range(epochs))
+
+
+def test_the_papers_turns_over_100_epochs() -> None:
+    assert turns(ACDC(), 100) == 10 * "d" + 6 * (5 * "s" + 5 * "d") + 5 * "s" + 10 * "d" + 15 * "s"
+
+
+@pytest.mark.parametrize(("epochs", "expected"), [(1, "s"), (2, "ds"), (3, "sds"), (5, "sdsds"), (10, "dsdsdsddss")])
+def test_short_trainings(epochs: int, expected: str) -> None:
+    assert turns(ACDC(), epochs) == expected
+
+
+@pytest.mark.parametrize("epochs", range(1, 40))
+def test_it_ends_sparse_after_a_dense_turn(epochs: int) -> None:
+    found = turns(ACDC(warmup=0.2, turn=0.1, final=0.3), epochs)
+    assert found.endswith("s")
+    assert epochs == 1 or found.rstrip("s").endswith("d")
+
+
+def test_a_sparse_turn_prunes_and_a_dense_one_frees() -> None:
+    method = ACDC(sparsity=0.75, warmup=0.2, turn=0.2, final=0.4)
+    assert turns(method, 10) == "ddssddssss"
+    sparsifier = attached(method, epochs=10)
+    kept, after = [], copy_of(sparsifier)
+    first: Mask | None = None
+    for epoch in epochs_of(sparsifier):
+        assert sparsifier.mask is not None
+        kept.append(sparsifier.mask.kept)
+        if epoch in (2, 6):  # the first epoch of a sparse turn: the mask is of the dense network before it
+            expected = Mask.top(magnitude({name: after[name] for name in sparsifier.weights}), 27)
+            assert sparsifier.mask == expected
+        if epoch in (3, 7):  # and stays throughout the turn
+            assert sparsifier.mask == first
+        first, after = sparsifier.mask, copy_of(sparsifier)
+    assert kept == [108, 108, 27, 27, 108, 108, 27, 27, 27, 27]
+
+
+def test_freed_weights_begin_at_zero_without_momentum() -> None:
+    sparsifier = attached(ACDC(sparsity=0.75, warmup=0.0, turn=0.25, final=0.25), epochs=4)  # s d d s
+    mask: Mask | None = None
+    for epoch in epochs_of(sparsifier):
+        mask = sparsifier.mask
+        if epoch == 0:
+            break
+    assert mask is not None
+    sparsifier.finish_epoch()
+    sparsifier.begin_epoch()
+    remembered = sparsifier.state.optimizer.state
+    momentum = torch.cat([remembered[weight]["momentum_buffer"].flatten() for weight in sparsifier.weights.values()])
+    kept = mask.vector()
+    assert not sparsifier.weights.vector().detach()[~kept].any()
+    assert not momentum[~kept].any()
+    assert momentum[kept].any()
+    assert sparsifier.mask == Mask.all_kept(sparsifier.weights)

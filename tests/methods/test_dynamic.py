@@ -1,0 +1,130 @@
+"""Moving weights from one place to another, and what an optimizer remembers of them."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from hypersparse import Mask, PrunableWeights, TrainingState
+from hypersparse.errors import OptionError
+from hypersparse.methods.dynamic import budget, draw_mask_, exchange_, exchanged, forget_, shrunk
+
+
+def one_layer(weights: list[float], kept: list[bool], optimizer: str = "SGD") -> TrainingState:
+    layer = nn.Linear(len(weights), 1, bias=False)
+    made: torch.optim.Optimizer = (
+        torch.optim.SGD(layer.parameters(), lr=1.0, momentum=0.5)
+        if optimizer == "SGD"
+        else torch.optim.AdamW(layer.parameters(), lr=0.1)
+    )
+    state = TrainingState(layer, made, PrunableWeights(layer))
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([weights]))
+    state.weights.set_mask_(Mask({"weight": torch.tensor([kept])}))
+    return state
+
+
+def kept_of(state: TrainingState) -> list[bool]:
+    assert state.weights.mask is not None
+    return [bool(kept) for kept in state.weights.mask["weight"][0]]
+
+
+def test_an_exchange_by_hand() -> None:
+    state = one_layer([4.0, -1.0, 2.0, 0.5, 9.0, 9.0, 9.0, 9.0], [True] * 4 + [False] * 4)
+    # Half of the four kept ones go: -1 and 0.5. Of the six that are not kept two grow: the just dropped 0.5, whose
+    # gradient is the largest, comes back with its value, and the sixth begins at zero.
+    growth = {"weight": torch.tensor([[8.0, 1.0, 8.0, 5.0, 2.0, 3.0, 0.0, 1.0]])}
+    exchange_(state, growth, fraction=0.5)
+    assert kept_of(state) == [True, False, True, True, False, True, False, False]
+    assert state.weights["weight"].tolist() == [[4.0, 0.0, 2.0, 0.5, 0.0, 0.0, 0.0, 0.0]]
+
+
+def test_what_an_optimizer_did_to_dropped_weights_does_not_grow() -> None:
+    state = one_layer([2.0, 1.0, 0.0, 0.0], [True, True, False, False])
+    with torch.no_grad():
+        state.weights["weight"].add_(0.25)  # as a step in a user's loop, before sparsifier.step()
+    exchange_(state, {"weight": torch.tensor([[0.0, 0.0, 1.0, 2.0]])}, fraction=0.5)
+    assert kept_of(state) == [True, False, False, True]
+    assert state.weights["weight"].tolist() == [[2.25, 0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(("optimizer", "names"), [("SGD", ["momentum_buffer"]), ("AdamW", ["exp_avg", "exp_avg_sq"])])
+def test_what_grows_has_no_momentum(optimizer: str, names: list[str]) -> None:
+    state = one_layer([2.0, 1.0, 0.0, 0.0], [True, True, False, False], optimizer)
+    weight = state.weights["weight"]
+    weight.grad = torch.ones_like(weight)
+    state.optimizer.step()
+    exchange_(state, {"weight": torch.tensor([[0.0, 0.0, 1.0, 2.0]])}, fraction=0.5)
+    for name in names:
+        remembered: Tensor = state.optimizer.state[weight][name]
+        assert (remembered != 0).tolist() == [[True, True, True, False]]
+    forget_(state, Mask.all_kept(state.weights))
+    assert all(not state.optimizer.state[weight][name].any() for name in names)
+    assert "step" not in state.optimizer.state[weight] or state.optimizer.state[weight]["step"] == 1
+
+
+@given(
+    scores=st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=2, max_size=30),
+    seed=st.integers(0, 1000),
+    fraction=st.floats(0, 0.99),
+)
+def test_counts_are_exact_under_ties(scores: list[float], seed: int, fraction: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    kept = torch.rand(len(scores), generator=generator) < 0.5
+    kept[0] = True
+    mask = Mask({"a": kept})
+    growth = {"a": torch.randint(0, 2, (len(scores),), generator=generator).float()}
+    after = exchanged(mask, {"a": torch.tensor(scores)}, growth, fraction=fraction)
+    assert after.kept == mask.kept
+    staying = after & mask
+    assert (mask - staying).kept <= int(fraction * mask.kept)
+
+
+def test_layers_without_growth_stay() -> None:
+    kept = torch.tensor([True, False, True, False])
+    mask = Mask({"a": kept, "b": kept})
+    scores = {"a": torch.arange(4.0), "b": torch.arange(4.0)}
+    after = exchanged(mask, scores, {"b": torch.tensor([0.0, 1.0, 0.0, 0.0])}, fraction=0.5)
+    assert torch.equal(after["a"], kept)
+    assert after["b"].tolist() == [False, True, True, False]
+
+
+def test_a_drawn_mask_has_the_budgets_counts_and_comes_from_the_methods_generator() -> None:
+    masks = []
+    for seed in (0, 0, 1):
+        state = one_layer([1.0] * 50, [True] * 50)
+        state.generator.manual_seed(seed)
+        torch.rand(seed + 3)  # what others draw changes nothing
+        draw_mask_(state, {"weight": 20})
+        masks.append(kept_of(state))
+    assert masks[0] == masks[1] != masks[2]
+    assert [sum(kept) for kept in masks] == [20, 20, 20]
+
+
+def test_what_was_dropped_stays_dropped_when_a_mask_shrinks() -> None:
+    state = one_layer([0.0, 0.0, 0.0, 3.0], [False, True, True, True])
+    assert shrunk(state.weights, 2)["weight"].tolist() == [[False, True, False, True]]
+
+
+def three_layers() -> PrunableWeights:
+    return PrunableWeights(nn.Sequential(nn.Linear(4, 5), nn.Linear(20, 10), nn.Linear(10, 10)))
+
+
+def test_budgets_by_layer() -> None:
+    weights = three_layers()  # 20, 200 and 100
+    assert budget(weights, 0.75, "uniform") == {"0.weight": 20, "1.weight": 40, "2.weight": 20}
+    assert budget(weights, 0.75, "literal") == {"0.weight": 20, "1.weight": 50, "2.weight": 25}
+    erk = budget(weights, 0.75, "erk")
+    assert sum(erk.values()) == 80
+    assert erk["2.weight"] / 100 > erk["1.weight"] / 200
+
+
+def test_a_first_layer_larger_than_the_budget_is_an_error() -> None:
+    with pytest.raises(OptionError, match="erk"):
+        budget(three_layers(), 0.95, "uniform")
+
+
+def test_of_a_single_layer_the_first_is_not_kept_whole() -> None:
+    weights = PrunableWeights(nn.Linear(10, 10))
+    assert budget(weights, 0.9, "uniform") == budget(weights, 0.9, "literal") == {"weight": 10}

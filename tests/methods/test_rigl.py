@@ -1,0 +1,153 @@
+"""RigL: its plan, its update by hand, the drop fractions, and what becomes of momentum."""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hypersparse import Mask, PrunableWeights, RigL, TrainingState, data
+from hypersparse.errors import LoopError, OptionError
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.loop import Training, train
+from hypersparse.training.machine import Machine
+from tests.methods.tiny import attached, epochs_of
+from tests.training.small import small
+
+
+def test_the_papers_plan() -> None:
+    plan = RigL(sparsity=0.98).plan(160)
+    assert [(phase.name, phase.epochs) for phase in plan] == [("search", 270), ("settle", 90), ("fine-tune", 160)]
+    assert [phase.hold_lr for phase in plan] == [True, True, False]
+    assert [phase.restart for phase in plan] == [False, False, True]
+    assert [phase.adjust is not None for phase in plan] == [True, False, False]
+    assert plan[0].adjust_every == 100
+    assert plan[0].adjust_replaces_step
+    assert sum(phase.epochs for phase in RigL(search=1.2).plan(300)) == 660
+
+
+def layer_state() -> TrainingState:
+    layer = nn.Linear(10, 1, bias=False)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0, momentum=0.5)
+    state = TrainingState(layer, optimizer, PrunableWeights(layer))
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[5.0, -4.0, 3.0, -2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]))
+    state.weights.set_mask_(Mask({"weight": torch.tensor([[True] * 5 + [False] * 5])}))
+    return state
+
+
+def test_the_update_by_hand() -> None:
+    state = layer_state()
+    weight = state.weights["weight"]
+    weight.grad = torch.tensor([[0.0, 0.0, 0.0, 0.0, 0.5, 0.1, -0.9, 0.7, 0.2, 0.3]])
+    state.optimizer.state[weight]["momentum_buffer"] = torch.ones_like(weight)
+    RigL(fraction=0.4).move(state, epochs=4)
+    # Epoch 0: 0.4 of five are two. -2 and 1 go; -0.9 and 0.7 are the largest gradients.
+    assert weight.tolist() == [[5.0, -4.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    assert state.weights.mask is not None
+    assert state.weights.mask["weight"].int().tolist() == [[1, 1, 1, 0, 0, 0, 1, 1, 0, 0]]
+    momentum: Tensor = state.optimizer.state[weight]["momentum_buffer"]
+    assert momentum.tolist() == [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]]
+    assert state.log == {"moved_fraction": 0.4}
+    # Epoch 2 of 4: 0.2 of five are one. Of the two that just grew, both 0.0, the first stays; the dropped one may
+    # return, and does.
+    state.epoch = 2
+    weight.grad = torch.tensor([[0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.8, 0.2, 0.3]])
+    RigL(fraction=0.4).move(state, epochs=4)
+    assert state.weights.mask["weight"].int().tolist() == [[1, 1, 1, 0, 0, 0, 1, 1, 0, 0]]
+    assert state.log == {"moved_fraction": pytest.approx(0.2)}
+
+
+def test_the_drop_fraction_falls_along_a_cosine() -> None:
+    state, found = layer_state(), []
+    for epoch in range(8):
+        state.epoch = epoch
+        state.weights["weight"].grad = torch.ones(1, 10)
+        RigL().move(state, epochs=8)
+        found.append(state.log["moved_fraction"])
+    assert found == pytest.approx([0.15 * (1 + math.cos(math.pi * epoch / 8)) for epoch in range(8)])
+    assert found[0] == 0.3
+    assert found[4] == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "erk", "literal"])
+def test_counts_by_layer_never_change_and_the_mask_stays_in_the_end(distribution: str) -> None:
+    method = RigL(sparsity=0.25, distribution=distribution, every=2, search=2.0, end=0.5)
+    sparsifier = attached(method, epochs=2)
+    steps: list[tuple[str, Mask]] = []
+
+    def look() -> None:
+        assert sparsifier.mask is not None
+        steps.append((sparsifier.phase.name, sparsifier.mask))
+
+    for _ in epochs_of(sparsifier, look):
+        pass
+    counts = steps[0][1].kept_by_layer()
+    expected = {"uniform": (72, 9), "literal": (72, 27), "erk": (45, 36)}
+    assert tuple(counts.values()) == expected[distribution]
+    assert all(mask.kept_by_layer() == counts for _, mask in steps)
+    searching = [mask for name, mask in steps if name == "search"]
+    if distribution == "uniform":
+        changed = [later != earlier for earlier, later in pairwise(searching)]
+        assert changed == [True, False, True, False, True]  # in the steps 2, 4 and 6
+    assert all(mask == searching[-1] for name, mask in steps if name != "search")
+
+
+def test_a_budget_smaller_than_the_first_layer_is_said_when_attached() -> None:
+    with pytest.raises(OptionError, match="erk"):
+        attached(RigL(sparsity=0.9), epochs=1)
+
+
+def test_gradients_thrown_away_too_early_are_an_error() -> None:
+    sparsifier = attached(RigL(sparsity=0.25, every=1), epochs=1)
+    sparsifier.begin_epoch()
+    with pytest.raises(LoopError, match=r"before `optimizer\.zero_grad"):
+        sparsifier.step()
+
+
+def test_in_our_own_loop_a_move_replaces_the_optimizers_step(tmp_path: Path) -> None:
+    recipe = small(method={"name": "rigl", "sparsity": 0.8, "every": 3, "search": 2.0})
+    dataset = data.load(recipe.data.name, options=recipe.data.options)
+    machine = Machine(device="cpu")
+    training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(tmp_path))
+    weights = training.sparsifier.weights
+    training.begin_epoch()
+    step = training.step_of_phase()
+    still = []
+    for number in range(4):
+        before, mask = weights.vector().detach().clone(), weights.mask
+        bias = training.model.get_parameter("linear.bias").detach().clone()
+        step(number)
+        assert mask is not None
+        assert weights.mask is not None
+        staying = (mask & weights.mask).vector()
+        same = torch.equal(before[staying], weights.vector().detach()[staying])
+        still.append((same, torch.equal(bias, training.model.get_parameter("linear.bias")), weights.mask != mask))
+    assert still == [(False, False, False), (False, False, False), (True, True, True), (False, False, False)]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "rigl", "sparsity": 0.8, "every": 3, "search": 2.0},
+        {"name": "gmp", "sparsity": 0.9, "start": 0.0, "end": 0.5},
+        {"name": "acdc", "sparsity": 0.9, "warmup": 0.0, "turn": 0.25, "final": 0.25},
+        {"name": "set", "sparsity": 0.9},
+        {"name": "lth", "sparsity": 0.9},
+        {"name": "imp", "sparsity": 0.9, "rounds": 2, "rewind": 0.25},
+    ],
+    ids=lambda method: method["name"],
+)
+def test_masks_change_under_a_captured_step(tmp_path: Path, method: dict[str, object]) -> None:
+    recipe = small(method=method, training={"epochs": 4})
+    result = train(recipe, 0, Machine(device="cuda", engine="captured"), tmp_path)
+    total = result["total"]
+    assert result["machine"]["engine"] == "captured"
+    assert result["kept"] == total - int(total * float(str(method["sparsity"])))
+    final = train(recipe, 0, Machine(device="cuda", engine="eager"), tmp_path / "eager")
+    assert abs(final["at_end"]["test_accuracy"] - result["at_end"]["test_accuracy"]) < 0.3
