@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hypersparse import Mask, PrunableWeights, RigL, TrainingState, data
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.training.folder import RunFolder
-from hypersparse.training.loop import Training, train
+from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
 from tests.methods.tiny import attached, epochs_of
 from tests.training.small import small
@@ -126,28 +126,3 @@ def test_in_our_own_loop_a_move_replaces_the_optimizers_step(tmp_path: Path) -> 
         same = torch.equal(before[staying], weights.vector().detach()[staying])
         still.append((same, torch.equal(bias, training.model.get_parameter("linear.bias")), weights.mask != mask))
     assert still == [(False, False, False), (False, False, False), (True, True, True), (False, False, False)]
-
-
-@pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
-@pytest.mark.parametrize(
-    "method",
-    [
-        {"name": "rigl", "sparsity": 0.8, "every": 3, "search": 2.0},
-        {"name": "gmp", "sparsity": 0.9, "start": 0.0, "end": 0.5},
-        {"name": "acdc", "sparsity": 0.9, "warmup": 0.0, "turn": 0.25, "final": 0.25},
-        {"name": "set", "sparsity": 0.9},
-        {"name": "lth", "sparsity": 0.9},
-        {"name": "imp", "sparsity": 0.9, "rounds": 2, "rewind": 0.25},
-    ],
-    ids=lambda method: method["name"],
-)
-def test_masks_change_under_a_captured_step(tmp_path: Path, method: dict[str, object]) -> None:
-    recipe = small(method=method, training={"epochs": 4})
-    result = train(recipe, 0, Machine(device="cuda", engine="captured"), tmp_path)
-    total = result["total"]
-    assert result["machine"]["engine"] == "captured"
-    assert result["kept"] == total - int(total * float(str(method["sparsity"])))
-    final = train(recipe, 0, Machine(device="cuda", engine="eager"), tmp_path / "eager")
-    assert abs(final["at_end"]["test_accuracy"] - result["at_end"]["test_accuracy"]) < 0.3
