@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import hypersparse
 from hypersparse import Mask, Method, Phase, Sparsifier, Task, TrainingState, methods
+from hypersparse.recipe import Recipe
 from hypersparse.sparsity.budgets import keep_count
 
 # Options that make a method short; a method not named here runs with its defaults.
@@ -132,6 +133,13 @@ def test_its_plan_can_be_told(name: str) -> None:
     assert len(set(names)) == len(names)
     assert all(phase.epochs >= 0 for phase in plan)
     assert [phase.epochs for phase in plan] == [phase.epochs for phase in method_of(name).plan(10)]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_its_options_survive_toml(name: str) -> None:
+    recipe = Recipe(method=method_of(name))
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
+    assert Recipe.from_toml(recipe.to_toml()).key == recipe.key
 
 
 @pytest.mark.parametrize("make_optimizer", [sgd, adamw])
