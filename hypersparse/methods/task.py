@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
+from hypersparse.sparsity.scores import Run, as_it_is
 
 Rating = Callable[[Any, Any], Tensor | float]
-Run = Callable[[nn.Module, Any], Any]
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -25,11 +25,6 @@ def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
 def _as_pair(batch: Any) -> tuple[Any, Any]:
     inputs, labels = batch
     return inputs, labels
-
-
-def as_it_is(model: nn.Module, inputs: Any) -> Any:
-    """Call the network."""
-    return model(inputs)
 
 
 @dataclass(frozen=True)
