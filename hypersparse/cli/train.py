@@ -208,7 +208,7 @@ def _train_several(
     recipe = jobs[0].recipe
     title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {machine.torch_device()}"
     display = SeveralRuns(console, title)
-    watched = [replace(job, watcher=display.row(name(job))) for job in jobs]
+    watched = [replace(job, watcher=display.row(name(job), job.folder)) for job in jobs]
     with _stopped_by_signals(stop), display:
         results = train_together(
             watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES, record=record
