@@ -5,10 +5,9 @@ from functools import partial
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import forget_, keep_all, shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, forget_, keep_all, shrunk
 from hypersparse.options import option, options
 from hypersparse.sparsity.budgets import keep_count
-from hypersparse.sparsity.mask import Mask
 
 
 @options
@@ -22,6 +21,7 @@ class ACDC(Method):
     )
 
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     warmup: float = option(default=0.1, help="Dense at first, as a fraction of the training.", ge=0, lt=1)
     turn: float = option(
         default=0.05, help="Length of a sparse or dense turn, as a fraction of the training.", gt=0, lt=1
@@ -49,9 +49,8 @@ class ACDC(Method):
         """At the start of an epoch: prune where a sparse turn begins, free all weights where a dense one does."""
         weights, sparse = state.weights, self.is_sparse(state.epoch, epochs)
         was_sparse = state.epoch > 0 and self.is_sparse(state.epoch - 1, epochs)
-        assert weights.mask is not None
         if sparse and not was_sparse:
-            weights.set_mask_(shrunk(weights, keep_count(weights.total, self.sparsity)))
+            weights.set_mask_(shrunk(weights, keep_count(weights.total, self.sparsity), self.distribution))
         elif was_sparse and not sparse:
-            forget_(state, ~weights.mask)
-            weights.set_mask_(Mask.all_kept(weights))
+            forget_(state)
+            keep_all(state)

@@ -7,34 +7,20 @@ from torch import Tensor
 
 from hypersparse.methods.base import TrainingState
 from hypersparse.sparsity import budgets
-from hypersparse.sparsity.budgets import keep_count
-from hypersparse.sparsity.mask import Mask, Scores
-from hypersparse.sparsity.scores import magnitude
+from hypersparse.sparsity.mask import Budget, Mask, Scores
+from hypersparse.sparsity.scores import chance, magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 
-Distribution = Literal["uniform", "erk", "literal"]
+Distribution = Literal["global", "uniform", "erk"]
+DISTRIBUTION_HELP = (
+    "Kept weights by layer: the largest of all (`global`), the same share of every layer (`uniform`), or a share by "
+    "the layer's shape (`erk`)."
+)
 
 
-def budget(weights: PrunableWeights, sparsity: float, distribution: Distribution) -> dict[str, int]:
-    """Kept weights by layer: `uniform` and `literal` keep the first whole, and `literal` does not make up for it."""
-    totals = {name: weight.numel() for name, weight in weights.items()}
-    keep = keep_count(weights.total, sparsity)
-    first = list(totals)[: len(totals) > 1]  # of a single layer nothing could be pruned
-    if distribution == "erk":
-        return budgets.erk({name: tuple(weight.shape) for name, weight in weights.items()}, keep)
-    if distribution == "uniform":
-        return budgets.uniform(totals, keep, dense=first)
-    return {name: total if name in first else keep_count(total, sparsity) for name, total in totals.items()}
-
-
-def draw_mask_(state: TrainingState, budget: dict[str, int]) -> None:
+def draw_mask_(state: TrainingState, budget: Budget) -> None:
     """From now on as many weights as the budget says are kept in each layer, at random places."""
-    state.weights.set_mask_(Mask.top_by_layer(random_scores(state), budget).to(state.weights.device))
-
-
-def random_scores(state: TrainingState) -> dict[str, Tensor]:
-    """A number in [0, 1) for every weight, drawn from the method's generator."""
-    return {name: torch.rand(weight.shape, generator=state.generator) for name, weight in state.weights.items()}
+    state.weights.set_mask_(Mask.top_by_layer(chance(state.weights, state.generator), budget))
 
 
 def exchanged(mask: Mask, scores: Scores, growth: Scores, *, fraction: float) -> Mask:
@@ -62,17 +48,24 @@ def exchange_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
     weights = state.weights
     assert weights.mask is not None
     weights.apply_mask_()  # in a user's loop the optimizer has just moved the dropped ones too
-    before, after = weights.mask, exchanged(weights.mask, magnitude(weights), growth, fraction=fraction)
-    forget_(state, after - before)
-    weights.set_mask_(after)
+    change_mask_(state, exchanged(weights.mask, magnitude(weights), growth, fraction=fraction))
 
 
-def forget_(state: TrainingState, grown: Mask) -> None:
-    """Weights that grow have no past: their momentum becomes zero, whatever the optimizer gathered meanwhile."""
-    for name, weight in state.weights.items():
-        for value in state.optimizer.state.get(weight, {}).values():
-            if isinstance(value, Tensor) and value.shape == weight.shape:
+def change_mask_(state: TrainingState, mask: Mask) -> None:
+    """Another mask holds from now on; what grows has no past, whatever the optimizer gathered about it meanwhile."""
+    if state.weights.mask is not None:
+        grown = mask - state.weights.mask
+        for name, weight in state.weights.items():
+            for value in _moments(state, weight):
                 value.masked_fill_(grown[name], 0.0)
+    state.weights.set_mask_(mask)
+
+
+def forget_(state: TrainingState) -> None:
+    """Momentum becomes zero everywhere; in place, since a captured step knows its address."""
+    for parameter in state.optimizer.state:
+        for value in _moments(state, parameter):
+            value.zero_()
 
 
 def keep_all(state: TrainingState) -> None:
@@ -80,12 +73,17 @@ def keep_all(state: TrainingState) -> None:
     state.weights.set_mask_(Mask.all_kept(state.weights))
 
 
-def shrunk(weights: PrunableWeights, keep: int) -> Mask:
-    """The `keep` largest weights over all layers, of those that are kept now."""
+def shrunk(weights: PrunableWeights, keep: int, distribution: Distribution = "global") -> Mask:
+    """The `keep` largest weights, of those that are kept now."""
     scores = magnitude(weights)
     if weights.mask is not None:
         scores = {name: score.masked_fill(~weights.mask[name], -torch.inf) for name, score in scores.items()}
-    return Mask.top(scores, keep)
+    return budgets.select(scores, keep, distribution)
+
+
+def _moments(state: TrainingState, parameter: Tensor) -> list[Tensor]:
+    values = state.optimizer.state.get(parameter, {}).values()
+    return [value for value in values if isinstance(value, Tensor) and value.shape == parameter.shape]
 
 
 def _top(scores: Tensor, keep: int) -> Tensor:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import keep_all, shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, change_mask_, keep_all, shrunk
 from hypersparse.options import option, options
 from hypersparse.sparsity.budgets import keep_count
 
@@ -21,6 +21,7 @@ class GMP(Method):
     )
 
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     start: float = option(default=0.1, help="Dense until here, as a fraction of the training.", ge=0, lt=1)
     end: float = option(default=0.5, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1)
 
@@ -38,7 +39,7 @@ class GMP(Method):
         """At the start of an epoch: drop the smallest of the kept weights, as many as its turn says."""
         mask, keep = state.weights.mask, self.keep_in(state.epoch, epochs, state.weights.total)
         if mask is not None and keep < mask.kept:
-            state.weights.set_mask_(shrunk(state.weights, keep))
+            change_mask_(state, shrunk(state.weights, keep, self.distribution))
 
     def keep_in(self, epoch: int, epochs: int, total: int) -> int:
         """Weights kept in an epoch: those still to go are the cube of the time that is left (eq. 1)."""

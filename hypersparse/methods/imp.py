@@ -1,15 +1,16 @@
 """IMP: iterative magnitude pruning with rewinding (Frankle, Dziugaite, Roy, Carbin 2020)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import ceil, log
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, shrunk
 from hypersparse.methods.snapshot import rewind_, whole_copy
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.budgets import in_rounds, keep_count
 
 
 @options
@@ -23,6 +24,7 @@ class IMP(Method):
     )
 
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     rounds: int = option(default=5, help="Rounds of pruning, each by the same factor.", ge=1)
     share: float = option(
         default=0.0,
@@ -43,29 +45,15 @@ class IMP(Method):
 
     def plan(self, epochs: int) -> Sequence[Phase]:
         start = min(round(self.rewind * epochs), max(epochs - 1, 0))
+        rest = Phase("dense", epochs=epochs - start, schedule_epochs=epochs, schedule_start=start)
         shared = f"imp, epoch {start} of {epochs}"
-        rounds = self.count_of_rounds()
-        first = [
+        return [
             Phase("begin", epochs=start, schedule_epochs=epochs, shared=shared),
-            Phase(
-                "dense",
-                epochs=epochs - start,
-                enter=self.remember,
-                schedule_epochs=epochs,
-                schedule_start=start,
-                shared=shared,
+            replace(rest, enter=self.remember, shared=shared),
+            *(
+                replace(rest, name=f"round {number}", enter=partial(self.prune_and_rewind, number=number), restart=True)
+                for number in range(1, self.count_of_rounds() + 1)
             ),
-        ]
-        return first + [
-            Phase(
-                f"round {number}",
-                epochs=epochs - start,
-                enter=partial(self.prune_and_rewind, number=number, last=number == rounds),
-                restart=True,
-                schedule_epochs=epochs,
-                schedule_start=start,
-            )
-            for number in range(1, rounds + 1)
         ]
 
     def count_of_rounds(self) -> int:
@@ -74,19 +62,21 @@ class IMP(Method):
             return self.rounds
         return max(1, ceil(log(1 - self.sparsity) / log(1 - self.share) - 1e-9))  # 1 - 0.2 and 0.8 differ in bits
 
-    def keep_after(self, number: int, total: int) -> int:
-        """Weights kept after a round, counted from 1."""
-        final = keep_count(total, self.sparsity)
-        if number >= self.count_of_rounds():
-            return final
-        left = (1 - self.share) ** number if self.share else (1 - self.sparsity) ** (number / self.rounds)
-        return max(final, round(left * total))
+    def keeps(self, total: int) -> list[int]:
+        """Weights kept after each round."""
+        final, rounds = keep_count(total, self.sparsity), self.count_of_rounds()
+        if not self.share:
+            return in_rounds(total, final, rounds)
+        return [*(max(final, round((1 - self.share) ** number * total)) for number in range(1, rounds)), final]
 
     def remember(self, state: TrainingState) -> None:
         """Keep the values of everything at the epoch that is rewound to."""
         state.memory["early"] = whole_copy(state.weights)
 
-    def prune_and_rewind(self, state: TrainingState, *, number: int, last: bool) -> None:
+    def prune_and_rewind(self, state: TrainingState, *, number: int) -> None:
         """The largest of the kept weights get their early values back, and so do norms and statistics."""
-        mask = shrunk(state.weights, self.keep_after(number, state.weights.total))
-        rewind_(state.weights, state.memory.pop("early") if last else state.memory["early"], mask)
+        keeps = self.keeps(state.weights.total)
+        mask = shrunk(state.weights, keeps[number - 1], self.distribution)
+        rewind_(state.weights, state.memory["early"], mask)
+        if number == len(keeps):
+            del state.memory["early"]

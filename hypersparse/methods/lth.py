@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, shrunk
 from hypersparse.methods.snapshot import rewind_, whole_copy
 from hypersparse.options import option, options
 from hypersparse.sparsity.budgets import keep_count
@@ -20,6 +20,7 @@ class LTH(Method):
     )
 
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+    distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
 
     def label(self) -> str:
         return f"lth-{self.sparsity:g}"
@@ -38,5 +39,5 @@ class LTH(Method):
 
     def prune_and_reset(self, state: TrainingState) -> None:
         """The largest weights over all layers get their first values back; the others are dropped."""
-        mask = shrunk(state.weights, keep_count(state.weights.total, self.sparsity))
+        mask = shrunk(state.weights, keep_count(state.weights.total, self.sparsity), self.distribution)
         rewind_(state.weights, state.memory.pop("initial"), mask)

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import Distribution, budget, draw_mask_, exchange_
+from hypersparse.methods.dynamic import draw_mask_, exchange_
 from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import erk, keep_count, uniform
 from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.weights import PrunableWeights
 
@@ -23,7 +24,7 @@ class RigL(Method):
     )
 
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
-    distribution: Distribution = option(
+    distribution: Literal["uniform", "erk", "literal"] = option(
         default="uniform",
         help="Kept weights by layer: the same share of all but the first, which is kept whole (`uniform`), so too but "
         "without making up for the first (`literal`, keeps more in all), or by the layers' shapes (`erk`).",
@@ -60,11 +61,22 @@ class RigL(Method):
 
     def check_budget(self, weights: PrunableWeights) -> None:
         """Say at once if the layers cannot share the weights out."""
-        budget(weights, self.sparsity, self.distribution)
+        self.budget(weights)
+
+    def budget(self, weights: PrunableWeights) -> dict[str, int]:
+        """Kept weights by layer."""
+        first = list(weights)[: len(weights) > 1]  # of a single layer nothing could be pruned
+        keep = keep_count(weights.total, self.sparsity)
+        if self.distribution == "erk":
+            return erk(weights, keep)
+        if self.distribution == "uniform":
+            return uniform(weights, keep, dense=first)
+        totals = {name: weight.numel() for name, weight in weights.items()}
+        return {name: total if name in first else keep_count(total, self.sparsity) for name, total in totals.items()}
 
     def draw_mask(self, state: TrainingState) -> None:
         """Begin with a random mask, exact in every layer."""
-        draw_mask_(state, budget(state.weights, self.sparsity, self.distribution))
+        draw_mask_(state, self.budget(state.weights))
 
     def move(self, state: TrainingState, *, epochs: int) -> None:
         """Drop the smallest weights of each layer and grow as many where the gradient is largest."""

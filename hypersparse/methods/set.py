@@ -5,9 +5,10 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import budget, draw_mask_, exchange_, random_scores
+from hypersparse.methods.dynamic import draw_mask_, exchange_
 from hypersparse.options import option, options
-from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.sparsity.budgets import erk, keep_count, uniform
+from hypersparse.sparsity.scores import chance
 
 
 @options
@@ -23,8 +24,7 @@ class SET(Method):
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
     distribution: Literal["uniform", "erk"] = option(
         default="erk",
-        help="Kept weights by layer: by the layers' shapes (`erk`), or the same share of all but the first, which is "
-        "kept whole (`uniform`).",
+        help="Kept weights by layer: a share by the layer's shape (`erk`), or the same share of every one (`uniform`).",
     )
     fraction: float = option(default=0.3, help="Of a layer's kept weights, how many move after an epoch.", gt=0, lt=1)
     end: float = option(default=0.75, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1)
@@ -34,20 +34,16 @@ class SET(Method):
 
     def plan(self, epochs: int) -> Sequence[Phase]:
         move = partial(self.move, until=round(self.end * epochs))
-        return [Phase("train", epochs=epochs, enter=self.draw_mask, begin=move, check=self.check_budget)]
-
-    def check_budget(self, weights: PrunableWeights) -> None:
-        """Say at once if the layers cannot share the weights out."""
-        budget(weights, self.sparsity, self.distribution)
+        return [Phase("train", epochs=epochs, enter=self.draw_mask, begin=move)]
 
     def draw_mask(self, state: TrainingState) -> None:
         """Begin with a random mask, exact in every layer."""
-        draw_mask_(state, budget(state.weights, self.sparsity, self.distribution))
+        rule = erk if self.distribution == "erk" else uniform
+        draw_mask_(state, rule(state.weights, keep_count(state.weights.total, self.sparsity)))
 
     def move(self, state: TrainingState, *, until: int) -> None:
         """At the start of an epoch but the first: drop the smallest weights, grow as many at random places."""
         if 0 < state.epoch < until:
-            growth = {name: scores.to(state.weights.device) for name, scores in random_scores(state).items()}
             # Deviation: by magnitude, not a share of the positive and one of the negative weights; and what grows
             # begins at 0.0, not at a random value.
-            exchange_(state, growth, fraction=self.fraction)
+            exchange_(state, chance(state.weights, state.generator), fraction=self.fraction)

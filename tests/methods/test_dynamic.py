@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hypersparse import Mask, PrunableWeights, TrainingState
-from hypersparse.errors import OptionError
-from hypersparse.methods.dynamic import budget, draw_mask_, exchange_, exchanged, forget_, shrunk
+from hypersparse.methods.dynamic import draw_mask_, exchange_, exchanged, forget_, shrunk
 
 
 def one_layer(weights: list[float], kept: list[bool], optimizer: str = "SGD") -> TrainingState:
@@ -59,7 +58,7 @@ def test_what_grows_has_no_momentum(optimizer: str, names: list[str]) -> None:
     for name in names:
         remembered: Tensor = state.optimizer.state[weight][name]
         assert (remembered != 0).tolist() == [[True, True, True, False]]
-    forget_(state, Mask.all_kept(state.weights))
+    forget_(state)
     assert all(not state.optimizer.state[weight][name].any() for name in names)
     assert "step" not in state.optimizer.state[weight] or state.optimizer.state[weight]["step"] == 1
 
@@ -107,24 +106,10 @@ def test_what_was_dropped_stays_dropped_when_a_mask_shrinks() -> None:
     assert shrunk(state.weights, 2)["weight"].tolist() == [[False, True, False, True]]
 
 
-def three_layers() -> PrunableWeights:
-    return PrunableWeights(nn.Sequential(nn.Linear(4, 5), nn.Linear(20, 10), nn.Linear(10, 10)))
-
-
-def test_budgets_by_layer() -> None:
-    weights = three_layers()  # 20, 200 and 100
-    assert budget(weights, 0.75, "uniform") == {"0.weight": 20, "1.weight": 40, "2.weight": 20}
-    assert budget(weights, 0.75, "literal") == {"0.weight": 20, "1.weight": 50, "2.weight": 25}
-    erk = budget(weights, 0.75, "erk")
-    assert sum(erk.values()) == 80
-    assert erk["2.weight"] / 100 > erk["1.weight"] / 200
-
-
-def test_a_first_layer_larger_than_the_budget_is_an_error() -> None:
-    with pytest.raises(OptionError, match="erk"):
-        budget(three_layers(), 0.95, "uniform")
-
-
-def test_of_a_single_layer_the_first_is_not_kept_whole() -> None:
-    weights = PrunableWeights(nn.Linear(10, 10))
-    assert budget(weights, 0.9, "uniform") == budget(weights, 0.9, "literal") == {"weight": 10}
+def test_a_mask_shrinks_in_every_layer_or_over_all() -> None:
+    weights = PrunableWeights(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+    with torch.no_grad():
+        weights["1.weight"].add_(9.0)
+    assert list(shrunk(weights, 8).kept_by_layer().values()) == [0, 8]
+    assert list(shrunk(weights, 8, "uniform").kept_by_layer().values()) == [4, 4]
+    assert list(shrunk(weights, 8, "erk").kept_by_layer().values()) == [4, 4]

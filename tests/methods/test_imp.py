@@ -25,19 +25,12 @@ def test_the_papers_plan_is_860_epochs() -> None:
 
 def test_geometric_rounds() -> None:
     # 0.1 ** (1 / 5) = 0.631 and its powers
-    assert [IMP(sparsity=0.9).keep_after(number, 1000) for number in range(1, 6)] == [631, 398, 251, 158, 100]
-    assert IMP(sparsity=0.9, rounds=1).keep_after(1, 1000) == 100
+    assert IMP(sparsity=0.9).keeps(1000) == [631, 398, 251, 158, 100]
+    assert IMP(sparsity=0.9, rounds=1).keeps(1000) == [100]
 
 
 def test_rounds_of_a_fifth_with_a_partial_last_one() -> None:
-    method = IMP(sparsity=0.6, share=0.2)
-    assert [method.keep_after(number, 1000) for number in range(1, method.count_of_rounds() + 1)] == [
-        800,
-        640,
-        512,
-        410,
-        400,
-    ]
+    assert IMP(sparsity=0.6, share=0.2).keeps(1000) == [800, 640, 512, 410, 400]
     sparsities = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
     rounds = [IMP(sparsity=sparsity, share=0.2).count_of_rounds() for sparsity in sparsities]
     assert rounds == [11, 14, 18, 21, 24, 28]  # facts 3, row 17

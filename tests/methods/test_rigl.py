@@ -95,8 +95,31 @@ def test_counts_by_layer_never_change_and_the_mask_stays_in_the_end(distribution
     assert all(mask == searching[-1] for name, mask in steps if name != "search")
 
 
+def three_layers() -> PrunableWeights:
+    return PrunableWeights(nn.Sequential(nn.Linear(4, 5), nn.Linear(20, 10), nn.Linear(10, 10)))
+
+
+def test_budgets_by_layer() -> None:
+    weights = three_layers()  # 20, 200 and 100
+    assert RigL(sparsity=0.75).budget(weights) == {"0.weight": 20, "1.weight": 40, "2.weight": 20}
+    assert RigL(sparsity=0.75, distribution="literal").budget(weights) == {
+        "0.weight": 20,
+        "1.weight": 50,
+        "2.weight": 25,
+    }
+    erk = RigL(sparsity=0.75, distribution="erk").budget(weights)
+    assert sum(erk.values()) == 80
+    assert erk["2.weight"] / 100 > erk["1.weight"] / 200
+
+
+def test_of_a_single_layer_the_first_is_not_kept_whole() -> None:
+    weights = PrunableWeights(nn.Linear(10, 10))
+    assert RigL(sparsity=0.9).budget(weights) == RigL(sparsity=0.9, distribution="literal").budget(weights)
+    assert RigL(sparsity=0.9).budget(weights) == {"weight": 10}
+
+
 def test_a_budget_smaller_than_the_first_layer_is_said_when_attached() -> None:
-    with pytest.raises(OptionError, match="erk"):
+    with pytest.raises(OptionError, match="stay dense and have 72 weights, but only 11 are to be kept"):
         attached(RigL(sparsity=0.9), epochs=1)
 
 
