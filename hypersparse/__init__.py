@@ -19,6 +19,7 @@ from hypersparse.methods.dense import Dense
 from hypersparse.methods.gmp import GMP
 from hypersparse.methods.imp import IMP
 from hypersparse.methods.lth import LTH
+from hypersparse.methods.powerprop import PowerProp
 from hypersparse.methods.rigl import RigL
 from hypersparse.methods.set import SET
 from hypersparse.methods.task import Task
@@ -46,6 +47,7 @@ __all__ = [
     "ModelError",
     "OptionError",
     "Phase",
+    "PowerProp",
     "PrunableWeights",
     "RigL",
     "RunError",

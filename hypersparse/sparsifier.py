@@ -1,6 +1,6 @@
 """`attach` and `Sparsifier`: a method's plan, driven inside any training loop."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -94,6 +94,9 @@ class Sparsifier:
         self._base_lrs = [_number(group["lr"]) for group in optimizer.param_groups]
         self._applied_lrs = list(self._base_lrs)
         self._check_lr()
+        if any(phase.before_step or phase.after_step for phase in self.plan):
+            optimizer.register_step_pre_hook(lambda *_: self._around_step(self.phase.before_step))
+            optimizer.register_step_post_hook(lambda *_: self._around_step(self.phase.after_step))
 
     @property
     def done(self) -> bool:
@@ -275,6 +278,10 @@ class Sparsifier:
         else:
             shapes = {name: tuple(weight.shape) for name, weight in self.weights.items()}
             self.weights.set_mask_(Mask.unpack(saved["mask"], shapes))
+
+    def _around_step(self, action: Callable[[TrainingState], None] | None) -> None:
+        if action is not None and self._open:  # the optimizer may be used again after the plan
+            action(self.state)
 
     def _enter_phase(self) -> None:
         if self.phase.restart:

@@ -64,6 +64,8 @@ class Phase:
     adjust: Callable[[TrainingState], None] | None = None  # in every `adjust_every`-th step; gradients are there
     adjust_every: int = 1  # counted over the phase
     adjust_replaces_step: bool = False  # our own loop then leaves the optimizer's step out; a user's cannot
+    before_step: Callable[[TrainingState], None] | None = None  # just before every optimizer step, gradients are there
+    after_step: Callable[[TrainingState], None] | None = None  # just after it; both by the optimizer's own hooks
     until: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase
     restart: bool = False  # begin with a fresh optimizer
     hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase

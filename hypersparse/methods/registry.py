@@ -13,7 +13,7 @@ def names() -> list[str]:
     """The methods that come with the package.
 
     >>> names()
-    ['acdc', 'art', 'dense', 'gmp', 'imp', 'lth', 'rigl', 'set']
+    ['acdc', 'art', 'dense', 'gmp', 'imp', 'lth', 'powerprop', 'rigl', 'set']
     """
     found = []
     for module in pkgutil.iter_modules(methods.__path__):

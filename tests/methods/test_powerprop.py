@@ -1,0 +1,94 @@
+"""Powerpropagation: that hooks around the optimizer's step do what a reparametrized network would."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hypersparse
+from hypersparse import PowerProp, Sparsifier
+from tests.methods.tiny import attached, epochs_of
+
+
+def one_layer(values: list[float], **options: float) -> Sparsifier:
+    layer = nn.Linear(len(values), 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([values]))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, **options)
+    return hypersparse.attach(layer, optimizer, PowerProp(sparsity=0.5), epochs=1)
+
+
+def test_a_step_by_hand() -> None:
+    sparsifier = one_layer([4.0, -9.0, 0.0, 0.25])
+    sparsifier.begin_epoch()
+    weight = sparsifier.weights["weight"]
+    weight.grad = torch.tensor([[1.0, 1.0, 1.0, -2.0]])
+    sparsifier.state.optimizer.step()
+    # The roots are 2, -3, 0 and 0.5; their gradients 1 * 2 * 2, 1 * 2 * 3, 0 and -2 * 2 * 0.5.
+    roots = [2 - 0.4, -3 - 0.6, 0.0, 0.5 + 0.2]
+    torch.testing.assert_close(weight.detach(), torch.tensor([[root * abs(root) for root in roots]]))
+
+
+def test_weight_decay_is_on_the_roots() -> None:
+    sparsifier = one_layer([4.0, -9.0], weight_decay=0.5)
+    sparsifier.begin_epoch()
+    weight = sparsifier.weights["weight"]
+    weight.grad = torch.zeros(1, 2)
+    sparsifier.state.optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.tensor([[1.9**2, -(2.85**2)]]))
+
+
+@pytest.mark.parametrize("power", [2.0, 3.5])
+def test_it_is_the_training_of_a_reparametrized_network(power: float) -> None:
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(32, 5, dtype=torch.float64), torch.randn(32, 1, dtype=torch.float64)
+    layer = nn.Linear(5, 1, dtype=torch.float64)
+    roots = (layer.weight.detach().abs() ** (1 / power) * layer.weight.detach().sign()).requires_grad_()
+    bias = layer.bias.detach().clone().requires_grad_()
+
+    def stepped(parameters: list[Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01)
+
+    expected = stepped([roots, bias])
+    for _ in range(20):
+        expected.zero_grad()
+        weight = roots * roots.abs() ** (power - 1)
+        nn.functional.mse_loss(inputs @ weight.T + bias, targets).backward()  # type: ignore[no-untyped-call]
+        expected.step()
+    optimizer = stepped(list(layer.parameters()))
+    sparsifier = hypersparse.attach(layer, optimizer, PowerProp(power=power), epochs=1)
+    sparsifier.begin_epoch()
+    for _ in range(20):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(layer(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        sparsifier.step()
+    weight = roots * roots.abs() ** (power - 1)
+    torch.testing.assert_close(layer.weight.detach(), weight.detach(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(layer.bias.detach(), bias.detach(), rtol=1e-9, atol=1e-12)
+
+
+def test_the_hooks_act_in_the_first_phase_only() -> None:
+    sparsifier = attached(PowerProp(sparsity=0.75), epochs=1)
+    for _ in epochs_of(sparsifier):
+        pass
+    assert sparsifier.done
+    weight = sparsifier.weights["0.weight"]
+    before = weight.detach().clone()
+    sparsifier.state.optimizer.state.clear()
+    weight.grad = torch.zeros_like(weight)
+    for group in sparsifier.state.optimizer.param_groups:
+        group["weight_decay"] = 0.0
+    sparsifier.state.optimizer.step()  # the optimizer is used again, for something else
+    assert torch.equal(weight, before)
+
+
+def test_small_weights_hardly_move() -> None:
+    shares = []
+    for method in (hypersparse.Dense(), PowerProp(sparsity=0.75, power=4.0)):
+        sparsifier = attached(method, epochs=10)
+        for epoch in epochs_of(sparsifier):
+            if epoch == 9:
+                break
+        sizes = sparsifier.weights.vector().detach().abs()
+        shares.append(sizes.topk(27).values.sum() / sizes.sum())
+    assert shares[1] > shares[0]  # of the sum of all, in the largest quarter
