@@ -136,6 +136,8 @@ class Training:
         task = Task(functional.cross_entropy, self.images.rated, scored=scored, run=self.scorer.run)
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
         self.sparsifier.weights.flatten_()
+        if isinstance(optimizer, optimizers.FlatSGD):
+            optimizer.use_flat(self.sparsifier.weights)
         self.epoch_loss = EpochLoss(device)
         self.learner = build_learner(self.sparsifier, machine)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
