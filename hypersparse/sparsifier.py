@@ -1,6 +1,6 @@
 """`attach` and `Sparsifier`: a method's plan, driven inside any training loop."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,12 +91,13 @@ class Sparsifier:
         self._entered = self._open = False
         self._steps = self._penalties = 0  # calls in this epoch
         self._rehearsing = False
+        self._inside_steps = 0  # of the optimizer, one in the other
         self._base_lrs = [_number(group["lr"]) for group in optimizer.param_groups]
         self._applied_lrs = list(self._base_lrs)
         self._check_lr()
         if any(phase.before_step or phase.after_step for phase in self.plan):
-            optimizer.register_step_pre_hook(lambda *_: self._around_step(self.phase.before_step))
-            optimizer.register_step_post_hook(lambda *_: self._around_step(self.phase.after_step))
+            optimizer.register_step_pre_hook(lambda *_: self._before_step())
+            optimizer.register_step_post_hook(lambda *_: self._after_step())
 
     @property
     def done(self) -> bool:
@@ -158,6 +159,7 @@ class Sparsifier:
         self.state.epoch_tensor.fill_(self.state.epoch)
         self.state.observed.reset()
         self.state.log.clear()
+        self._inside_steps = 0
         self._steps = self._penalties = 0
         self._set_lr()
         self._open = True
@@ -279,9 +281,17 @@ class Sparsifier:
             shapes = {name: tuple(weight.shape) for name, weight in self.weights.items()}
             self.weights.set_mask_(Mask.unpack(saved["mask"], shapes))
 
-    def _around_step(self, action: Callable[[TrainingState], None] | None) -> None:
-        if action is not None and self._open:  # the optimizer may be used again after the plan
-            action(self.state)
+    # Both only while an epoch is open, since the optimizer may be used again after the plan; and only around the whole
+    # step of an optimizer whose `step` calls its parent's, for which torch calls the hooks too.
+    def _before_step(self) -> None:
+        self._inside_steps += 1
+        if self.phase.before_step is not None and self._open and self._inside_steps == 1:
+            self.phase.before_step(self.state)
+
+    def _after_step(self) -> None:
+        self._inside_steps -= 1
+        if self.phase.after_step is not None and self._open and self._inside_steps == 0:
+            self.phase.after_step(self.state)
 
     def _enter_phase(self) -> None:
         if self.phase.restart:

@@ -1,5 +1,7 @@
 """Powerpropagation: that hooks around the optimizer's step do what a reparametrized network would."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,23 @@ def test_a_step_by_hand() -> None:
     # The roots are 2, -3, 0 and 0.5; their gradients 1 * 2 * 2, 1 * 2 * 3, 0 and -2 * 2 * 0.5.
     roots = [2 - 0.4, -3 - 0.6, 0.0, 0.5 + 0.2]
     torch.testing.assert_close(weight.detach(), torch.tensor([[root * abs(root) for root in roots]]))
+
+
+def test_an_optimizer_that_calls_its_parents_step_is_still_one_step() -> None:
+    class Child(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    torch.optim.SGD([torch.zeros(1)])  # torch adds the calls of the hooks to a class with its first instance
+    layer = nn.Linear(1, 1, bias=False)
+    optimizer = Child(layer.parameters(), lr=0.1)
+    sparsifier = hypersparse.attach(layer, optimizer, PowerProp(sparsity=0.5), epochs=1)
+    sparsifier.begin_epoch()
+    with torch.no_grad():
+        layer.weight.fill_(4.0)
+    layer.weight.grad = torch.ones(1, 1)
+    optimizer.step()
+    assert layer.weight.item() == pytest.approx(1.6**2)
 
 
 def test_weight_decay_is_on_the_roots() -> None:
