@@ -15,9 +15,16 @@ from hypersparse.errors import (
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase, TrainingState
 from hypersparse.methods.dense import Dense
+from hypersparse.methods.grasp import GraSP
+from hypersparse.methods.iter_snip import IterSNIP
+from hypersparse.methods.magnitude import Magnitude
+from hypersparse.methods.random import Random
+from hypersparse.methods.snip import SNIP
+from hypersparse.methods.sratio import SRatio
+from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
 from hypersparse.sparsifier import Sparsifier, attach
-from hypersparse.sparsity import budgets, penalties, schedules, scores
+from hypersparse.sparsity import budgets, penalties, schedules, scores, selection
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 
@@ -28,16 +35,23 @@ __all__ = [
     "DataError",
     "Dense",
     "DivergedError",
+    "GraSP",
     "HypersparseError",
+    "IterSNIP",
     "LoopError",
+    "Magnitude",
     "Mask",
     "Method",
     "ModelError",
     "OptionError",
     "Phase",
     "PrunableWeights",
+    "Random",
     "RunError",
+    "SNIP",
+    "SRatio",
     "Sparsifier",
+    "SynFlow",
     "Task",
     "TrainingState",
     "attach",
@@ -45,4 +59,5 @@ __all__ = [
     "penalties",
     "schedules",
     "scores",
+    "selection",
 ]

@@ -8,12 +8,10 @@ from typing import Literal
 from torch import Tensor
 
 from hypersparse.errors import OptionError, unknown
-from hypersparse.sparsity.mask import Mask, Scores
 
 PAPER_SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)  # of the tables in the HyperSparse paper
 LINEAR_KEEP = (0.3, 0.1)  # of SmartRatio's last layer: the usual fraction, and where that takes more than there is
 Layers = Mapping[str, Tensor]  # only their shapes count
-Distribution = Literal["global", "uniform", "erk", "sratio"]
 
 
 def check_sparsity(sparsity: float) -> float:
@@ -52,16 +50,6 @@ def in_rounds(total: int, keep: int, rounds: int) -> list[int]:
     _check_keep(keep, total)
     counts = [round(total * (keep / total) ** (number / rounds)) for number in range(1, rounds)]
     return [*(min(max(count, keep), total) for count in counts), keep]
-
-
-def select(scores: Scores, keep: int, distribution: Distribution = "global") -> Mask:
-    """Keep exactly `keep` weights: the best of all (`global`), or the best of each layer, its share by a rule."""
-    if distribution == "global":
-        return Mask.top(scores, keep)
-    rules = {"uniform": uniform, "erk": erk, "sratio": sratio}
-    if distribution not in rules:
-        raise OptionError(unknown("distribution", distribution, ["global", *rules]))
-    return Mask.top_by_layer(scores, rules[distribution](scores, keep))
 
 
 def uniform(layers: Layers, keep: int, *, dense: Collection[str] = ()) -> dict[str, int]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hypersparse import PrunableWeights, models
 from hypersparse.errors import OptionError
-from hypersparse.sparsity.budgets import check_sparsity, erk, in_rounds, keep_count, select, sratio, uniform
+from hypersparse.sparsity.budgets import check_sparsity, erk, in_rounds, keep_count, sratio, uniform
 
 SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 # Prunable weights, and those kept by the authors' rule, which is one fewer than nominal (facts 5.3).
@@ -224,18 +224,6 @@ def test_rounds_shrink_to_what_is_kept(total: int, fraction: float, rounds: int)
 def test_rounds_that_cannot_be(keep: int, rounds: int, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         in_rounds(10, keep, rounds)
-
-
-def test_a_distribution_by_name() -> None:
-    scores = {"a": torch.tensor([[9.0, 8.0], [7.0, 6.0]]), "b": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
-    assert select(scores, 4).kept_by_layer() == {"a": 4, "b": 0}
-    for name in ("uniform", "erk"):
-        mask = select(scores, 4, name)
-        assert mask["a"].tolist() == [[True, True], [False, False]]
-        assert mask["b"].tolist() == [[False, False], [True, True]]
-    assert select(scores, 4, "sratio").kept_by_layer() == {"a": 3, "b": 1}
-    with pytest.raises(OptionError, match="no distribution `erl`; did you mean `erk`"):
-        select(scores, 4, "erl")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rule", [uniform, erk, sratio])
