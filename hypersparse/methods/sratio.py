@@ -30,13 +30,14 @@ class SRatio(OneShot):
         default="auto",
         help="How fast densities fall: `residual` as for ResNet, `plain` as for VGG, `auto` by the layers' shapes.",
     )
-    rounding: Literal["exact", "down"] = option(
-        default="exact", help="Keep exactly total - floor(sparsity * total), or round every layer down, as the authors."
+    count: Literal["exact", "authors"] = option(
+        default="exact",
+        help="Keep exactly total - floor(sparsity * total), or round that down, and then every layer (`authors`).",
     )
 
     def mask(self, state: TrainingState) -> Mask:
-        weights = state.weights
-        budget = sratio(
-            weights, self.keep(weights), linear_keep=self.linear_keep, rule=self.rule, rounding=self.rounding
-        )
+        weights, exact = state.weights, self.count == "exact"
+        keep = self.keep(weights) if exact else max(1, int(weights.total * (1 - self.sparsity)))
+        rounding: Literal["exact", "down"] = "exact" if exact else "down"
+        budget = sratio(weights, keep, linear_keep=self.linear_keep, rule=self.rule, rounding=rounding)
         return Mask.top_by_layer(chance(weights, state.generator), budget)
