@@ -24,7 +24,7 @@ from hypersparse.methods.sratio import SRatio
 from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
 from hypersparse.sparsifier import Sparsifier, attach
-from hypersparse.sparsity import budgets, penalties, schedules, scores, selection
+from hypersparse.sparsity import budgets, penalties, schedules, scores
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 
@@ -59,5 +59,4 @@ __all__ = [
     "penalties",
     "schedules",
     "scores",
-    "selection",
 ]

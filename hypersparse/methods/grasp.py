@@ -11,9 +11,9 @@ from hypersparse.methods.samples import ScoringSamples
 from hypersparse.methods.task import Task
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
+from hypersparse.sparsity.budgets import Distribution, select
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import Batch
-from hypersparse.sparsity.selection import Distribution, select
 from hypersparse.sparsity.weights import PrunableWeights
 
 

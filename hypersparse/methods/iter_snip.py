@@ -9,9 +9,9 @@ from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot
 from hypersparse.methods.samples import ScoringSamples
 from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import Distribution, select_in_rounds
 from hypersparse.sparsity.mask import Mask, Scores
 from hypersparse.sparsity.scores import gradients
-from hypersparse.sparsity.selection import Distribution, select_in_rounds
 
 
 @options

@@ -6,8 +6,7 @@ from typing import ClassVar
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
-from hypersparse.sparsity.budgets import keep_count
-from hypersparse.sparsity.selection import Distribution, select
+from hypersparse.sparsity.budgets import Distribution, keep_count, select
 
 
 @options

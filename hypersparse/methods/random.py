@@ -5,9 +5,9 @@ from typing import ClassVar
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot
 from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import Distribution, select
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import chance
-from hypersparse.sparsity.selection import Distribution, select
 
 
 @options

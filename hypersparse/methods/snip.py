@@ -7,8 +7,8 @@ from hypersparse.methods.one_shot import OneShot, check_count
 from hypersparse.methods.samples import ScoringSamples
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
+from hypersparse.sparsity.budgets import Distribution, select
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.selection import Distribution, select
 
 
 @options
