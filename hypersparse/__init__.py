@@ -32,6 +32,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ART",
+    "SNIP",
     "DataError",
     "Dense",
     "DivergedError",
@@ -48,7 +49,6 @@ __all__ = [
     "PrunableWeights",
     "Random",
     "RunError",
-    "SNIP",
     "SRatio",
     "Sparsifier",
     "SynFlow",
