@@ -17,11 +17,18 @@ from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase, TrainingState
 from hypersparse.methods.dense import Dense
 from hypersparse.methods.gmp import GMP
+from hypersparse.methods.grasp import GraSP
 from hypersparse.methods.imp import IMP
+from hypersparse.methods.iter_snip import IterSNIP
 from hypersparse.methods.lth import LTH
+from hypersparse.methods.magnitude import Magnitude
 from hypersparse.methods.powerprop import PowerProp
+from hypersparse.methods.random import Random
 from hypersparse.methods.rigl import RigL
 from hypersparse.methods.set import SET
+from hypersparse.methods.snip import SNIP
+from hypersparse.methods.sratio import SRatio
+from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
 from hypersparse.sparsifier import Sparsifier, attach
 from hypersparse.sparsity import budgets, penalties, schedules, scores
@@ -37,11 +44,15 @@ __all__ = [
     "IMP",
     "LTH",
     "SET",
+    "SNIP",
     "DataError",
     "Dense",
     "DivergedError",
+    "GraSP",
     "HypersparseError",
+    "IterSNIP",
     "LoopError",
+    "Magnitude",
     "Mask",
     "Method",
     "ModelError",
@@ -49,9 +60,12 @@ __all__ = [
     "Phase",
     "PowerProp",
     "PrunableWeights",
+    "Random",
     "RigL",
     "RunError",
+    "SRatio",
     "Sparsifier",
+    "SynFlow",
     "Task",
     "TrainingState",
     "attach",

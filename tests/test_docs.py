@@ -42,12 +42,11 @@ def test_every_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pyte
                     run_bash(line, tmp_path)
 
 
-@pytest.mark.parametrize("method", [name for name in methods.names() if help_of(methods.find(name))])
-def test_the_options_of_a_method_are_all_on_its_page(method: str) -> None:
+@pytest.mark.parametrize("method", methods.names())
+def test_every_method_has_a_page_with_all_its_options(method: str) -> None:
     page = (ROOT / "docs" / f"{method}.md").read_text()
     for name in help_of(methods.find(method)):
         assert f"| `{name}` |" in page
-    assert methods.find(method).citation.split(":")[0].split()[-1] in page  # the last author
 
 
 def test_links_between_pages_lead_somewhere() -> None:

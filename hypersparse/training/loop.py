@@ -133,7 +133,14 @@ class Training:
         self.scorer = Scorer(self.model, machine)
         self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
         scored = self.recorder.scored if self.recorder else None
-        task = Task(functional.cross_entropy, self.images.rated, scored=scored, run=self.scorer.run)
+        task = Task(
+            functional.cross_entropy,
+            self.images.rated,
+            scored=scored,
+            run=self.scorer.run,
+            training=self.images.first_look,
+            classes=len(dataset.classes),
+        )
         self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
         self.sparsifier.weights.flatten_()
         if isinstance(optimizer, optimizers.FlatSGD):

@@ -20,7 +20,10 @@ QUICK: dict[str, dict[str, Any]] = {
     "acdc": {"warmup": 0.0, "turn": 0.2, "final": 0.4},
     "art": {"pretrain_epochs": 2, "strength": 1e-3, "growth": 1.5, "max_regularized_epochs": 30},
     "imp": {"rounds": 2, "rewind": 0.3},
+    "iter_snip": {"rounds": 5},
+    "magnitude": {"dense_epochs": 2},
     "rigl": {"distribution": "erk", "every": 2, "search": 1.5},  # the first layer is too large to be kept whole
+    "synflow": {"rounds": 5},
 }
 SPARSITY = 0.8
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]

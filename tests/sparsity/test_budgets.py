@@ -1,5 +1,6 @@
 """Exact counts from a sparsity, and how layers share them."""
 
+from collections.abc import Mapping
 from math import prod
 
 import pytest
@@ -8,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hypersparse import PrunableWeights, models
+from hypersparse import Mask, PrunableWeights, models
 from hypersparse.errors import OptionError
-from hypersparse.sparsity.budgets import check_sparsity, erk, in_rounds, keep_count, select, sratio, uniform
+from hypersparse.sparsity.budgets import (
+    check_sparsity,
+    erk,
+    in_rounds,
+    keep_count,
+    select,
+    select_in_rounds,
+    sratio,
+    uniform,
+)
 
 SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 # Prunable weights, and those kept by the authors' rule, which is one fewer than nominal (facts 5.3).
@@ -226,6 +236,15 @@ def test_rounds_that_cannot_be(keep: int, rounds: int, says: str) -> None:
         in_rounds(10, keep, rounds)
 
 
+@pytest.mark.parametrize("rule", [uniform, erk, sratio])
+def test_budgets_that_cannot_be(rule: object) -> None:
+    assert callable(rule)
+    with pytest.raises(OptionError, match="`keep` is a count from 1 to 72; got 73"):
+        rule(LAYERS, 73)
+    with pytest.raises(OptionError, match="at least one layer"):
+        rule({}, 1)
+
+
 def test_a_distribution_by_name() -> None:
     scores = {"a": torch.tensor([[9.0, 8.0], [7.0, 6.0]]), "b": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
     assert select(scores, 4).kept_by_layer() == {"a": 4, "b": 0}
@@ -238,10 +257,46 @@ def test_a_distribution_by_name() -> None:
         select(scores, 4, "erl")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("rule", [uniform, erk, sratio])
-def test_budgets_that_cannot_be(rule: object) -> None:
-    assert callable(rule)
-    with pytest.raises(OptionError, match="`keep` is a count from 1 to 72; got 73"):
-        rule(LAYERS, 73)
-    with pytest.raises(OptionError, match="at least one layer"):
-        rule({}, 1)
+FOUR = {"a": torch.tensor([4.0, 3.0]), "b": torch.tensor([2.0, 1.0])}
+
+
+def test_rounds_score_what_the_last_one_left() -> None:
+    seen: list[list[float]] = []
+
+    def score(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        seen.append(torch.cat(list(values.values())).tolist())
+        return {name: -value for name, value in values.items()}  # the smallest first, but not those that are gone
+
+    mask = select_in_rounds(FOUR, 1, rounds=2, score=score)
+    assert seen == [[4, 3, 2, 1], [0, 0, 2, 1]]
+    assert mask.vector().tolist() == [False, False, False, True]
+
+
+def test_what_was_dropped_comes_back_only_if_it_may() -> None:
+    def score(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        pruned = any((value == 0).any() for value in values.values())
+        return {name: -weight if pruned else weight for name, weight in FOUR.items()}
+
+    kept = {recover: select_in_rounds(FOUR, 1, rounds=2, score=score, recover=recover) for recover in (False, True)}
+    assert kept[False].vector().tolist() == [False, True, False, False]  # the smaller of the two that were left
+    assert kept[True].vector().tolist() == [False, False, False, True]
+
+
+def test_rounds_by_layer_keep_exactly_what_they_should() -> None:
+    weights = {"a": torch.randn(7, 3), "b": torch.randn(5, 7), "c": torch.randn(2, 5)}
+    for distribution in ("global", "uniform", "erk", "sratio"):
+        mask = select_in_rounds(
+            weights,
+            9,
+            rounds=7,
+            score=lambda values: {name: value.abs() for name, value in values.items()},
+            distribution=distribution,  # type: ignore[arg-type]
+        )
+        assert mask.kept == 9
+
+
+def test_at_least_keeps_all_equal_ones() -> None:
+    scores = {"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([2.0, 2.0])}
+    assert Mask.at_least(scores, 1).kept == 1
+    assert Mask.at_least(scores, 2).kept == 3
+    assert Mask.at_least(scores, 4).kept == 4
