@@ -4,6 +4,8 @@ In your own loop: `attach`, then `epochs()`, `penalty()` and `step()`. From the 
 """
 
 from hypersparse.errors import (
+    CollapseError,
+    CollapseWarning,
     DataError,
     DivergedError,
     HypersparseError,
@@ -25,6 +27,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ART",
+    "CollapseError",
+    "CollapseWarning",
     "DataError",
     "Dense",
     "DivergedError",
