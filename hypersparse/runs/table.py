@@ -34,6 +34,7 @@ class Row:
     best_picked_on: str | None = None
     dense_last: float | None = None
     kept: int | None = None
+    effective_kept: int | None = None  # of those, on some path from input to output
     total: int | None = None
     seconds: float | None = None
     path: Path
@@ -117,6 +118,7 @@ def _read(run: RunFolder) -> Row:
         best_picked_on=(sparse or dense).get("best_picked_on"),
         dense_last=_float(dense.get("last")),
         kept=_int(outcome["kept"]),
+        effective_kept=_int(outcome.get("effective_kept")),
         total=_int(outcome["total"]),
         seconds=_float(outcome["wall_seconds"]),
         path=run.path,

@@ -5,8 +5,7 @@ and norm passing values on as they are. What a unit then gets forward, and what 
 positive exactly where a path exists. Only that is passed on, 1 or 0, so that no depth over- or underflows.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from hypersparse.errors import OptionError
+from hypersparse.sparsity.evaluating import evaluating
 from hypersparse.sparsity.mask import Mask
 
 
@@ -138,7 +138,7 @@ def _follow(model: nn.Module, mask: Mapping[str, Tensor], shape: tuple[int, ...]
     start = torch.ones(1, *shape, dtype=torch.float64, requires_grad=True)
     tracer = _Tracer(start)
     try:
-        with torch.enable_grad(), torch.autocast("cpu", enabled=False), _evaluating(model), tracer:
+        with torch.enable_grad(), torch.autocast("cpu", enabled=False), evaluating(model), tracer:
             outputs = functional_call(model, tensors, (start,))
     except Exception:  # a look at somebody's network must not end its training, whatever the network does
         return None
@@ -157,17 +157,6 @@ def _ones(model: nn.Module) -> dict[str, Tensor]:
     for name, buffer in model.named_buffers():
         tensors[name] = buffer.detach().to("cpu", torch.float64 if buffer.is_floating_point() else buffer.dtype)
     return tensors
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    was_training = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in was_training.items():
-            module.training = training
 
 
 class _OneOrZero(torch.autograd.Function):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from hypersparse import data, models
@@ -18,6 +19,9 @@ from hypersparse.methods.base import Phase
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier, plan_of
+from hypersparse.sparsity.cost import forward_cost
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.paths import find_paths
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training import optimizers
 from hypersparse.training.checkpoint import (
@@ -31,6 +35,7 @@ from hypersparse.training.evaluate import evaluate
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
+from hypersparse.training.meter import Meter, inference_cost, total_cost
 from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
@@ -132,9 +137,18 @@ class Training:
         plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
         self.scorer = Scorer(self.model, machine)
         self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
-        scored = self.recorder.scored if self.recorder else None
-        task = Task(functional.cross_entropy, self.images.rated, scored=scored, run=self.scorer.run)
-        self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
+        self.meter = Meter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
+        task = Task(functional.cross_entropy, self.images.rated, scored=self.scored, run=self.meter.run)
+        self.sparsifier = Sparsifier(
+            self.model,
+            optimizer,
+            plan,
+            task=task,
+            lr=recipe.training.lr_schedule(),
+            input_shape=dataset.shape,
+            on_collapse=machine.on_collapse,
+        )
+        self.input_shape = dataset.shape
         self.sparsifier.weights.flatten_()
         self.epoch_loss = EpochLoss(device)
         self.forward = compiled(self.model, machine)
@@ -218,16 +232,23 @@ class Training:
             "loss": self.epoch_loss.loss.value(),
             "train_accuracy": sparsifier.state.observed.value(),
             "kept": sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total,
+            **self.meter.epoch(sparsifier, images=self.epoch_loss.loss.count, steps=len(self.batches)),
         }
         with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():
             entry |= self.measure()
             sparsifier.finish_epoch()
-        entry = {**sparsifier.log, **entry}
+        entry = {**sparsifier.log, **entry, **self.meter.scoring_of_epoch()}
         entry["seconds"] = self.epoch_seconds + time.monotonic() - self._began
         self.epoch_seconds = 0.0
         self.entries.append(entry)
         self.run.append_log(entry)
         return entry
+
+    def scored(self, ratings: Tensor) -> None:
+        """Be told the ratings of a score the method asked for."""
+        self.meter.scored(ratings)
+        if self.recorder:
+            self.recorder.scored(ratings)
 
     def measure(self) -> dict[str, float]:
         """Accuracy and loss on the test images, and on held-out ones where there are any."""
@@ -275,6 +296,7 @@ class Training:
             "batches": self.batches.state_dict(),
             "rated": rated.state_dict() if isinstance(rated, Batches) else None,
             "record": to_cpu(self.epoch_loss.state_dict()),
+            "scoring": dict(self.meter.scoring),
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state() if cuda else None,
         }
@@ -302,6 +324,7 @@ class Training:
         if isinstance(self.images.rated, Batches):
             self.images.rated.load_state_dict(state["rated"])
         self.epoch_loss.load_state_dict(state["record"])
+        self.meter.scoring |= state.get("scoring", {})  # not in the first checkpoints that were written
         torch.set_rng_state(state["random"])
         if state["random_cuda"] is not None:
             torch.cuda.set_rng_state(state["random_cuda"])
@@ -313,7 +336,10 @@ class Training:
         weights = self.sparsifier.weights
         with self.machine.autocast():
             at_end = self.measure()
+        paths = find_paths(self.model, weights.mask or Mask.all_kept(weights), self.input_shape)
         result = make_result(self.recipe, self.seed, self.machine, self.entries, weights)
+        result |= {"effective_kept": paths.effective_kept, "effective_sparsity": paths.effective_sparsity}
+        result |= {**total_cost(self.entries), **inference_cost(self.meter.cost, result["kept_by_layer"])}
         metadata = {"recipe": self.recipe.to_toml(), "seed": str(self.seed)}
         result["final_bytes"] = save_weights(self.run.final_file, weights, metadata)
         result["dense_bytes"] = sum(tensor.nbytes for tensor in self.model.state_dict().values())

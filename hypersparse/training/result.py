@@ -54,6 +54,7 @@ def make_result(
         "kept_by_layer": kept,
         "total_by_layer": {name: weight.numel() for name, weight in weights.items()},
         "epochs": {name: sum(entry["phase"] == name for entry in entries) for name in phases},
+        "epochs_total": len(entries),
         "wall_seconds": sum(entry["seconds"] for entry in entries),
         "shared_seconds": sum(entry["seconds"] for entry in entries if entry.get("shared")),  # spent by an earlier run
         "wall_seconds_by_phase": {
