@@ -216,7 +216,11 @@ class Sparsifier:
     def observe(self, outputs: Tensor, labels: Tensor) -> None:
         """Tell the network's outputs on a training batch, for methods that watch the score while training."""
         with torch.no_grad():
-            self.state.observed.add(self.state.task.rating(outputs, labels), len(labels))
+            self.observe_ratings(self.state.task.rating(outputs, labels), len(labels))
+
+    def observe_ratings(self, ratings: Tensor | float, samples: int) -> None:
+        """The same for a loop that has rated the outputs itself."""
+        self.state.observed.add(ratings, samples)
 
     def repeat_step(self, samples: int) -> None:
         """Count a step whose work a recorded graph has done again."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -12,6 +13,7 @@ from rich.text import Text
 from hypersparse.cli.display import metrics
 from hypersparse.cli.formats import count, duration
 from hypersparse.sparsifier import Sparsifier
+from hypersparse.training.folder import RunFolder
 from hypersparse.training.stop import Stopped
 from hypersparse.training.together import Job
 
@@ -22,15 +24,15 @@ COLUMNS = ("", "phase", "epoch", "pruned", "test", "kept", "s/epoch")
 class Row:
     """One of the runs, as it is told about it."""
 
-    def __init__(self, several: "SeveralRuns", label: str) -> None:
-        self.several, self.label = several, label
+    def __init__(self, several: "SeveralRuns", label: str, folder: Path) -> None:
+        self.several, self.label, self.run = several, label, RunFolder(folder)
         self.entries: list[dict[str, Any]] = []
-        self.sparsifier: Sparsifier | None = None
+        self.began = False
         self.step, self.steps = 0, 1
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
         """Training begins, or goes on after these epochs."""
-        self.sparsifier, self.entries, self.steps = sparsifier, list(entries), steps
+        self.began, self.entries, self.steps = True, list(entries), steps
 
     def stepped(self, step: int) -> None:
         """A step of the current epoch is done."""
@@ -38,20 +40,26 @@ class Row:
 
     def finished_epoch(self, entry: dict[str, Any]) -> None:
         """An epoch is done."""
+        self.began = True  # not said before by a run in another process
         self.entries.append(entry)
         self.step = 0
         self.several.say(self, entry)
 
     def cells(self) -> list[str]:
         """The run now."""
-        if self.sparsifier is None:
-            return [self.label, "waits", *[""] * (len(COLUMNS) - 2)]
-        state = "done" if self.sparsifier.done else self.sparsifier.phase.name
-        epoch = f"{len(self.entries) + self.step / self.steps:.1f}"
+        done = self.done
         if not self.entries:
-            return [self.label, state, epoch, *[""] * (len(COLUMNS) - 3)]
+            state = "done" if done else "begins" if self.began else "waits"
+            return [self.label, state, *[""] * (len(COLUMNS) - 2)]
         found = metrics(self.entries[-1])
+        state = "done" if done else self.entries[-1]["phase"]
+        epoch = f"{self.entries[-1]['epoch'] + 1 + self.step / self.steps:.1f}"
         return [self.label, state, epoch, found["pruned"], found["test"], found["kept"], self.pace()]
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is finished."""
+        return self.run.result_file.exists()
 
     def pace(self) -> str:
         """Seconds of the last epoch."""
@@ -76,9 +84,9 @@ class SeveralRuns:
         if not self.plain:
             self.live.stop()
 
-    def row(self, label: str) -> Row:
+    def row(self, label: str, folder: Path) -> Row:
         """The watcher of one more run."""
-        self.rows.append(Row(self, label))
+        self.rows.append(Row(self, label, folder))
         return self.rows[-1]
 
     def say(self, row: Row, entry: dict[str, Any]) -> None:
@@ -93,7 +101,7 @@ class SeveralRuns:
         table = Table(*COLUMNS, box=None, pad_edge=False, header_style="dim")
         for row in self.rows:
             table.add_row(*row.cells())
-        done = sum(row.sparsifier is not None and row.sparsifier.done for row in self.rows)
+        done = sum(row.done for row in self.rows)
         clock = f"{done} of {len(self.rows)} done, {duration(time.monotonic() - self.began)} so far"
         return Group(Text(self.title, style="bold cyan"), table, Text(clock, style="dim"))
 

@@ -186,7 +186,7 @@ def _train_one(
 ) -> None:
     display = LiveDisplay(console, f"{job.recipe.label} · seed {job.seed} · {machine.torch_device()}")
     try:
-        with _stopped_by_signals(stop), display:
+        with stopped_by_signals(stop), display:
             result = train_run(
                 job.recipe,
                 job.seed,
@@ -218,8 +218,8 @@ def _train_several(
     recipe = jobs[0].recipe
     title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {machine.torch_device()}"
     display = SeveralRuns(console, title)
-    watched = [replace(job, watcher=display.row(name(job))) for job in jobs]
-    with _stopped_by_signals(stop), display:
+    watched = [replace(job, watcher=display.row(name(job), job.folder)) for job in jobs]
+    with stopped_by_signals(stop), display:
         results = train_together(
             watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES, record=record
         )
@@ -236,7 +236,7 @@ def _train_several(
 
 
 @contextmanager
-def _stopped_by_signals(stop: StopRequest) -> Iterator[None]:
+def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
     """Ctrl-C and SIGTERM finish the step and save; a second one ends at once."""
 
     def handler(number: int, _frame: object) -> None:

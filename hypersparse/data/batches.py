@@ -68,6 +68,7 @@ class Batches:
         self._epoch: _Epoch | None = None  # allocated once: a captured step reads it where it is
         self._drawn = False
         self._position = 0
+        self._take = take
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -114,11 +115,20 @@ class Batches:
     def select(self, part: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Some of this epoch's images in its order, as a slice or as positions on the device."""
         epoch = self._draw_epoch()
-        chosen = epoch.order[part]
-        images = self._images.index_select(0, chosen)
-        if self._padding or self._flip:
-            images = crop_and_flip(images, epoch.draws[part], self._padding)
-        return normalize(images, self._mean, self._std), self._labels.index_select(0, chosen)
+        work = self._take if isinstance(part, Tensor) else take
+        return work(
+            self._images,
+            self._labels,
+            epoch.order[part],
+            epoch.draws[part] if self._padding or self._flip else None,
+            self._padding,
+            self._mean,
+            self._std,
+        )
+
+    def compile_(self) -> None:
+        """From now on `select` by positions is compiled: one kernel instead of twenty, for a step that is captured."""
+        self._take = torch.compile(take, dynamic=False)
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on with the next batch: a number and two short tensors on the CPU."""
@@ -154,6 +164,16 @@ class Batches:
                 self._epoch.copy_(new)
             self._drawn = True
         return self._epoch
+
+
+def take(
+    images: Tensor, labels: Tensor, chosen: Tensor, draws: Draws | None, padding: int, mean: Tensor, std: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The chosen images, cropped and flipped as drawn and normalised, and their labels."""
+    batch = images.index_select(0, chosen)
+    if draws is not None:
+        batch = crop_and_flip(batch, draws, padding)
+    return normalize(batch, mean, std), labels.index_select(0, chosen)
 
 
 def in_order(

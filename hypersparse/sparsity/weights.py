@@ -1,6 +1,6 @@
 """`PrunableWeights`: the live weights of a model that may be zeroed, and the mask that holds now."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -60,6 +60,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         self._mask: Mask | None = None
         self._dropped: Tensor | None = None  # True where the mask drops, laid out like `vector()`
         self._flat: Tensor | None = None  # the memory of all weights, once they lie in one
+        self._flat_gradient: tuple[Tensor, list[Tensor]] | None = None  # that of their gradients, and its pieces
         self._leaf: Tensor | None = None  # what `vector()` is inside `gathering_gradient_`
 
     def __getitem__(self, name: str) -> nn.Parameter:
@@ -108,11 +109,29 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
             return
         flat = torch.empty(self.total, dtype=weights[0].dtype, device=self.device)
         self._flat, self._dropped = flat, None
-        for weight, place in zip(weights, self._pieces(flat), strict=True):
+        for weight, place in zip(weights, self.pieces(flat), strict=True):
             place.copy_(weight.detach())
             weight.data = place
         if self._mask is not None:
             self.set_mask_(self._mask)
+
+    @property
+    def flat(self) -> Tensor | None:
+        """The memory of all weights, after `flatten_`; None where they could not be moved."""
+        return self._flat
+
+    def copy_gradients_(self, gradients: Sequence[Tensor]) -> None:
+        """Make copies of these the gradients of flattened weights, in one stretch of memory too."""
+        if self._flat is None:
+            raise ModelError("The weights' gradients lie in one memory only where the weights do: call `flatten_()`.")
+        if self._flat_gradient is None:
+            memory = torch.empty_like(self._flat)
+            self._flat_gradient = memory, self.pieces(memory)
+        places = self._flat_gradient[1]
+        with torch.no_grad():
+            torch._foreach_copy_(places, list(gradients))
+        for weight, place in zip(self.values(), places, strict=True):
+            weight.grad = place
 
     @contextmanager
     def gathering_gradient_(self) -> Iterator[None]:
@@ -133,7 +152,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         self._mask = mask.to(self.device)
         if self._dropped is None or self._dropped.device != self.device:  # otherwise it keeps its address
             self._dropped = torch.empty(self.total, dtype=torch.bool, device=self.device)
-        for kept, dropped in zip(self._mask.values(), self._pieces(self._dropped), strict=True):
+        for kept, dropped in zip(self._mask.values(), self.pieces(self._dropped), strict=True):
             torch.logical_not(kept, out=dropped)
         self.apply_mask_()
 
@@ -150,7 +169,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
             if self._flat is not None:
                 self._flat.masked_fill_(self._dropped, 0.0)
                 return
-            for weight, dropped in zip(self.values(), self._pieces(self._dropped), strict=True):
+            for weight, dropped in zip(self.values(), self.pieces(self._dropped), strict=True):
                 weight.masked_fill_(dropped, 0.0)
 
     @contextmanager
@@ -167,7 +186,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
                 for name, weight in self._parameters.items():
                     weight.copy_(stored[name])
 
-    def _pieces(self, vector: Tensor) -> list[Tensor]:
+    def pieces(self, vector: Tensor) -> list[Tensor]:
         """Cut a vector that is laid out like `vector()` into views with the weights' shapes."""
         weights = list(self._parameters.values())
         parts = torch.split(vector, [weight.numel() for weight in weights])
@@ -177,10 +196,15 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         return [part.as_strided(weight.shape, weight.stride()) for part, weight in zip(parts, weights, strict=True)]
 
     def _add_to_gradients_(self, gradient: Tensor) -> None:
+        if self._flat_gradient is not None:
+            memory, places = self._flat_gradient
+            if all(weight.grad is place for weight, place in zip(self.values(), places, strict=True)):
+                memory.add_(gradient)
+                return
         with torch.no_grad():
             there: list[Tensor] = []
             added: list[Tensor] = []
-            for weight, piece in zip(self.values(), self._pieces(gradient), strict=True):
+            for weight, piece in zip(self.values(), self.pieces(gradient), strict=True):
                 if weight.requires_grad:
                     weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
                     there.append(weight.grad)

@@ -41,7 +41,7 @@ from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
 from hypersparse.training.scorer import Scorer
 from hypersparse.training.stages import StageCache
-from hypersparse.training.step import EpochLoss, Step, build_step, compiled
+from hypersparse.training.step import EpochLoss, Step, build_learner, build_step
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.streams import GATE
 from hypersparse.training.watcher import Silent, Watcher
@@ -151,7 +151,7 @@ class Training:
         self.input_shape = dataset.shape
         self.sparsifier.weights.flatten_()
         self.epoch_loss = EpochLoss(device)
-        self.forward = compiled(self.model, machine)
+        self.learner = build_learner(self.sparsifier, machine)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
         self.stages = StageCache(stages, recipe, seed, machine, record=record) if stages else None
         self.entries: list[dict[str, Any]] = []
@@ -195,7 +195,7 @@ class Training:
         phase, masked = self.sparsifier.phase, self.sparsifier.mask is not None
         if self.step is None or self.step[0] is not phase or self.step[1] != masked:
             self.step = None  # frees the last one's memory first
-            built = build_step(self.model, self.sparsifier, self.batches, self.epoch_loss, self.machine, self.forward)
+            built = build_step(self.sparsifier, self.batches, self.epoch_loss, self.machine, self.learner)
             self.step = phase, masked, built
         return self.step[2]
 

@@ -6,22 +6,21 @@ CUDA graph and replays them. What changes between steps lives in tensors that ke
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import Optimizer
 
 from hypersparse.data.batches import Batches
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
+from hypersparse.training.learner import Learner
 from hypersparse.training.machine import Machine
 from hypersparse.training.streams import GATE, side_stream
 
-Forward = Callable[[Tensor], Tensor]
 REHEARSALS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
 log = logging.getLogger("hypersparse")
 
@@ -42,12 +41,16 @@ class EpochLoss:
         self.loss = RunningMean(device)
         self.index = torch.zeros((), device=device)
         self.first_bad = torch.full((), torch.inf, device=device)
+        self._note = _note
 
     def add(self, loss: Tensor, samples: int) -> None:
         """Take down the loss of a step."""
-        self.loss.add(loss, samples)
-        self.first_bad.clamp_max_(torch.where(loss.detach().isfinite(), torch.inf, self.index))
-        self.index += 1
+        self._note(self.loss.total, self.index, self.first_bad, loss.detach(), samples)
+        self.loss.count += samples
+
+    def compile_(self) -> None:
+        """From now on a loss is taken down by one kernel, for a step that is captured."""
+        self._note = torch.compile(_note, dynamic=False)
 
     def reset(self) -> None:
         """Before an epoch."""
@@ -67,14 +70,17 @@ class EpochLoss:
         self.loss.count = state["count"]
 
 
+def _note(total: Tensor, index: Tensor, first_bad: Tensor, loss: Tensor, samples: int) -> None:
+    total += loss * samples
+    first_bad.clamp_max_(torch.where(loss.isfinite(), torch.inf, index))
+    index += 1
+
+
 class EagerStep:
     """A step as PyTorch runs it, line by line. Nothing in it waits for the device."""
 
-    def __init__(
-        self, forward: Forward, sparsifier: Sparsifier, batches: Batches, record: EpochLoss, machine: Machine
-    ) -> None:
-        self.forward, self.sparsifier, self.batches = forward, sparsifier, batches
-        self.record, self.machine = record, machine
+    def __init__(self, learner: Learner, sparsifier: Sparsifier, batches: Batches, record: EpochLoss) -> None:
+        self.learner, self.sparsifier, self.batches, self.record = learner, sparsifier, batches, record
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
@@ -83,17 +89,15 @@ class EagerStep:
     def work(self, images: Tensor, labels: Tensor) -> None:
         """The step itself."""
         sparsifier, optimizer = self.sparsifier, self.sparsifier.state.optimizer
-        with self.machine.autocast():
-            outputs = self.forward(images)
-        outputs = outputs.float()
-        loss = functional.cross_entropy(outputs, labels)
+        loss, ratings = self.learner.loss(images, labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        self.learner.gather_gradients_()
         sparsifier.add_penalty_gradient_()
         if not (sparsifier.adjusts_now and sparsifier.phase.adjust_replaces_step):
             optimizer.step()
         sparsifier.step()
-        sparsifier.observe(outputs, labels)
+        sparsifier.observe_ratings(ratings, len(labels))
         self.record.add(loss, len(labels))
 
 
@@ -165,32 +169,32 @@ def _capturable(optimizer: Optimizer) -> Iterator[None]:
             group["capturable"] = False
 
 
-def build_step(
-    model: nn.Module, sparsifier: Sparsifier, batches: Batches, record: EpochLoss, machine: Machine, forward: Forward
-) -> Step:
+def build_step(sparsifier: Sparsifier, batches: Batches, record: EpochLoss, machine: Machine, learner: Learner) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
-    eager = EagerStep(forward, sparsifier, batches, record, machine)
+    eager = EagerStep(learner, sparsifier, batches, record)
     adjusts_always = sparsifier.phase.adjust is not None and sparsifier.phase.adjust_every == 1
     full_batches = batches.size(0) == batches.batch_size
     if machine.chosen_engine() != "captured" or adjusts_always or not full_batches:
         return eager
     try:
         with GATE.building():
+            batches.compile_()
+            record.compile_()
             return CapturedStep(eager)
     except RuntimeError as error:
         name, reason = sparsifier.phase.name, str(error).splitlines()[0]
         log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)
-        return EagerStep(model, sparsifier, batches, record, machine)
+        return EagerStep(build_learner(sparsifier, machine, compiled=False), sparsifier, batches, record)
 
 
-def compiled(model: nn.Module, machine: Machine) -> Forward:
-    """The network's forward pass, compiled where the machine's engine wants that."""
-    if machine.chosen_engine() == "eager":
-        if machine.engine == "captured":
+def build_learner(sparsifier: Sparsifier, machine: Machine, *, compiled: bool | None = None) -> Learner:
+    """The network with its loss, compiled where the machine's engine wants that."""
+    if compiled is None:
+        compiled = machine.chosen_engine() != "eager"
+        if not compiled and machine.engine == "captured":
             device = machine.torch_device()
             log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", device)
-        return model
-    return torch.compile(model, dynamic=False)
+    return Learner(sparsifier.weights, sparsifier.state.task.rating, machine, compiled=compiled)
 
 
 Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], dict[str, Any], Tensor]

@@ -1,12 +1,14 @@
-"""Several runs at once on one device: a thread and a stream of work each.
+"""Several runs at once on one device: a thread and a stream of work each on a GPU, a process each on a CPU.
 
 One run of a small network leaves most of a GPU idle; captured steps of several runs fill it. The runs share nothing but
 the data set on the device and the stages on disk, so that each is what it would be alone.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from hypersparse import models
 from hypersparse.data.dataset import Dataset
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import plan_of
+from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.folder import RunFolder
-from hypersparse.training.loop import train
+from hypersparse.training.loop import SMALL_NETWORK, train
 from hypersparse.training.machine import Machine
+from hypersparse.training.processes import Processes, cores
 from hypersparse.training.stages import StageCache
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.streams import side_by_side
@@ -62,28 +66,24 @@ def train_together(
         queue = _Queue(jobs, machine, stages, record=record)
         count = _at_once(at_once, queue.unfinished(), machine, device, dataset)
         results: dict[int, dict[str, Any] | Exception] = {}
+        several = count > 1 and device.type == "cpu"
+        with Processes(count, machine, dataset) if several else nullcontext() as processes:
 
-        def work() -> None:
-            while (number := queue.take(stop)) is not None:
-                job = jobs[number]
-                try:
-                    results[number] = train(
-                        job.recipe,
-                        job.seed,
-                        machine,
-                        job.folder,
-                        dataset=dataset,
-                        watcher=job.watcher,
-                        stop=stop,
-                        stages=stages,
-                        record=record,
-                    )
-                except Exception as error:
-                    results[number] = error
-                finally:
-                    queue.ended(number)
+            def work() -> None:
+                while (number := queue.take(stop)) is not None:
+                    job = jobs[number]
+                    asked: dict[str, Any] = {"watcher": job.watcher, "stop": stop, "stages": stages, "record": record}
+                    try:
+                        if processes:
+                            results[number] = processes.train(job.recipe, job.seed, job.folder, **asked)
+                        else:
+                            results[number] = train(job.recipe, job.seed, machine, job.folder, dataset=dataset, **asked)
+                    except Exception as error:
+                        results[number] = error
+                    finally:
+                        queue.ended(number)
 
-        side_by_side([work] * count, device)
+            side_by_side([work] * count, device)
     return [results.get(number, Stopped(stop.reason)) for number in range(len(jobs))]
 
 
@@ -91,18 +91,29 @@ def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: t
     most = max(1, min(len(jobs), asked or len(jobs)))
     if most == 1:
         return 1
+    if device.type == "cpu":
+        return most if asked else min(most, cores()) if _is_small(jobs[0].recipe, dataset) else 1
     if machine.chosen_engine() == "compiled" or any(_draws(job.recipe, dataset) for job in jobs):
         log.warning("These runs are trained one after another: dropout and the compiled engine cannot share a process.")
         return 1
     return most if asked else best_at_once(jobs[0].recipe, machine, device, dataset, most=most)
 
 
-def _draws(recipe: Recipe, dataset: Dataset) -> bool:
-    """Whether the network draws random numbers while it trains: all threads draw from the same ones."""
+def _network(recipe: Recipe, dataset: Dataset) -> nn.Module:
     name, options = recipe.model.name, recipe.model.options
     with torch.random.fork_rng(devices=[]):
-        model = models.build(name, shape=dataset.shape, classes=len(dataset.classes), options=options)
-    return any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in model.modules())
+        return models.build(name, shape=dataset.shape, classes=len(dataset.classes), options=options)
+
+
+def _is_small(recipe: Recipe, dataset: Dataset) -> bool:
+    """Whether one core is enough for a run, so that several runs can share a CPU."""
+    return PrunableWeights(_network(recipe, dataset)).total * math.prod(dataset.shape[1:]) < SMALL_NETWORK
+
+
+def _draws(recipe: Recipe, dataset: Dataset) -> bool:
+    """Whether the network draws random numbers while it trains: all threads draw from the same ones."""
+    modules = _network(recipe, dataset).modules()
+    return any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules)
 
 
 class _Queue:

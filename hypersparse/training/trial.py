@@ -44,6 +44,13 @@ def best_at_once(recipe: Recipe, machine: Machine, device: torch.device, dataset
     return best
 
 
+def seconds_an_epoch(recipe: Recipe, machine: Machine, dataset: Dataset) -> float:
+    """How long an epoch of one run takes, by a few steps of its first phase; scoring is not in it."""
+    with machine.active() as device, tempfile.TemporaryDirectory() as folder:
+        training = begun(recipe, 0, machine, device, dataset, Path(folder))
+        return len(training.batches) * seconds_a_step([training], device, steps=WARM_UP)
+
+
 def begun(
     recipe: Recipe, seed: int, machine: Machine, device: torch.device, dataset: Dataset, folder: Path
 ) -> Training:

@@ -1,6 +1,7 @@
 """Eager, compiled and captured steps do the same, in every phase."""
 
 import contextlib
+import copy
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -10,11 +11,15 @@ import torch
 from torch import Tensor
 
 from hypersparse import data
+from hypersparse.data.batches import Batches
+from hypersparse.methods.task import accuracy
 from hypersparse.recipe import Recipe
+from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.folder import RunFolder
+from hypersparse.training.learner import Learner, shadow_of
 from hypersparse.training.loop import Training, train
 from hypersparse.training.machine import Machine
-from hypersparse.training.step import EagerStep
+from hypersparse.training.step import EagerStep, EpochLoss, build_learner
 from hypersparse.training.stop import Stopped
 from tests.training.small import StopAfter, small
 
@@ -177,7 +182,7 @@ def test_a_capture_that_fails_leaves_no_trace(tmp_path: Path, optimizer: str, ca
     machine = Machine(device="cpu")
     dataset = data.load(recipe.data.name, options=recipe.data.options)
     training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(tmp_path))
-    training.forward = training.model
+    training.learner = build_learner(training.sparsifier, machine, compiled=False)
     training.sparsifier.begin_epoch()
     training.model.train()
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
@@ -191,3 +196,102 @@ def test_a_capture_that_fails_leaves_no_trace(tmp_path: Path, optimizer: str, ca
     for values in training.sparsifier.state.optimizer.state.values():
         assert all(not value.any() for value in values.values() if isinstance(value, Tensor))
     assert not any(group.get("capturable") for group in training.sparsifier.state.optimizer.param_groups)
+
+
+@pytest.mark.slow
+def test_what_a_captured_step_compiles_does_the_same() -> None:
+    plain, fast = EpochLoss(torch.device("cpu")), EpochLoss(torch.device("cpu"))
+    fast.compile_()
+    for loss in (0.5, 0.25, float("nan"), 1.0, float("inf")):
+        for record in (plain, fast):
+            record.add(torch.tensor(loss), 4)
+    assert (float(fast.first_bad), float(fast.index), fast.loss.count) == (2.0, 5.0, 20)
+    assert float(plain.first_bad) == float(fast.first_bad)
+    images, labels = torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8), torch.arange(40)
+    batches = Batches(images, labels, batch_size=8, mean=[0.4], std=[0.2], seed=0, padding=2, flip=True)
+    positions = torch.arange(8, 16)
+    expected = batches.select(positions)
+    batches.compile_()
+    found = batches.select(positions)
+    assert torch.allclose(found[0], expected[0], rtol=1e-6)
+    assert torch.equal(found[1], expected[1])
+
+
+class Small(torch.nn.Module):
+    """One layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.linear(images)
+        return outputs
+
+
+def test_a_network_that_cannot_be_compiled_runs_line_by_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class RefusedError(RuntimeError):
+        __module__ = "torch._dynamo.exc"
+
+    def refuse(*_: object) -> None:
+        raise RefusedError("unsupported: this operator\nand a long trace")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: refuse)
+    learner = Learner(PrunableWeights(Small()), accuracy, Machine(device="cpu"), compiled=True)
+    for _ in range(2):
+        loss, ratings = learner.loss(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
+        assert loss.isfinite()
+        assert ratings.shape == (3,)
+    assert caplog.text.count("run line by line, since it cannot be compiled: unsupported: this operator") == 1
+
+
+def test_bf16_copies_of_the_weights_leave_the_network_as_it_was() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(32, 4)
+    )
+    twin = copy.deepcopy(model)
+    images, labels = torch.randn(6, 4, 4, 4), torch.arange(6) % 4
+    gradients = []
+    for network, shadowed in ((model, True), (twin, False)):
+        weights = PrunableWeights(network)
+        weights.flatten_()
+        shadow = shadow_of(weights)
+        assert shadow is not None
+        if shadowed:
+            shadow.refresh_()
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = (shadow.model if shadowed else network)(images)
+        torch.nn.functional.cross_entropy(outputs.float(), labels).backward()
+        if shadowed:
+            shadow.give_gradients_()
+            with weights.gathering_gradient_():
+                (weights.vector() * 0).sum().backward()
+        gradients.append({name: parameter.grad for name, parameter in network.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert gradient is not None
+        assert torch.equal(gradient, gradients[1][name]), name
+    for name, buffer in model.named_buffers():
+        assert torch.equal(buffer, twin.get_buffer(name)), name
+    assert list(model.state_dict()) == list(twin.state_dict())
+
+
+@pytest.mark.parametrize("case", ["tied", "frozen", "not aligned", "another layer type"])
+def test_where_a_bf16_copy_could_be_seen_there_is_none(case: str) -> None:
+    class Own(torch.nn.Linear):
+        pass
+
+    first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    if case == "tied":
+        second.weight = first.weight
+    if case == "frozen":
+        second.weight.requires_grad_(False)
+    if case == "not aligned":
+        first = torch.nn.Linear(3, 3)
+    if case == "another layer type":
+        second = Own(4, 4)
+    weights = PrunableWeights(torch.nn.Sequential(first, second))
+    weights.flatten_()
+    assert shadow_of(weights) is None

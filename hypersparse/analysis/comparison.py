@@ -1,0 +1,145 @@
+"""Methods against each other: mean and deviation over seeds, as a table, as files and as a picture."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from hypersparse.training.atomic import write_atomically, write_text, writing
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#882D91", "#B3123B", "#8C6D00", "#56B4E9", "#555555")  # told apart by all
+MARKERS = "osD^vPX*<>hd"
+ACCURACIES = ("last", "best")
+
+
+def collect(results: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row a run; accuracies in per cent, of the sparse network, or of the dense one where there is no other."""
+    rows = []
+    for result in results:
+        part = result["sparse"] or result["dense"]
+        sparsity = result["recipe"]["method"].get("sparsity")
+        rows.append(
+            {
+                "method": result["method"],
+                "sparsity": float("nan") if sparsity is None else float(sparsity),
+                "seed": result["seed"],
+                "last": 100 * part["last"],
+                "best": 100 * part["best"],
+                "kept": result["kept"],
+                "total": result["total"],
+                "epochs": sum(result["epochs"].values()),
+                "seconds": result["wall_seconds"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def summarize(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row a method and sparsity, in the order of the runs: mean, sample deviation and number of seeds."""
+    groups = runs.groupby(["method", "sparsity"], sort=False, dropna=False)
+    summary = groups.agg(
+        last=("last", "mean"),
+        last_deviation=("last", "std"),
+        best=("best", "mean"),
+        best_deviation=("best", "std"),
+        seeds=("seed", "count"),
+        epochs=("epochs", "mean"),
+        seconds=("seconds", "mean"),
+    ).reset_index()
+    summary["place"] = summary.groupby("sparsity", dropna=True)["last"].rank(ascending=False, method="min")
+    return summary
+
+
+def cell(row: Any) -> str:
+    """Mean and deviation, such as 98.15 ± 0.32; the deviation is left out for a single seed."""
+    deviation = "" if pd.isna(row.last_deviation) else f" ± {row.last_deviation:.2f}"
+    return f"{row.last:.2f}{deviation}"
+
+
+def grid(summary: pd.DataFrame, *, first: str = "**{}**", second: str = "*{}*") -> tuple[list[str], list[list[str]]]:
+    """Header and rows: methods down, sparsities across, the best and the second best of each column marked."""
+    sparsities = sorted(summary["sparsity"].dropna().unique())
+    header = ["method", *(f"{100 * sparsity:g} %" for sparsity in sparsities), "epochs"]
+    rows = []
+    for method in dict.fromkeys(summary["method"]):
+        own = summary[summary["method"] == method]
+        if own["sparsity"].isna().all():
+            rows.append([method, *[cell(row) for row in own.itertuples()] * len(sparsities), _epochs(own)])
+            continue
+        cells = {row.sparsity: _marked(row, first, second) for row in own.itertuples()}
+        rows.append([method, *(cells.get(sparsity, "") for sparsity in sparsities), _epochs(own)])
+    return header, rows
+
+
+def write(folder: Path, runs: pd.DataFrame, title: str) -> list[Path]:
+    """`runs.csv`, `summary.csv`, `table.md` and the picture as PNG and SVG."""
+    summary = summarize(runs)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in ("runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg")]
+    write_text(paths[0], runs.to_csv(index=False))
+    write_text(paths[1], summary.to_csv(index=False))
+    write_text(paths[2], markdown(summary, title))
+    figure = draw(summary, title)
+    write_atomically(paths[3], lambda beside: figure.savefig(beside, format="png", dpi=150))
+    write_atomically(paths[4], lambda beside: figure.savefig(beside, format="svg"))
+    return paths
+
+
+def markdown(summary: pd.DataFrame, title: str) -> str:
+    """The grid as Markdown, with a sentence on what the numbers are."""
+    header, rows = grid(summary)
+    lines = [f"# {title}", "", "| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    seeds = summary["seeds"].max()
+    note = f"Test accuracy of the last epoch in per cent, mean ± sample deviation over {seeds} seed(s). "
+    return "\n".join([*lines, "", note + "**Best** and *second best* of each sparsity."]) + "\n"
+
+
+def draw(summary: pd.DataFrame, title: str) -> Figure:
+    """Accuracy over sparsity, one line a method with a band of one deviation."""
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for number, method in enumerate(dict.fromkeys(summary["method"])):
+        own = summary[summary["method"] == method].sort_values("sparsity")
+        color = COLORS[number % len(COLORS)]
+        if own["sparsity"].isna().all():
+            axes.axhline(own["last"].iloc[0], color="#555555", linestyle=":", label=method)
+            continue
+        density, deviation = 1 - own["sparsity"], own["last_deviation"].fillna(0.0)
+        marker = MARKERS[number % len(MARKERS)]
+        axes.plot(density, own["last"], label=method, linewidth=1.5, color=color, marker=marker, markersize=5.0)
+        axes.fill_between(density, own["last"] - deviation, own["last"] + deviation, color=color, alpha=0.15, lw=0)
+    _label(figure, summary, title)
+    return figure
+
+
+def _label(figure: Figure, summary: pd.DataFrame, title: str) -> None:
+    axes = figure.axes[0]
+    densities = sorted({round(1 - sparsity, 6) for sparsity in summary["sparsity"].dropna()}, reverse=True)
+    if densities:
+        axes.set_xscale("log")
+        axes.invert_xaxis()
+        axes.xaxis.set_major_locator(FixedLocator(densities))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda density, _: f"{100 * (1 - density):g} %"))
+    axes.set_xlabel("sparsity")
+    axes.set_ylabel("test accuracy, last epoch (%)")
+    axes.grid(color="#E6ECF2")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _marked(row: Any, first: str, second: str) -> str:
+    return {1.0: first, 2.0: second}.get(row.place, "{}").format(cell(row))
+
+
+def _epochs(own: pd.DataFrame) -> str:
+    low, high = own["epochs"].min(), own["epochs"].max()
+    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"

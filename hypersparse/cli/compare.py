@@ -1,0 +1,241 @@
+"""`hypersparse compare`: train a grid of methods, sparsities and seeds, and put them beside each other."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from hypersparse import methods as registry
+from hypersparse.analysis import comparison
+from hypersparse.cli.choices import (
+    DataDir,
+    DataName,
+    Epochs,
+    ModelName,
+    RunsDir,
+    data_folders,
+    make_recipe,
+    parse_seconds,
+    parse_sparsities,
+)
+from hypersparse.cli.display import load_data
+from hypersparse.cli.formats import duration
+from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
+from hypersparse.errors import OptionError, unknown
+from hypersparse.recipe import Recipe
+from hypersparse.runs.store import RunStore
+from hypersparse.sparsifier import Sparsifier, plan_of
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.machine import Machine
+from hypersparse.training.processes import cores
+from hypersparse.training.stop import StopRequest
+from hypersparse.training.together import Job, train_together
+from hypersparse.training.trial import seconds_an_epoch
+
+THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
+
+
+def compare(
+    data: DataName = None,
+    model: ModelName = None,
+    methods: Annotated[str, typer.Option("--methods", help="Names with commas; `hypersparse methods` lists them.")] = (
+        THE_PAPERS
+    ),
+    sparsities: Annotated[str, typer.Option("--sparsities", help="Fractions removed, with commas.")] = "0.9,0.95,0.98",
+    seeds: Annotated[int, typer.Option("--seeds", help="How many, from 0 on.", min=1)] = 3,
+    epochs: Epochs = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="TABLE.NAME=VALUE",
+            help="Any option of all recipes, such as training.lr=0.05, or of one method's, such as art.growth=1.1.",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where tables and picture go.")] = Path("comparison"),
+    device: Device = "auto",
+    precision: Precision = "fp32",
+    at_once: Annotated[int | None, typer.Option("--at-once", help="Runs that share the device.", min=1)] = None,
+    stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trained and how long.")] = False,
+) -> None:
+    """Compare methods fairly: the same data, network and seeds; mean and deviation, tables and a picture.
+
+    The same command goes on where it was stopped, and trains only what is missing.
+    """
+    recipes = make_grid(
+        methods.split(","), sparsities, data=data, model=model, epochs=epochs, settings=settings, runs_dir=runs_dir
+    )
+    machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
+    machine.torch_device()
+    console, store, stop = Console(), RunStore(runs_dir), StopRequest(parse_seconds(stop_after) if stop_after else None)
+    dataset = load_data(recipes[0], data_folders(data_dir), quiet=not console.is_terminal)
+    jobs = [Job(made, seed, store.folder(made, seed).path) for seed in range(seeds) for made in recipes]
+    missing = [job for job in jobs if not RunFolder(job.folder).result_file.exists()]
+    if missing:
+        pace = seconds_an_epoch(missing[0].recipe, machine, dataset)
+        console.print(estimate(jobs, missing, pace, at_once or (1 if device.startswith("cuda") else cores())))
+    if dry_run:
+        return
+    display = Grid(console, jobs)
+    watched = [replace(job, watcher=display.watcher(job)) for job in jobs]
+    with stopped_by_signals(stop), display:
+        results = train_together(watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES)
+    finished = [result for result in results if isinstance(result, dict)]
+    _report(console, jobs, results, finished, output)
+
+
+def make_grid(
+    names: Sequence[str], sparsities: str, *, settings: Sequence[str] | None = None, **chosen: Any
+) -> list[Recipe]:
+    """A recipe for each method and sparsity; one only for a method that has no sparsity."""
+    recipes: dict[str, Recipe] = {}
+    for name in names:
+        if ":" not in name and name not in registry.names():
+            raise OptionError(unknown("method", name, registry.names()))
+        prunes = any(field.name == "sparsity" for field in dataclasses.fields(registry.find(name)))  # type: ignore[arg-type]
+        own = settings_for(name, settings or (), names)
+        for sparsity in parse_sparsities(sparsities) if prunes else [None]:
+            made = make_recipe(method=name, sparsity=sparsity, settings=own, **chosen)
+            recipes[made.label] = made
+    return list(recipes.values())
+
+
+def settings_for(name: str, settings: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The settings that concern a method: `art.growth=1.1` is one of ART's options, `training.lr=0.05` all methods'.
+
+    >>> settings_for("art", ["art.growth=1.1", "rigl.adjust_every=50", "training.lr=0.05"], ["art", "rigl"])
+    ['method.growth=1.1', 'training.lr=0.05']
+    """
+    own = []
+    for setting in settings:
+        table, dot, rest = setting.partition(".")
+        if table == name:
+            own.append(f"method{dot}{rest}")
+        elif table not in names:
+            own.append(setting)
+    return own
+
+
+def estimate(jobs: Sequence[Job], missing: Sequence[Job], pace: float, at_once: int) -> str:
+    """What is to be done, in a sentence; shared beginnings are counted as if each run trained them."""
+    epochs = sum(_epochs(job.recipe) for job in missing)
+    seconds = epochs * pace / max(1, min(at_once, len(missing)))
+    return (
+        f"{len(jobs)} runs, {len(missing)} of them to train: about {epochs} epochs, {pace:.2g} s each by a short "
+        f"trial, {at_once} at once: about {duration(seconds)}, less where runs share a beginning"
+    )
+
+
+def _epochs(recipe: Recipe) -> int:
+    """Epochs of a plan; a phase with an open end is guessed to be a third of its limit."""
+    plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
+    return sum(phase.epochs // 3 if phase.until else phase.epochs for phase in plan)
+
+
+class _Counted:
+    def __init__(self, grid: "Grid", job: Job) -> None:
+        self._grid, self._job = grid, job
+
+    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+        """Nothing to show yet."""
+
+    def stepped(self, step: int) -> None:
+        """Too small to show."""
+
+    def finished_epoch(self, entry: dict[str, Any]) -> None:
+        """Count it."""
+        self._grid.count(self._job, entry)
+
+
+class Grid:
+    """Methods down, sparsities across: how many seeds are done, and the epochs of those under way."""
+
+    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
+        self.console, self.jobs = console, jobs
+        self.plain, self.began = not console.is_terminal, time.monotonic()
+        self.epochs: dict[Path, int] = {}
+        self.total = sum(_epochs(job.recipe) for job in jobs)
+        self.before = sum(_epochs(job.recipe) for job in jobs if RunFolder(job.folder).result_file.exists())
+        self.live = Live(console=console, refresh_per_second=2, get_renderable=self.render, transient=True)
+
+    def __enter__(self) -> "Grid":
+        if not self.plain:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.plain:
+            self.live.stop()
+
+    def watcher(self, job: Job) -> _Counted:
+        """Who is told about one of the runs."""
+        return _Counted(self, job)
+
+    def count(self, job: Job, entry: dict[str, Any]) -> None:
+        """An epoch of a run is done."""
+        self.epochs[job.folder] = entry["epoch"] + 1
+        expected = _epochs(job.recipe)
+        if self.plain and self.epochs[job.folder] in (1, max(1, expected // 2), expected):
+            name = f"{job.recipe.method.label()} · seed {job.seed}"
+            self.console.print(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}", highlight=False)
+
+    def left(self) -> str:
+        """How much time is left, going by the epochs so far."""
+        done = sum(self.epochs.values())
+        rest = self.total - self.before - done
+        spent = time.monotonic() - self.began
+        return f"about {duration(spent * rest / done)} left" if done > 5 and rest > 0 else "time left not known yet"
+
+    def render(self) -> RenderableType:
+        """The grid now."""
+        columns = sorted({_sparsity(job) for job in self.jobs})
+        table = Table("", *columns, box=None, pad_edge=False, header_style="dim", caption=self.left())
+        for method in dict.fromkeys(job.recipe.method.name for job in self.jobs):
+            cells = [self._cell(method, column) for column in columns]
+            table.add_row(method, *cells)
+        return table
+
+    def _cell(self, method: str, column: str) -> str:
+        own = [job for job in self.jobs if job.recipe.method.name == method and _sparsity(job) == column]
+        done = [job for job in own if RunFolder(job.folder).result_file.exists()]
+        running = [self.epochs[job.folder] for job in own if job.folder in self.epochs and job not in done]
+        shown = f"{len(done)}/{len(own)}" if own else ""
+        return shown + "".join(f" epoch {epoch}" for epoch in running)
+
+
+def _sparsity(job: Job) -> str:
+    sparsity = getattr(job.recipe.method, "sparsity", None)
+    return "" if sparsity is None else f"{100 * sparsity:g} %"
+
+
+def _report(
+    console: Console, jobs: Sequence[Job], results: Sequence[Any], finished: Sequence[dict[str, Any]], output: Path
+) -> None:
+    for job, result in zip(jobs, results, strict=True):
+        if isinstance(result, Exception) and str(result):
+            console.print(f"[red]not finished:[/] {job.recipe.label} seed {job.seed}: {result}", soft_wrap=True)
+    if finished:
+        runs = comparison.collect(finished)
+        recipe = jobs[0].recipe
+        title = f"{recipe.data.name}, {recipe.model.name}: {len(finished)} runs"
+        header, rows = comparison.grid(comparison.summarize(runs), first="[bold]{}[/]", second="[italic]{}[/]")
+        table = Table(*header, box=None, pad_edge=False, header_style="dim")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print("test accuracy of the last epoch, mean ± deviation; [bold]best[/], [italic]second best[/]")
+        paths = comparison.write(output, runs, title)
+        console.print(f"files:  {', '.join(str(path) for path in paths)}", soft_wrap=True, highlight=False)
+    if len(finished) < len(jobs):
+        console.print(f"{len(jobs) - len(finished)} of {len(jobs)} runs are missing; the same command goes on.")
+        raise typer.Exit(2)

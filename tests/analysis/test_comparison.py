@@ -1,0 +1,60 @@
+"""Numbers that can be worked out by hand, and files one can open."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hypersparse.analysis import comparison
+
+
+def result(method: str, sparsity: float | None, seed: int, last: float, *, sparse: bool = True) -> dict[str, Any]:
+    part = {"last": last, "best": last + 0.01}
+    return {
+        "method": method,
+        "seed": seed,
+        "dense": None if sparse else part,
+        "sparse": part if sparse else None,
+        "kept": 10,
+        "total": 100,
+        "epochs": {"train": 3, "fine-tune": 2},
+        "wall_seconds": 1.5,
+        "recipe": {"method": {"name": method, **({} if sparsity is None else {"sparsity": sparsity})}},
+    }
+
+
+def results() -> list[dict[str, Any]]:
+    return [
+        *(result("art", 0.9, seed, last) for seed, last in enumerate((0.90, 0.92, 0.94))),
+        *(result("snip", 0.9, seed, last) for seed, last in enumerate((0.80, 0.82))),
+        result("rigl", 0.9, 0, 0.95),
+        result("art", 0.98, 0, 0.85),
+        result("dense", None, 0, 0.97, sparse=False),
+    ]
+
+
+def test_mean_deviation_and_places() -> None:
+    summary = comparison.summarize(comparison.collect(results()))
+    art = summary[(summary["method"] == "art") & (summary["sparsity"] == 0.9)].iloc[0]
+    assert art["last"] == pytest.approx(92.0)
+    assert art["last_deviation"] == pytest.approx(2.0)  # of the sample: divided by n - 1
+    assert art["best"] == pytest.approx(93.0)
+    assert (art["seeds"], art["epochs"], art["place"]) == (3, 5.0, 2.0)
+    header, rows = comparison.grid(summary)
+    assert header == ["method", "90 %", "98 %", "epochs"]
+    assert rows == [
+        ["art", "*92.00 ± 2.00*", "**85.00**", "5"],
+        ["snip", "81.00 ± 1.41", "", "5"],
+        ["rigl", "**95.00**", "", "5"],
+        ["dense", "97.00", "97.00", "5"],
+    ]
+
+
+def test_files_of_a_comparison(tmp_path: Path) -> None:
+    paths = comparison.write(tmp_path / "new" / "folder", comparison.collect(results()), "digits")
+    assert [path.name for path in paths] == ["runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg"]
+    assert len(pd.read_csv(paths[0])) == 8
+    assert "| art | *92.00 ± 2.00* | **85.00** | 5 |" in paths[2].read_text()
+    assert paths[3].read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in paths[4].read_text()

@@ -1,0 +1,45 @@
+"""A small grid, trained for real."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_train import QUICK, run
+
+GRID = ["compare", *QUICK, "--methods", "art,dense", "--sparsities", "0.5,0.9", "--seeds", "2", "--epochs", "1"]
+SHORT = ["--set", "art.pretrain_epochs=1", "--set", "art.max_regularized_epochs=1"]
+
+
+@pytest.mark.slow
+def test_a_grid_is_trained_and_put_side_by_side(tmp_path: Path) -> None:
+    done = run(*GRID, *SHORT, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "6 runs, 6 of them to train" in " ".join(done.stdout.split())
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/seed-*/result.json")]
+    assert sorted((result["method"], result["seed"]) for result in results) == [
+        *[("art", 0)] * 2,
+        *[("art", 1)] * 2,
+        ("dense", 0),
+        ("dense", 1),
+    ]
+    table = (tmp_path / "comparison" / "table.md").read_text()
+    assert table.count("±") >= 4
+    assert {path.name for path in (tmp_path / "comparison").iterdir()} >= {"runs.csv", "accuracy.png"}
+    again = run(*GRID, *SHORT, folder=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "to train" not in again.stdout
+
+
+def test_an_unknown_method_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    done = run("compare", "--methods", "art,snap", folder=tmp_path)
+    assert done.returncode == 2
+    assert "snap" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:
+    done = run(*GRID, *SHORT, "--dry-run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "6 runs, 6 of them to train: about" in " ".join(done.stdout.split())
+    assert not (tmp_path / "comparison").exists()
