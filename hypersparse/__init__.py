@@ -14,6 +14,7 @@ from hypersparse.errors import (
     OptionError,
     RunError,
 )
+from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase, TrainingState
 from hypersparse.methods.dense import Dense
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ART",
+    "Ablation",
     "CollapseError",
     "CollapseWarning",
     "DataError",

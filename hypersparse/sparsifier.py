@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError, unknown
+from hypersparse.methods.ablation import Ablation, ablated
 from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
@@ -30,6 +31,7 @@ def attach(
     also: PrunableModules | None = None,
     input_shape: tuple[int, ...] | None = None,
     on_collapse: OnCollapse = "warn",
+    ablation: Ablation | None = None,
 ) -> "Sparsifier":
     """Make a model sparse inside your own training loop.
 
@@ -39,14 +41,19 @@ def attach(
     backward passes before each optimizer step. `trained=True` says that the model comes trained, so
     that pre-training is left out. `also` names further module types with prunable weights.
     `on_collapse` says what happens when a mask leaves a layer without weights or, if `input_shape` tells the
-    shape of one input, no path from input to output: `warn`, `error` or `ignore`.
+    shape of one input, no path from input to output: `warn`, `error` or `ignore`. `ablation` takes something away
+    from what the method found, to see whether it mattered.
     """
     if epochs < 0:
         raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
+    if ablation is not None and ablation.name == "narrow":
+        raise OptionError(
+            "The ablation `narrow` builds another network; attach has yours: train a recipe, or `Dense()`."
+        )
     return Sparsifier(
         model,
         optimizer,
-        plan_of(method, epochs=epochs, trained=trained),
+        plan_of(method, epochs=epochs, trained=trained, ablation=ablation),
         task=task,
         lr=lr,
         accumulation=accumulation,
@@ -56,9 +63,12 @@ def attach(
     )
 
 
-def plan_of(method: Method, *, epochs: int, trained: bool = False, until: str | None = None) -> list[Phase]:
+def plan_of(
+    method: Method, *, epochs: int, trained: bool = False, until: str | None = None, ablation: Ablation | None = None
+) -> list[Phase]:
     """The phases that will be run; `until` is the name of the last one."""
     plan = [phase for phase in method.plan(epochs) if not (trained and phase.pretraining)]
+    plan = ablated(plan, ablation or Ablation(), epochs=epochs)
     if until is None:
         return plan
     names = [phase.name for phase in plan]

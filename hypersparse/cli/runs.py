@@ -93,7 +93,7 @@ def _cells(row: Row) -> list[str]:
         escape(row.name),
         escape(row.data or ""),
         escape(row.model or ""),
-        escape(row.method or ""),
+        escape((row.method or "") + (f", {row.ablation}" if row.ablation else "")),
         "" if row.sparsity is None else f"{row.sparsity:g}",
         f"[{style}]{escape(row.state)}[/]" if style else escape(row.state),
         percent(row.sparse_last),

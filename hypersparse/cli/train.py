@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from hypersparse.cli.choices import (
+    AblationName,
     DataDir,
     DataName,
     Epochs,
@@ -67,6 +68,7 @@ def train(
     epochs: Epochs = None,
     validation: Validation = None,
     until: Until = None,
+    ablation: AblationName = None,
     start: Start = None,
     recipe: RecipeFile = None,
     settings: Settings = None,
@@ -140,6 +142,7 @@ def train(
             epochs=epochs,
             validation=validation,
             until=until,
+            ablation=ablation,
             start=start,
             recipe=recipe,
             settings=settings,

@@ -25,6 +25,7 @@ class Row:
     data: str | None = None
     model: str | None = None
     method: str | None = None
+    ablation: str | None = None  # if any
     sparsity: float | None = None  # asked for; of methods without that option, what came out
     status: Literal["finished", "until", "stopped", "running", "damaged"]
     phase: str | None = None  # of the last epoch in the log
@@ -109,6 +110,7 @@ def _read(run: RunFolder) -> Row:
         data=str(recipe["data"]["name"]),
         model=str(recipe["model"]["name"]),
         method=str(recipe["method"]["name"]),
+        ablation=_ablation(recipe),
         sparsity=_float(wanted),
         status=_status(run, result),
         phase=list(outcome["epochs"])[-1] if outcome["epochs"] else None,
@@ -167,6 +169,11 @@ def _status(run: RunFolder, result: Mapping[str, Any] | None) -> Literal["finish
     if result is None:
         return "stopped"
     return "finished" if result["until"] is None else "until"
+
+
+def _ablation(recipe: Mapping[str, Any]) -> str | None:
+    name = recipe.get("ablation", {}).get("name", "none")
+    return None if name == "none" else str(name)
 
 
 def _spellings(name: str | None) -> set[str]:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hypersparse import data, models
+from hypersparse import data
 from hypersparse.data.batches import Batches
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DivergedError
 from hypersparse.methods.base import Phase
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
-from hypersparse.sparsifier import Sparsifier, plan_of
+from hypersparse.sparsifier import Sparsifier
 from hypersparse.sparsity.cost import forward_cost
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.paths import find_paths
@@ -36,6 +37,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
 from hypersparse.training.meter import Meter, inference_cost, total_cost
+from hypersparse.training.network import build_network
 from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
@@ -100,7 +102,7 @@ def train(
 
 def reaches(recipe: Recipe, ended_after: str | None) -> bool:
     """Whether a run that ended after this phase is at least as far as the recipe asks."""
-    names = [phase.name for phase in plan_of(recipe.method, epochs=1, trained=recipe.trained)]
+    names = [phase.name for phase in replace(recipe, until=None).plan()]
     asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
     return there >= asked
 
@@ -122,8 +124,7 @@ class Training:
     ) -> None:
         self.recipe, self.seed, self.machine, self.run = recipe, seed, machine, run
         torch.manual_seed(seed)
-        options = recipe.model.options
-        model = models.build(recipe.model.name, shape=dataset.shape, classes=len(dataset.classes), options=options)
+        model = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
         if recipe.start and not run.checkpoint_file.exists():
             check_digest(recipe.start, recipe.start_digest)
             load_weights_(model, recipe.start)
@@ -134,7 +135,6 @@ class Training:
         self.images = bring_images(recipe, seed, dataset, device)
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
-        plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
         self.scorer = Scorer(self.model, machine)
         self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
         self.meter = Meter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
@@ -142,7 +142,7 @@ class Training:
         self.sparsifier = Sparsifier(
             self.model,
             optimizer,
-            plan,
+            recipe.plan(),
             task=task,
             lr=recipe.training.lr_schedule(),
             input_shape=dataset.shape,

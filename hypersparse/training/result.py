@@ -46,6 +46,7 @@ def make_result(
         "data": recipe.data.name,
         "model": recipe.model.name,
         "method": recipe.method.name,
+        "ablation": recipe.ablation.name,
         "dense": summarize([entry for entry in entries if entry["stage"] == "dense"], picked_on),
         "sparse": summarize([entry for entry in entries if entry["stage"] == "sparse"], picked_on),
         "total": weights.total,
