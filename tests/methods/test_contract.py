@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import hypersparse
-from hypersparse import Mask, Method, OptionError, Phase, Sparsifier, Task, TrainingState, methods
+from hypersparse import Ablation, Mask, Method, OptionError, Phase, Sparsifier, Task, TrainingState, methods
 from hypersparse.recipe import merge, resolve
 from hypersparse.sparsity.budgets import keep_count
 from hypersparse.training.loop import train
@@ -49,7 +49,15 @@ def method_of(name: str, sparsity: float = SPARSITY) -> Method:
 class Run:
     """A small classification, its network, and a sparsifier; `loader` shuffles with a generator of its own."""
 
-    def __init__(self, name: str, make_optimizer: MakeOptimizer, *, seed: int = 0, sparsity: float = SPARSITY) -> None:
+    def __init__(
+        self,
+        name: str,
+        make_optimizer: MakeOptimizer,
+        *,
+        seed: int = 0,
+        sparsity: float = SPARSITY,
+        ablation: Ablation | None = None,
+    ) -> None:
         generator = torch.Generator().manual_seed(7)
         labels = torch.arange(48) % 3
         inputs = torch.randn(3, 2, 4, 4, generator=generator)[labels]
@@ -69,6 +77,7 @@ class Run:
             epochs=3,
             task=Task(nn.functional.cross_entropy, self.loader),
             lr=hypersparse.schedules.cosine,
+            ablation=ablation,
         )
 
     def train(self, after_step: Callable[[Sparsifier], None] | None = None, *, save_to: Path | None = None) -> None:
@@ -185,6 +194,19 @@ def test_stopping_after_any_epoch_and_going_on_changes_nothing(
         resumed.train()
         assert resumed.sparsifier.total_epoch == epochs
         assert same(resumed.state(), whole.state()), f"stopped in epoch {stop} of {epochs}"
+
+
+@pytest.mark.parametrize("ablation", ["shuffle", "redraw", "positions", "rewind"])
+@pytest.mark.parametrize("name", methods.names())
+def test_it_can_be_ablated(name: str, ablation: str) -> None:
+    if not hasattr(method_of(name), "sparsity"):
+        pytest.skip("it has no mask")
+    first, second = (Run(name, sgd, ablation=Ablation(name=ablation)) for _ in range(2))  # type: ignore[arg-type]
+    for run in (first, second):
+        run.train(dropped_are_plus_zero)
+    assert first.sparsifier.mask is not None
+    assert first.sparsifier.mask.kept == keep_count(first.sparsifier.weights.total, SPARSITY)
+    assert same(first.state(), second.state())
 
 
 def plain_sgd(run: Run, epochs: int) -> nn.Module:
