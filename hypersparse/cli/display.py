@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hypersparse import data
-from hypersparse.cli.formats import count, duration
+from hypersparse.cli.formats import duration
 from hypersparse.data.dataset import Dataset
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
@@ -149,8 +149,10 @@ def metrics(entry: dict[str, Any]) -> dict[str, str]:
 def result_table(result: dict[str, Any]) -> Table:
     """Dense against sparse: accuracy of the last and the best epoch, weights, those of use, bytes."""
     picked = (result["sparse"] or result["dense"] or {}).get("best_picked_on", "test")
-    columns = ("", "last epoch", f"best (on {picked})", "weights", "effective", "of", "bytes")
-    table = Table(*columns, box=None, pad_edge=False)
+    table = Table("", "last epoch", f"best (on {picked})", "weights", "of", "bytes", box=None, pad_edge=False)
+    if (effective := result.get("effective_kept")) is not None:
+        table.caption = f"effective: {effective:,} of {result['kept']:,} weights lie on a path from input to output"
+        table.caption_justify = "left"
     for name in ("dense", "sparse"):
         part = result[name]
         if part is None:
@@ -162,7 +164,6 @@ def result_table(result: dict[str, Any]) -> Table:
             f"{100 * part['last']:.2f} %",
             f"{100 * part['best']:.2f} % (epoch {part['best_epoch']})",
             f"{kept:,}",
-            count(result.get("effective_kept")) if kept == result["kept"] else "",
             f"{result['total']:,}",
             f"{size:,}",
         )

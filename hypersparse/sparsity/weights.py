@@ -120,6 +120,16 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         """The memory of all weights, after `flatten_`; None where they could not be moved."""
         return self._flat
 
+    @property
+    def flat_gradient(self) -> Tensor | None:
+        """The memory of all gradients, where `copy_gradients_` was the last to set them."""
+        if self._flat_gradient is None:
+            return None
+        memory, places = self._flat_gradient
+        return (
+            memory if all(weight.grad is place for weight, place in zip(self.values(), places, strict=True)) else None
+        )
+
     def copy_gradients_(self, gradients: Sequence[Tensor]) -> None:
         """Make copies of these the gradients of flattened weights, in one stretch of memory too."""
         if self._flat is None:
@@ -196,11 +206,9 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         return [part.as_strided(weight.shape, weight.stride()) for part, weight in zip(parts, weights, strict=True)]
 
     def _add_to_gradients_(self, gradient: Tensor) -> None:
-        if self._flat_gradient is not None:
-            memory, places = self._flat_gradient
-            if all(weight.grad is place for weight, place in zip(self.values(), places, strict=True)):
-                memory.add_(gradient)
-                return
+        if (memory := self.flat_gradient) is not None:
+            memory.add_(gradient)
+            return
         with torch.no_grad():
             there: list[Tensor] = []
             added: list[Tensor] = []

@@ -150,6 +150,8 @@ class Training:
         )
         self.input_shape = dataset.shape
         self.sparsifier.weights.flatten_()
+        if isinstance(optimizer, optimizers.FlatSGD):
+            optimizer.use_flat(self.sparsifier.weights)
         self.epoch_loss = EpochLoss(device)
         self.learner = build_learner(self.sparsifier, machine)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without

@@ -1,12 +1,15 @@
 """The optimizer of a recipe."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.recipe import TrainingOptions
+from hypersparse.sparsity.weights import PrunableWeights
 
 
 def build(parameters: Iterable[nn.Parameter], options: TrainingOptions, device: torch.device) -> Optimizer:
@@ -16,7 +19,7 @@ def build(parameters: Iterable[nn.Parameter], options: TrainingOptions, device: 
     if options.optimizer == "adamw":
         betas = (options.momentum, 0.999)
         return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=options.weight_decay, fused=True)
-    return torch.optim.SGD(
+    return FlatSGD(
         parameters,
         lr=lr,
         momentum=options.momentum,
@@ -24,3 +27,63 @@ def build(parameters: Iterable[nn.Parameter], options: TrainingOptions, device: 
         weight_decay=options.weight_decay,
         fused=True,
     )
+
+
+class FlatSGD(torch.optim.SGD):
+    """SGD that steps all prunable weights by one kernel where they and their gradients lie in one memory on a GPU.
+
+    Its state is that of `torch.optim.SGD`: the momentum buffers are then pieces of one memory too.
+    """
+
+    _weights: PrunableWeights | None = None
+    _moments: tuple[Tensor, list[Tensor]] | None = None
+
+    def use_flat(self, weights: PrunableWeights) -> None:
+        """Step these weights by one kernel wherever that is possible."""
+        self._weights = weights
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Make one step."""
+        weights, kernel = self._weights, sgd_kernel() if self._can_be_flat() else None
+        if weights is None or weights.flat is None or (gradient := weights.flat_gradient) is None or kernel is None:
+            return super().step(closure)
+        (group,) = self.param_groups
+        options = {name: group[name] for name in ("lr", "momentum", "weight_decay", "nesterov")}
+        kernel(weights.flat, gradient, self._flat_moments(weights, weights.flat), **options)
+        places = [weight.grad for weight in weights.values()]
+        for weight in weights.values():
+            weight.grad = None  # done; the others' turn
+        loss = super().step(closure)
+        for weight, place in zip(weights.values(), places, strict=True):
+            weight.grad = place
+        return loss
+
+    def _can_be_flat(self) -> bool:
+        flat = self._weights.flat if self._weights else None
+        return (
+            flat is not None and flat.is_cuda and len(self.param_groups) == 1 and self.param_groups[0]["momentum"] > 0
+        )
+
+    def _flat_moments(self, weights: PrunableWeights, flat: Tensor) -> Tensor:
+        """The memory of the momentum, with whatever the state holds in it: nothing yet, its pieces, or a loaded one."""
+        if self._moments is None:
+            memory = torch.zeros_like(flat)
+            self._moments = memory, weights.pieces(memory)
+        memory, places = self._moments
+        for weight, place in zip(weights.values(), places, strict=True):
+            held = self.state[weight].get("momentum_buffer")
+            if held is not place:
+                place.zero_() if held is None else place.copy_(held)
+                self.state[weight]["momentum_buffer"] = place
+        return memory
+
+
+@cache
+def sgd_kernel() -> Callable[..., None] | None:
+    """The kernel, where Triton is installed."""
+    try:
+        from hypersparse.training.sgd_kernel import sgd_step_
+    except ImportError:
+        return None
+    return sgd_step_

@@ -1,0 +1,97 @@
+"""SGD over flat memory is SGD."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hypersparse.recipe import TrainingOptions
+from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.training import optimizers
+
+OPTIONS = TrainingOptions(lr=0.1, momentum=0.9, weight_decay=1e-3)
+
+
+def twin_of_the_kernel(
+    weights: Tensor,
+    gradients: Tensor,
+    moments: Tensor,
+    *,
+    lr: Any,
+    momentum: float,
+    weight_decay: float,
+    nesterov: bool,
+) -> None:
+    gradient = gradients + weight_decay * weights
+    moments.mul_(momentum).add_(gradient)
+    weights -= lr * (gradient + momentum * moments if nesterov else moments)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 4))
+
+
+def trained(
+    model: nn.Module, device: str, *, flat: bool, steps: int, options: TrainingOptions = OPTIONS, state: Any = None
+) -> tuple[dict[str, Tensor], optimizers.FlatSGD]:
+    model.to(device)
+    weights = PrunableWeights(model)
+    weights.flatten_()
+    optimizer = optimizers.build(model.parameters(), options, torch.device(device))
+    assert isinstance(optimizer, optimizers.FlatSGD)
+    if flat:
+        optimizer.use_flat(weights)
+    if state is not None:
+        optimizer.load_state_dict(copy.deepcopy(state))
+    generator = torch.Generator().manual_seed(steps)
+    for _ in range(steps):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator).to(device)
+        if flat:
+            weights.copy_gradients_([weight.grad for weight in weights.values() if weight.grad is not None])
+        optimizer.step()
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, optimizer
+
+
+def check(device: str, *, nesterov: bool) -> None:
+    options = TrainingOptions(lr=0.1, momentum=0.9, weight_decay=1e-3, nesterov=nesterov)
+    model = network()
+    other = copy.deepcopy(model)
+    found, optimizer = trained(model, device, flat=True, steps=3, options=options)
+    expected, plain = trained(other, device, flat=False, steps=3, options=options)
+    for name, weight in expected.items():
+        assert torch.allclose(found[name], weight, rtol=1e-5, atol=1e-6), name
+    saved, same = optimizer.state_dict()["state"], plain.state_dict()["state"]
+    assert all(torch.allclose(saved[n]["momentum_buffer"], same[n]["momentum_buffer"], atol=1e-6) for n in same)
+    # A loaded state goes on, and a cleared one begins anew.
+    for clear in (False, True):
+        state = copy.deepcopy(optimizer.state_dict())
+        again, fresh = copy.deepcopy(model), copy.deepcopy(model)
+        if clear:
+            state["state"] = {}
+        one, _ = trained(again, device, flat=True, steps=2, options=options, state=state)
+        two, _ = trained(fresh, device, flat=False, steps=2, options=options, state=state)
+        assert all(torch.allclose(one[name], two[name], rtol=1e-5, atol=1e-6) for name in one)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_flat_steps_are_plain_steps(nesterov: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizers, "sgd_kernel", lambda: twin_of_the_kernel)
+    monkeypatch.setattr(optimizers.FlatSGD, "_can_be_flat", lambda self: self._weights is not None)
+    check("cpu", nesterov=nesterov)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_the_kernel_makes_plain_steps(nesterov: bool) -> None:
+    check("cuda", nesterov=nesterov)
+
+
+def test_without_a_gpu_it_is_torch_s_own() -> None:
+    found, optimizer = trained(network(), "cpu", flat=True, steps=2)
+    expected, _ = trained(network(), "cpu", flat=False, steps=2)
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    assert optimizer._moments is None
