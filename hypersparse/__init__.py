@@ -18,6 +18,13 @@ from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase, TrainingState
 from hypersparse.methods.dense import Dense
+from hypersparse.methods.grasp import GraSP
+from hypersparse.methods.iter_snip import IterSNIP
+from hypersparse.methods.magnitude import Magnitude
+from hypersparse.methods.random import Random
+from hypersparse.methods.snip import SNIP
+from hypersparse.methods.sratio import SRatio
+from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
 from hypersparse.sparsifier import Sparsifier, attach
 from hypersparse.sparsity import budgets, penalties, schedules, scores
@@ -28,22 +35,29 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ART",
+    "SNIP",
     "Ablation",
     "CollapseError",
     "CollapseWarning",
     "DataError",
     "Dense",
     "DivergedError",
+    "GraSP",
     "HypersparseError",
+    "IterSNIP",
     "LoopError",
+    "Magnitude",
     "Mask",
     "Method",
     "ModelError",
     "OptionError",
     "Phase",
     "PrunableWeights",
+    "Random",
     "RunError",
+    "SRatio",
     "Sparsifier",
+    "SynFlow",
     "Task",
     "TrainingState",
     "attach",

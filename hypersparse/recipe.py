@@ -229,7 +229,8 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 def _table(value: Any) -> dict[str, Any]:
     table = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     further = table.pop("options", {})
-    return {**{k: list(v) if isinstance(v, tuple) else v for k, v in table.items()}, **further}
+    said = {k: v for k, v in table.items() if v is not None}  # TOML has no word for what is unset
+    return {**{k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}, **further}
 
 
 def _with_further_options(kind: type, table: Mapping[str, Any]) -> dict[str, Any]:

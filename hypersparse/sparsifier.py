@@ -35,21 +35,17 @@ def attach(
 ) -> "Sparsifier":
     """Make a model sparse inside your own training loop.
 
-    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the
-    optimizer's learning rate as a function of progress through a phase, such as
-    `schedules.cosine`; without one the rate stays as it is. `accumulation` is the number of
-    backward passes before each optimizer step. `trained=True` says that the model comes trained, so
-    that pre-training is left out. `also` names further module types with prunable weights.
-    `on_collapse` says what happens when a mask leaves a layer without weights or, if `input_shape` tells the
-    shape of one input, no path from input to output: `warn`, `error` or `ignore`. `ablation` takes something away
-    from what the method found, to see whether it mattered.
+    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the optimizer's learning
+    rate as a function of progress through a phase, such as `schedules.cosine`; without one the rate stays as it is.
+    `accumulation` is the number of backward passes before each optimizer step. `trained=True` says that the model comes
+    trained, so that pre-training is left out. `also` names further module types with prunable weights. `on_collapse`
+    says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of one input, no
+    path from input to output. `ablation` takes something away from what the method found, to see whether it mattered.
     """
     if epochs < 0:
         raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
     if ablation is not None and ablation.name == "narrow":
-        raise OptionError(
-            "The ablation `narrow` builds another network; attach has yours: train a recipe, or `Dense()`."
-        )
+        raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
     return Sparsifier(
         model,
         optimizer,

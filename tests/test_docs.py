@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hypersparse
-from hypersparse import ART
+from hypersparse import methods
 from hypersparse.options import help_of
 
 ROOT = Path(hypersparse.__file__).parents[1]
@@ -42,9 +42,10 @@ def test_every_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pyte
                     run_bash(line, tmp_path)
 
 
-def test_the_options_of_art_are_all_on_its_page() -> None:
-    page = (ROOT / "docs" / "art.md").read_text()
-    for name in help_of(ART):
+@pytest.mark.parametrize("method", methods.names())
+def test_every_method_has_a_page_with_all_its_options(method: str) -> None:
+    page = (ROOT / "docs" / f"{method}.md").read_text()
+    for name in help_of(methods.find(method)):
         assert f"| `{name}` |" in page
 
 

@@ -88,6 +88,8 @@ def _rate(phase: Phase, recipe: Recipe) -> str:
 
 def _what_happens(phase: Phase) -> str:
     parts = []
+    if phase.enter:
+        parts.append(f"first {phase.enter.__name__.replace('_', ' ')}")
     if phase.restart:
         parts.append("fresh momentum")
     if phase.penalty:

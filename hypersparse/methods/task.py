@@ -1,6 +1,7 @@
 """`Task`: what the network is for. Methods score networks and compute gradients with it."""
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,9 @@ from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
 from hypersparse.sparsity.evaluating import evaluating
+from hypersparse.sparsity.scores import Batch, Run, as_it_is
 
 Rating = Callable[[Any, Any], Tensor | float]
-Run = Callable[[nn.Module, Any], Any]
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -28,11 +29,6 @@ def _as_pair(batch: Any) -> tuple[Any, Any]:
     return inputs, labels
 
 
-def as_it_is(model: nn.Module, inputs: Any) -> Any:
-    """Call the network."""
-    return model(inputs)
-
-
 @dataclass(frozen=True)
 class Task:
     """A loss, samples to score the network on, and a rating (larger is better; accuracy by default).
@@ -42,6 +38,8 @@ class Task:
     batches count by their size). A score that is no mean over samples, such as F1, sets `whole=True`
     and is called once with all outputs and labels. `scored` is told the ratings behind each score that is a
     mean over samples, one for each of them in the loader's order. `run(model, inputs)` gives the outputs.
+    Methods that look at gradients before training take samples from `training`, batches such as the loop trains on, or
+    from the loader where there is none; `classes` spares them the search for all classes.
     """
 
     criterion: Callable[[Any, Any], Tensor]
@@ -51,12 +49,40 @@ class Task:
     unpack: Callable[[Any], tuple[Any, Any]] = _as_pair
     scored: Callable[[Tensor], None] | None = None
     run: Run = as_it_is
+    training: Iterable[Any] | None = None
+    classes: int | None = None
 
     def score(self, model: nn.Module) -> float:
         """The rating of `model` over the loader, in evaluation mode and without gradients."""
         device = next(model.parameters()).device
         with torch.no_grad(), evaluating(model):
             return self._whole(model, device) if self.whole else self._mean(model, device)
+
+    def first_batch(self, device: torch.device) -> Batch:
+        """The first batch to train on."""
+        for inputs, labels in self._to_train_on():
+            return _to(inputs, device), _to(labels, device)
+        raise OptionError(_no_batch())
+
+    def per_class(self, count: int, *, passes: int, device: torch.device) -> list[Batch]:
+        """So many batches of `count` samples of every class, sorted by class; no sample is in two of them."""
+        wanted = count * passes
+        found: dict[int, list[Tensor]] = defaultdict(list)
+        for inputs, labels in self._to_train_on():
+            for sample, label in zip(inputs, _classes(inputs, labels), strict=True):
+                if len(found[label]) < wanted:
+                    found[label].append(sample)
+            if len(found) == self.classes and all(len(samples) == wanted for samples in found.values()):
+                break
+        _check_found(found, wanted, self.classes)
+        labels = torch.tensor(sorted(found), device=device).repeat_interleave(count)
+        starts = range(0, wanted, count)
+        parts = [[sample for label in sorted(found) for sample in found[label][at : at + count]] for at in starts]
+        return [(torch.stack(part).to(device), labels) for part in parts]
+
+    def _to_train_on(self) -> Iterator[tuple[Any, Any]]:
+        batches = self.loader if self.training is None else self.training
+        return (self.unpack(batch) for batch in batches)
 
     def _mean(self, model: nn.Module, device: torch.device) -> float:
         mean, each = RunningMean(device), []
@@ -105,6 +131,32 @@ class RunningMean:
 
 def _no_batch() -> str:
     return "The task's loader gave no batch; pass one that can be iterated anew for every score, not a generator."
+
+
+def _classes(inputs: Any, labels: Any) -> list[int]:
+    numbers = (
+        isinstance(labels, Tensor) and labels.dim() == 1 and not (labels.is_floating_point() or labels.is_complex())
+    )
+    if not (numbers and isinstance(inputs, Tensor) and len(inputs) == len(labels)):
+        raise OptionError(
+            "Samples of every class can only be picked from a tensor of inputs [N, ...] with a tensor of class numbers "
+            "[N]; for other tasks pass data='batch', which takes the first batch as it is."
+        )
+    chosen: list[int] = labels.tolist()
+    return chosen
+
+
+def _check_found(found: dict[int, list[Tensor]], wanted: int, classes: int | None) -> None:
+    if not found:
+        raise OptionError(_no_batch())
+    label, samples = min(found.items(), key=lambda item: len(item[1]))
+    if len(samples) < wanted:
+        raise OptionError(
+            f"{wanted} samples of every class are wanted to score the weights, but class {label} has {len(samples)}; "
+            "pass a smaller `per_class` or fewer `passes`, or data='batch'."
+        )
+    if classes is not None and len(found) != classes:
+        raise OptionError(f"There should be samples of {classes} classes; the training batches have {len(found)}.")
 
 
 def _to(part: Any, device: torch.device) -> Any:

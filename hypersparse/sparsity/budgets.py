@@ -1,10 +1,20 @@
-"""How many weights to keep: exact counts from a sparsity."""
+"""How many weights to keep: exact counts from a sparsity, how layers share them, and the masks that keep so many."""
 
+from collections.abc import Callable, Collection, Mapping
 from decimal import ROUND_FLOOR, Decimal
+from itertools import pairwise
+from typing import Literal
 
-from hypersparse.errors import OptionError
+import torch
+from torch import Tensor
+
+from hypersparse.errors import OptionError, unknown
+from hypersparse.sparsity.mask import Mask, Scores
 
 PAPER_SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)  # of the tables in the HyperSparse paper
+LINEAR_KEEP = (0.3, 0.1)  # of SmartRatio's last layer: the usual fraction, and where that takes more than there is
+Layers = Mapping[str, Tensor]  # only their shapes count
+Distribution = Literal["global", "uniform", "erk", "sratio"]
 
 
 def check_sparsity(sparsity: float) -> float:
@@ -30,3 +40,180 @@ def keep_count(total: int, sparsity: float) -> int:
     """
     removed = (Decimal(repr(float(check_sparsity(sparsity)))) * total).to_integral_value(ROUND_FLOOR)
     return total - int(removed)
+
+
+def in_rounds(total: int, keep: int, rounds: int) -> list[int]:
+    """Weights kept after each of several rounds that all remove the same fraction; the last count is `keep`.
+
+    >>> in_rounds(1000, 10, 2)
+    [100, 10]
+    """
+    if rounds < 1:
+        raise OptionError(f"`rounds` counts rounds of pruning, 1 or more; got {rounds}.")
+    _check_keep(keep, total)
+    counts = [round(total * (keep / total) ** (number / rounds)) for number in range(1, rounds)]
+    return [*(min(max(count, keep), total) for count in counts), keep]
+
+
+def select(scores: Scores, keep: int, distribution: Distribution = "global") -> Mask:
+    """Keep exactly `keep` weights: the best of all (`global`), or the best of each layer, its share by a rule.
+
+    >>> scores = {"a": torch.tensor([[9.0, 8.0]]), "b": torch.tensor([[1.0, 2.0]])}
+    >>> select(scores, 2).kept_by_layer(), select(scores, 2, "uniform").kept_by_layer()
+    ({'a': 2, 'b': 0}, {'a': 1, 'b': 1})
+    """
+    if distribution == "global":
+        return Mask.top(scores, keep)
+    rules = {"uniform": uniform, "erk": erk, "sratio": sratio}
+    if distribution not in rules:
+        raise OptionError(unknown("distribution", distribution, ["global", *rules]))
+    return Mask.top_by_layer(scores, rules[distribution](scores, keep))
+
+
+def select_in_rounds(
+    weights: Mapping[str, Tensor],
+    keep: int,
+    *,
+    rounds: int,
+    score: Callable[[Mapping[str, Tensor]], Scores],
+    distribution: Distribution = "global",
+    recover: bool = False,
+) -> Mask:
+    """Remove the same fraction in every round, and score anew what is left: `score` gets the weights, pruned so far.
+
+    With `recover` a weight dropped in an earlier round may come back; `score` must then say what it would be worth.
+    """
+    mask = Mask.all_kept(weights)
+    for count in in_rounds(mask.total, keep, rounds):
+        found = score({name: weight.detach().masked_fill(~mask[name], 0.0) for name, weight in weights.items()})
+        if not recover:
+            found = {name: layer.masked_fill(~mask[name], -torch.inf) for name, layer in found.items()}
+        mask = select(found, count, distribution)
+    return mask
+
+
+def uniform(layers: Layers, keep: int, *, dense: Collection[str] = ()) -> dict[str, int]:
+    """The same density in every layer, except that those named in `dense` keep all; `keep` weights in all.
+
+    So the other layers are as much sparser as the dense ones cost.
+    """
+    sizes = _sizes(layers, keep)
+    if strangers := set(dense) - sizes.keys():
+        raise OptionError(unknown("layer", min(strangers), sizes))
+    rest = keep - sum(sizes[name] for name in dense)
+    others = sum(sizes.values()) - (keep - rest)
+    if rest < 0:
+        raise OptionError(
+            f"The layers {sorted(dense)} stay dense and have {keep - rest} weights, but only {keep} are to be kept; "
+            "choose a lower sparsity, or let those layers be sparse too."
+        )
+    density = rest / others if others else 0.0
+    return _whole({name: size if name in dense else density * size for name, size in sizes.items()}, sizes, keep)
+
+
+def erk(layers: Layers, keep: int) -> dict[str, int]:
+    """Erdős-Rényi-Kernel: a density proportional to (sum of a layer's dimensions) / (their product).
+
+    Layers that would need more weights than they have are dense, and the others share what is left.
+    """
+    sizes = _sizes(layers, keep)
+    dimensions = {name: sum(layer.shape) for name, layer in layers.items()}  # density times size, up to a factor
+    dense: set[str] = set()
+    while True:
+        left = keep - sum(sizes[name] for name in dense)
+        open_layers = [name for name in sizes if name not in dense]
+        factor = left / max(sum(dimensions[name] for name in open_layers), 1)
+        too_full = {name for name in open_layers if factor * dimensions[name] > sizes[name]}
+        if not too_full:
+            break
+        dense |= too_full
+    shares = {name: sizes[name] if name in dense else factor * dimensions[name] for name in sizes}
+    return _whole(shares, sizes, keep)
+
+
+def sratio(
+    layers: Layers,
+    keep: int,
+    *,
+    linear_keep: float | None = None,
+    rule: Literal["auto", "residual", "plain"] = "auto",
+    rounding: Literal["exact", "down"] = "exact",
+) -> dict[str, int]:
+    """SmartRatio: densities that fall with depth, (n-l)² + (n-l) in layer l of n; the last layer keeps a fraction.
+
+    `plain` chains of layers such as VGG divide that by (l+1)²; `auto` takes that rule where each layer's inputs are the
+    outputs of the one before, as they are not around a shortcut. Without a `linear_keep` the last layer keeps 0.3, or
+    0.1 where 0.3 would leave nothing for the others. What does not fit into a layer goes to the next. Rounding `down`
+    keeps a few less than `keep`, as the authors' code does.
+    """
+    sizes = _sizes(layers, keep)
+    *body, last = sizes
+    if not body:
+        return {last: keep}
+    at_end = _kept_at_end(sizes[last], keep, linear_keep)
+    falling = _falling(layers, "plain" if rule == "auto" and _is_plain(layers) else rule)
+    factor = (keep - at_end) / sum(int(sizes[name] * falling[name]) for name in body)
+    shares, surplus = {}, 0.0
+    for name in body:
+        wanted = factor * falling[name] * sizes[name] + surplus
+        shares[name] = min(wanted, float(sizes[name]))
+        surplus = wanted - shares[name]
+    shares[last] = float(at_end)
+    if rounding == "down":
+        return {name: int(share) for name, share in shares.items()}
+    shares[last] = min(at_end + surplus, sizes[last])
+    return _whole(shares, sizes, keep, fixed=last)
+
+
+def _falling(layers: Layers, rule: str) -> dict[str, float]:
+    count = len(layers)
+    depths = {name: (count - number) ** 2 + (count - number) for number, name in enumerate(layers)}
+    return {name: depths[name] / ((number + 1) ** 2 if rule == "plain" else 1) for number, name in enumerate(layers)}
+
+
+def _is_plain(layers: Layers) -> bool:
+    """Whether each layer takes what the one before gives; a shortcut's convolution breaks such a chain."""
+    shapes = [layer.shape for layer in layers.values()]
+    if any(len(shape) < 2 for shape in shapes):
+        return False
+    # Not equal but a multiple: flattening turns channels into channels times pixels.
+    return all(after[1] % before[0] == 0 for before, after in pairwise(shapes))
+
+
+def _kept_at_end(size: int, keep: int, linear_keep: float | None) -> int:
+    for fraction in LINEAR_KEEP if linear_keep is None else (linear_keep,):
+        kept = int(fraction * size)
+        if kept < keep:
+            return kept
+    raise OptionError(
+        f"With `linear_keep` {fraction:g} the last layer keeps {kept} of its {size} weights, but only {keep} are to be "
+        "kept in all: none is left for the other layers. Pass a smaller `linear_keep` or a lower sparsity."
+    )
+
+
+def _whole(
+    shares: Mapping[str, float], sizes: Mapping[str, int], keep: int, fixed: str | None = None
+) -> dict[str, int]:
+    """Counts that sum to `keep`: shares rounded down, then one more each for those that lost most, `fixed` last."""
+    counts = {name: min(int(share), sizes[name]) for name, share in shares.items()}
+    order = sorted(shares, key=lambda name: (name == fixed, counts[name] - shares[name]))
+    missing = keep - sum(counts.values())
+    while missing > 0:
+        for name in order:
+            more = min(missing, 1, sizes[name] - counts[name])
+            counts[name] += more
+            missing -= more
+    return counts
+
+
+def _sizes(layers: Layers, keep: int) -> dict[str, int]:
+    sizes = {name: layer.numel() for name, layer in layers.items()}
+    if not sizes:
+        raise OptionError("A budget has at least one layer; none was given.")
+    _check_keep(keep, sum(sizes.values()))
+    return sizes
+
+
+def _check_keep(keep: int, total: int) -> None:
+    if not 1 <= keep <= total:
+        raise OptionError(f"`keep` is a count from 1 to {total}; got {keep}.")

@@ -72,6 +72,13 @@ class Mask(Mapping[str, Tensor]):
         return cls.from_vector(flat > kth_largest(flat, keep), scores)
 
     @classmethod
+    def at_least(cls, scores: Scores, keep: int) -> "Mask":
+        """Keep what is not smaller than the `keep`-th largest score: all of equal ones, so `keep` or more."""
+        flat = _flat(scores)
+        _check_keep(keep, least=1, most=flat.numel())
+        return cls.from_vector(flat >= kth_largest(flat, keep), scores)
+
+    @classmethod
     def top_by_layer(cls, scores: Scores, budget: Budget) -> "Mask":
         """Keep exactly `budget[name]` weights in each layer."""
         if budget.keys() != scores.keys():

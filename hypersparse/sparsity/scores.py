@@ -1,10 +1,140 @@
-"""How much each weight matters: larger = keep."""
+"""How much each weight matters: larger = keep.
 
-from collections.abc import Mapping
+Scores that run the network run a copy of it: gradients, statistics, modes and random numbers of the model stay as they
+are. `weights` are the values it is scored with, which may be others than its own: masked ones, or redrawn ones.
+"""
 
-from torch import Tensor
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hypersparse.errors import ModelError, OptionError
+
+Values = Mapping[str, Tensor]
+Batch = tuple[Any, Any]  # inputs and labels, on the model's device
+Criterion = Callable[[Any, Any], Tensor]
+Run = Callable[[nn.Module, Any], Any]
 
 
-def magnitude(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def as_it_is(model: nn.Module, inputs: Any) -> Any:
+    """Call the network."""
+    return model(inputs)
+
+
+def magnitude(weights: Values) -> dict[str, Tensor]:
     """|w|: large weights matter."""
     return {name: weight.detach().abs() for name, weight in weights.items()}
+
+
+def chance(weights: Values, generator: torch.Generator) -> dict[str, Tensor]:
+    """Any weight is as good as any other: uniform random numbers, drawn on the CPU."""
+    # Of 20 million draws in float32 many would be equal, and of equal scores the first ones win.
+    return {
+        name: torch.rand(weight.shape, generator=generator, dtype=torch.float64).to(weight.device)
+        for name, weight in weights.items()
+    }
+
+
+def gradients(
+    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run = as_it_is
+) -> dict[str, Tensor]:
+    """The loss's gradient, batch norm as in training, summed over the batches."""
+    _check(batches)
+    with _copy_of(model, weights, training=True) as (copied, leaves):
+        total = _summed(_gradients(criterion(run(copied, inputs), labels), leaves) for inputs, labels in batches)
+    return dict(zip(weights, total, strict=True))
+
+
+def snip(
+    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run = as_it_is
+) -> dict[str, Tensor]:
+    """|w · gradient|: how much the loss would change if the weight were gone, to first order."""
+    found = gradients(model, weights, batches, criterion, run=run)
+    return {name: (weights[name].detach() * gradient).abs() for name, gradient in found.items()}
+
+
+def grasp(
+    model: nn.Module,
+    weights: Values,
+    batches: Sequence[Batch],
+    criterion: Criterion,
+    *,
+    temperature: float = 200.0,
+    run: Run = as_it_is,
+) -> dict[str, Tensor]:
+    """w · (Hessian · gradient): what the gradient's norm would lose with the weight, outputs divided by `temperature`.
+
+    The paper's score is the negative of this, and it removes the weights in which that is largest.
+    """
+    _check(batches)
+    with _copy_of(model, weights, training=True) as (copied, leaves):
+
+        def loss(inputs: Any, labels: Any) -> Tensor:
+            return criterion(run(copied, inputs) / temperature, labels)
+
+        gradient = _summed(_gradients(loss(*batch), leaves) for batch in batches)
+        product = [torch.zeros_like(leaf) for leaf in leaves]
+        for batch in batches:
+            again = _gradients(loss(*batch), leaves, create_graph=True)
+            along = torch.stack([(one * two).sum() for one, two in zip(gradient, again, strict=True)]).sum()
+            product = _summed([product, _gradients(along, leaves)])
+        scores = [leaf.detach() * change for leaf, change in zip(leaves, product, strict=True)]
+    return dict(zip(weights, scores, strict=True))
+
+
+def synflow(model: nn.Module, weights: Values, inputs: Tensor, *, run: Run = as_it_is) -> dict[str, Tensor]:
+    """How much flows through a weight if all numbers of the network are positive and its inputs are ones.
+
+    Of `inputs` only the shape of one sample counts. In evaluation mode and in float64: products over many layers
+    overflow float32.
+    """
+    if not (isinstance(inputs, Tensor) and inputs.is_floating_point() and len(inputs)):
+        raise OptionError("SynFlow sends ones through the network: its inputs must be a tensor of floats, [N, ...].")
+    ones = torch.ones_like(inputs[:1], dtype=torch.float64)
+    with _copy_of(model, weights, training=False, dtype=torch.float64) as (copied, leaves):
+        with torch.no_grad():
+            for tensor in filter(torch.is_floating_point, (*copied.parameters(), *copied.buffers())):
+                tensor.abs_()
+        flows = _gradients(run(copied, ones).sum(), leaves)
+        scores = [leaf.detach() * flow for leaf, flow in zip(leaves, flows, strict=True)]
+    if not all(score.isfinite().all() for score in scores):
+        raise ModelError("The flow through this network overflows even float64; scale its weights down before SynFlow.")
+    return dict(zip(weights, scores, strict=True))
+
+
+@contextmanager
+def _copy_of(
+    model: nn.Module, weights: Values, *, training: bool, dtype: torch.dtype | None = None
+) -> Iterator[tuple[nn.Module, list[Tensor]]]:
+    """A copy with these weights, all of which have gradients; what it draws by chance leaves no trace."""
+    device = next(model.parameters()).device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
+        copied = copy.deepcopy(model).train(training)
+        copied = copied if dtype is None else copied.to(dtype)
+        parameters = dict(copied.named_parameters())
+        leaves = [parameters[name].requires_grad_() for name in weights]
+        with torch.no_grad():
+            for leaf, weight in zip(leaves, weights.values(), strict=True):
+                leaf.copy_(weight)
+        yield copied, leaves
+
+
+def _gradients(value: Tensor, leaves: Sequence[Tensor], *, create_graph: bool = False) -> Sequence[Tensor]:
+    # A weight that the value does not depend on has the gradient 0.
+    return torch.autograd.grad(value, leaves, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+
+
+def _summed(parts: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+    total: list[Tensor] = []
+    for part in parts:  # one at a time, so that only two are in memory
+        total = [before + more for before, more in zip(total, part, strict=True)] if total else list(part)
+    return total
+
+
+def _check(batches: Sequence[Batch]) -> None:
+    if not batches:
+        raise OptionError("A score from data needs at least one batch of (inputs, labels); none was given.")

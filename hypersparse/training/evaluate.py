@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hypersparse.methods.task import Run, RunningMean, accuracy, as_it_is
+from hypersparse.methods.task import RunningMean, accuracy
+from hypersparse.sparsity.scores import Run, as_it_is
 
 
 @dataclass(frozen=True, eq=False)

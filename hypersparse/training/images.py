@@ -1,6 +1,6 @@
 """The images of a run, on its device: batches to train on, images to score on, images to test on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from hypersparse.errors import DataError
 from hypersparse.recipe import Recipe
 
 RATED_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
+FIRST_LOOK_SEED = 2_000_003  # and so are those that weights are scored with before training
 
 
 class Clean:
@@ -27,6 +28,16 @@ class Clean:
 
 
 @dataclass(frozen=True)
+class FirstLook:
+    """Training images in random order and augmented; the same ones every time, so nothing has to be saved."""
+
+    make: Callable[[], Batches]
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(self.make())
+
+
+@dataclass(frozen=True)
 class Images:
     """What a run trains, scores and tests on."""
 
@@ -34,17 +45,19 @@ class Images:
     rated: Batches | Clean  # what a method scores the network on
     test: Clean
     validation: Clean | None
+    first_look: FirstLook  # what weights are scored with before training
 
 
 def bring_images(recipe: Recipe, seed: int, dataset: Dataset, device: torch.device) -> Images:
     """Put a data set on the device as a recipe asks."""
     options = recipe.data
     train, held_out = hold_out(dataset.train, options.validation)
+    images, labels = train.images.to(device), train.labels.to(device)
 
     def batches(seed: int) -> Batches:
         return Batches(
-            train.images.to(device),
-            train.labels.to(device),
+            images,
+            labels,
             batch_size=recipe.training.batch_size,
             seed=seed,
             padding=options.padding,
@@ -59,6 +72,7 @@ def bring_images(recipe: Recipe, seed: int, dataset: Dataset, device: torch.devi
         rated=batches(seed + RATED_SEED) if options.rated == "augmented" else Clean(train, dataset, device),
         test=Clean(dataset.test, dataset, device),
         validation=Clean(held_out, dataset, device) if held_out else None,
+        first_look=FirstLook(lambda: batches(seed + FIRST_LOOK_SEED)),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from hypersparse import data
 from hypersparse.data.batches import Batches
@@ -138,17 +139,8 @@ class Training:
         self.scorer = Scorer(self.model, machine)
         self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
         self.meter = Meter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
-        task = Task(functional.cross_entropy, self.images.rated, scored=self.scored, run=self.meter.run)
-        self.sparsifier = Sparsifier(
-            self.model,
-            optimizer,
-            recipe.plan(),
-            task=task,
-            lr=recipe.training.lr_schedule(),
-            input_shape=dataset.shape,
-            on_collapse=machine.on_collapse,
-        )
         self.input_shape = dataset.shape
+        self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
         self.sparsifier.weights.flatten_()
         if isinstance(optimizer, optimizers.FlatSGD):
             optimizer.use_flat(self.sparsifier.weights)
@@ -159,6 +151,26 @@ class Training:
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self._began = 0.0
+
+    def attach(self, optimizer: Optimizer, *, classes: int) -> Sparsifier:
+        """The recipe's plan for this network."""
+        task = Task(
+            functional.cross_entropy,
+            self.images.rated,
+            scored=self.scored,
+            run=self.meter.run,
+            training=self.images.first_look,
+            classes=classes,
+        )
+        return Sparsifier(
+            self.model,
+            optimizer,
+            self.recipe.plan(),
+            task=task,
+            lr=self.recipe.training.lr_schedule(),
+            input_shape=self.input_shape,
+            on_collapse=self.machine.on_collapse,
+        )
 
     def run_plan(self, watcher: Watcher, stop: StopRequest) -> dict[str, Any]:
         """Train all epochs that are left, then write the final network and the result."""

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hypersparse.methods.task import Run
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.sparsity.cost import FORWARD_AND_BACKWARD, ForwardCost
+from hypersparse.sparsity.scores import Run
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.result import Entry
 

@@ -23,7 +23,10 @@ from tests.training.small import TABLES
 
 # Options that make a method short; a method not named here runs with its defaults.
 QUICK: dict[str, dict[str, Any]] = {
-    "art": {"pretrain_epochs": 2, "strength": 1e-3, "growth": 1.5, "max_regularized_epochs": 30}
+    "art": {"pretrain_epochs": 2, "strength": 1e-3, "growth": 1.5, "max_regularized_epochs": 30},
+    "iter_snip": {"rounds": 5},
+    "magnitude": {"dense_epochs": 2},
+    "synflow": {"rounds": 5},
 }
 SPARSITY = 0.8
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]

@@ -143,3 +143,58 @@ def test_the_ratings_behind_a_score_are_told_one_for_each_sample() -> None:
     scored(scored=told.append, rating=lambda outputs, labels: accuracy(outputs, labels).mean())
     scored(scored=told.append, rating=lambda outputs, labels: accuracy(outputs, labels).mean(), whole=True)
     assert len(told) == 1  # a rating of a batch or of everything says nothing of the samples
+
+
+def numbered(labels: list[int], size: int = 4) -> list[tuple[Tensor, Tensor]]:
+    """Samples whose value is their number."""
+    inputs = torch.arange(len(labels), dtype=torch.float32).unsqueeze(1)
+    return list(zip(inputs.split(size), torch.tensor(labels).split(size), strict=True))
+
+
+def test_samples_per_class_are_the_first_ones_sorted_by_class() -> None:
+    task = Task(nn.functional.cross_entropy, numbered([1, 0, 1, 1, 0, 0, 1, 0, 0]))
+    ((inputs, labels),) = task.per_class(2, passes=1, device=torch.device("cpu"))
+    assert labels.tolist() == [0, 0, 1, 1]
+    assert inputs.flatten().tolist() == [1, 4, 0, 2]
+    two = task.per_class(2, passes=2, device=torch.device("cpu"))
+    assert [inputs.flatten().tolist() for inputs, _ in two] == [[1, 4, 0, 2], [5, 7, 3, 6]]
+
+
+def test_samples_come_from_the_training_batches_and_no_more_are_read_than_needed() -> None:
+    read: list[int] = []
+
+    class Watched:
+        def __iter__(self) -> Any:
+            for number, batch in enumerate(numbered([0, 1, 2, 0, 2, 1, 0, 0], size=2)):
+                read.append(number)
+                yield batch
+
+    for classes, batches in ((3, 3), (None, 4)):
+        read.clear()
+        task = Task(nn.functional.cross_entropy, [], training=Watched(), classes=classes)
+        ((_, labels),) = task.per_class(2, passes=1, device=torch.device("cpu"))
+        assert len(read) == batches
+        assert labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert task.first_batch(torch.device("cpu"))[1].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("batches", "options", "says"),
+    [
+        (numbered([0, 1, 0]), {}, r"2 samples of every class are wanted.*class 1 has 1; pass a smaller `per_class`"),
+        (numbered([0, 0]), {"classes": 2}, "samples of 2 classes; the training batches have 1"),
+        ([(torch.zeros(2, 1), torch.zeros(2))], {}, "class numbers"),
+        ([(torch.zeros(2, 1), torch.zeros(2, 3, dtype=torch.long))], {}, "data='batch'"),
+        ([(["a", "b"], torch.zeros(2, dtype=torch.long))], {}, "tensor of inputs"),
+        ([], {}, "gave no batch"),
+    ],
+)
+def test_samples_that_cannot_be_had(batches: Any, options: dict[str, Any], says: str) -> None:
+    task = Task(nn.functional.cross_entropy, batches, **options)
+    with pytest.raises(OptionError, match=says):
+        task.per_class(2, passes=1, device=torch.device("cpu"))
+
+
+def test_a_first_batch_that_is_not_there() -> None:
+    with pytest.raises(OptionError, match="gave no batch"):
+        Task(nn.functional.cross_entropy, []).first_batch(torch.device("cpu"))

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from hypersparse import Mask, Phase, PrunableWeights, Sparsifier, TrainingState
-from hypersparse.methods.task import Task, as_it_is
+from hypersparse.methods.task import Task
 from hypersparse.sparsity.cost import ForwardCost, forward_cost
+from hypersparse.sparsity.scores import as_it_is
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.meter import Meter, inference_cost, total_cost

@@ -1,0 +1,78 @@
+"""GraSP: keep what preserves the flow of gradients (Wang, Zhang, Grosse 2020)."""
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hypersparse.methods.base import TrainingState
+from hypersparse.methods.one_shot import OneShot, check_count
+from hypersparse.methods.samples import ScoringSamples
+from hypersparse.methods.task import Task
+from hypersparse.options import option, options
+from hypersparse.sparsity import scores
+from hypersparse.sparsity.budgets import Distribution, select
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.scores import Batch
+from hypersparse.sparsity.weights import PrunableWeights
+
+
+@options
+class GraSP(OneShot, ScoringSamples):
+    """Keep the weights without which the gradient's norm would shrink most, before any training."""
+
+    name: ClassVar[str] = "grasp"
+    citation: ClassVar[str] = (
+        "C. Wang, G. Zhang, R. Grosse: Picking Winning Tickets Before Training by Preserving Gradient Flow. ICLR 2020."
+    )
+    needs_task: ClassVar[bool] = True
+
+    distribution: Distribution = option(default="global", help="How the layers share the kept weights.")
+    temperature: float = option(default=200.0, help="The network's outputs are divided by it for the score.", gt=0)
+    halves: Literal["sorted", "balanced"] = option(
+        default="sorted",
+        help="The two halves of a pass: the first classes and the others, as in the authors' code, or all in both.",
+    )
+    redraw_linear: bool = option(
+        default=True, help="Score with newly drawn linear layers, as the authors' code; they are trained as they were."
+    )
+    count: Literal["exact", "authors"] = option(
+        default="exact",
+        help="Keep exactly total - floor(sparsity * total), or one more and all equal to it (`authors`, for "
+        "distribution=global).",
+    )
+
+    def __post_init__(self) -> None:
+        check_count(self.count, self.distribution)
+
+    def mask(self, state: TrainingState) -> Mask:
+        weights, task = state.weights, state.task
+        values = redrawn(weights, state.generator) if self.redraw_linear else weights
+        halves = self.split(task, weights.device)
+        found = scores.grasp(weights.model, values, halves, task.criterion, temperature=self.temperature, run=task.run)
+        if self.count == "authors":
+            return Mask.at_least(found, min(self.keep(weights) + 1, weights.total))
+        return select(found, self.keep(weights), self.distribution)
+
+    def split(self, task: Task, device: torch.device) -> list[Batch]:
+        """Two halves of every pass; batch norm sees one at a time."""
+        pairs = []
+        for inputs, labels in self.batches(task, device):
+            middle = len(labels) // 2
+            first, second = (slice(middle), slice(middle, None))
+            if self.halves == "balanced":  # samples of a class stand beside each other
+                first, second = (slice(0, None, 2), slice(1, None, 2))
+            pairs += [(inputs[part], labels[part]) for part in (first, second)]
+        return pairs
+
+
+def redrawn(weights: PrunableWeights, generator: torch.Generator) -> dict[str, Tensor]:
+    """The weights, those of linear layers drawn anew with Xavier's deviation; the model keeps its own."""
+    linear = {id(module.weight) for module in weights.model.modules() if isinstance(module, nn.Linear)}
+    values: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        values[name] = weight.detach()
+        if id(weight) in linear:
+            drawn = nn.init.xavier_normal_(torch.empty(weight.shape), generator=generator)
+            values[name] = drawn.to(weight.device, weight.dtype)
+    return values

@@ -1,0 +1,48 @@
+"""Iterative SNIP and FORCE: SNIP's score, taken anew in every round of pruning (de Jorge et al. 2021)."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from hypersparse.methods.base import TrainingState
+from hypersparse.methods.one_shot import OneShot
+from hypersparse.methods.samples import ScoringSamples
+from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import Distribution, select_in_rounds
+from hypersparse.sparsity.mask import Mask, Scores
+from hypersparse.sparsity.scores import gradients
+
+
+@options
+class IterSNIP(OneShot, ScoringSamples):
+    """Prune by SNIP's score in many small rounds, before any training, each on what the last one left."""
+
+    name: ClassVar[str] = "iter_snip"
+    citation: ClassVar[str] = (
+        "P. de Jorge, A. Sanyal, H. S. Behl, P. H. S. Torr, G. Rogez, P. K. Dokania: Progressive Skeletonization: "
+        "Trimming more fat from a network at initialization. ICLR 2021."
+    )
+    needs_task: ClassVar[bool] = True
+
+    distribution: Distribution = option(default="global", help="How the layers share the kept weights.")
+    rounds: int = option(default=60, help="Rounds of pruning, each removing the same fraction.", ge=1)
+    recover: bool = option(default=False, help="Let weights removed in earlier rounds come back, which is FORCE.")
+
+    def mask(self, state: TrainingState) -> Mask:
+        weights, task = state.weights, state.task
+        batches = self.batches(task, weights.device)
+
+        def sensitivity(values: Mapping[str, Tensor]) -> Scores:
+            found = gradients(weights.model, values, batches, task.criterion, run=task.run)
+            # Times the weight before pruning: what a removed one would be worth in the pruned network.
+            return {name: (weights[name].detach() * gradient).abs() for name, gradient in found.items()}
+
+        return select_in_rounds(
+            weights,
+            self.keep(weights),
+            rounds=self.rounds,
+            score=sensitivity,
+            distribution=self.distribution,
+            recover=self.recover,
+        )

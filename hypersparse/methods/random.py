@@ -1,0 +1,26 @@
+"""Random: a mask drawn by lot, the reference for every method that claims to choose well."""
+
+from typing import ClassVar
+
+from hypersparse.methods.base import TrainingState
+from hypersparse.methods.one_shot import OneShot
+from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import Distribution, select
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.scores import chance
+
+
+@options
+class Random(OneShot):
+    """Keep weights drawn by lot, equally dense in every layer or as Erdős-Rényi-Kernel says."""
+
+    name: ClassVar[str] = "random"
+    citation: ClassVar[str] = (
+        "S. Liu, T. Chen, X. Chen, L. Shen, D. C. Mocanu, Z. Wang, M. Pechenizkiy: The Unreasonable Effectiveness of "
+        "Random Pruning: Return of the Most Naive Baseline for Sparse Training. ICLR 2022."
+    )
+
+    distribution: Distribution = option(default="erk", help="How the layers share the kept weights.")
+
+    def mask(self, state: TrainingState) -> Mask:
+        return select(chance(state.weights, state.generator), self.keep(state.weights), self.distribution)

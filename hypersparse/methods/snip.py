@@ -1,0 +1,41 @@
+"""SNIP: keep the connections to which the loss is most sensitive (Lee, Ajanthan, Torr 2019)."""
+
+from typing import ClassVar, Literal
+
+from hypersparse.methods.base import TrainingState
+from hypersparse.methods.one_shot import OneShot, check_count
+from hypersparse.methods.samples import ScoringSamples
+from hypersparse.options import option, options
+from hypersparse.sparsity import scores
+from hypersparse.sparsity.budgets import Distribution, select
+from hypersparse.sparsity.mask import Mask
+
+
+@options
+class SNIP(OneShot, ScoringSamples):
+    """Keep the weights whose removal would change the loss of a few samples most, before any training."""
+
+    name: ClassVar[str] = "snip"
+    citation: ClassVar[str] = (
+        "N. Lee, T. Ajanthan, P. H. S. Torr: SNIP: Single-shot Network Pruning based on Connection Sensitivity. "
+        "ICLR 2019."
+    )
+    needs_task: ClassVar[bool] = True
+
+    distribution: Distribution = option(default="global", help="How the layers share the kept weights.")
+    count: Literal["exact", "authors"] = option(
+        default="exact",
+        help="Keep exactly total - floor(sparsity * total), or int((1 - sparsity) * total) and all equal to the last "
+        "of them (`authors`, for distribution=global).",
+    )
+
+    def __post_init__(self) -> None:
+        check_count(self.count, self.distribution)
+
+    def mask(self, state: TrainingState) -> Mask:
+        weights, task = state.weights, state.task
+        batches = self.batches(task, weights.device)
+        found = scores.snip(weights.model, weights, batches, task.criterion, run=task.run)
+        if self.count == "authors":
+            return Mask.at_least(found, max(1, int(weights.total * (1 - self.sparsity))))
+        return select(found, self.keep(weights), self.distribution)

@@ -1,0 +1,43 @@
+"""SRatio: random weights in layers whose densities fall with depth (Su et al. 2020, "SmartRatio")."""
+
+from typing import ClassVar, Literal
+
+from hypersparse.methods.base import TrainingState
+from hypersparse.methods.one_shot import OneShot
+from hypersparse.options import option, options
+from hypersparse.sparsity.budgets import sratio
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.scores import chance
+
+
+@options
+class SRatio(OneShot):
+    """Keep random weights, the more in a layer the nearer it is to the input; looks at neither data nor weights."""
+
+    name: ClassVar[str] = "sratio"
+    citation: ClassVar[str] = (
+        "J. Su, Y. Chen, T. Cai, T. Wu, R. Gao, L. Wang, J. D. Lee: Sanity-Checking Pruning Methods: Random Tickets "
+        "can Win the Jackpot. NeurIPS 2020."
+    )
+
+    linear_keep: float | None = option(
+        default=None,
+        help="Fraction kept of the last layer; unset: 0.3, or 0.1 where that would leave nothing for the others.",
+        gt=0,
+        le=1,
+    )
+    rule: Literal["auto", "residual", "plain"] = option(
+        default="auto",
+        help="How fast densities fall: `residual` as for ResNet, `plain` as for VGG, `auto` by the layers' shapes.",
+    )
+    count: Literal["exact", "authors"] = option(
+        default="exact",
+        help="Keep exactly total - floor(sparsity * total), or round that down, and then every layer (`authors`).",
+    )
+
+    def mask(self, state: TrainingState) -> Mask:
+        weights, exact = state.weights, self.count == "exact"
+        keep = self.keep(weights) if exact else max(1, int(weights.total * (1 - self.sparsity)))
+        rounding: Literal["exact", "down"] = "exact" if exact else "down"
+        budget = sratio(weights, keep, linear_keep=self.linear_keep, rule=self.rule, rounding=rounding)
+        return Mask.top_by_layer(chance(weights, state.generator), budget)
