@@ -4,6 +4,8 @@ In your own loop: `attach`, then `epochs()`, `penalty()` and `step()`. From the 
 """
 
 from hypersparse.errors import (
+    CollapseError,
+    CollapseWarning,
     DataError,
     DivergedError,
     HypersparseError,
@@ -12,6 +14,7 @@ from hypersparse.errors import (
     OptionError,
     RunError,
 )
+from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.acdc import ACDC
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase, TrainingState
@@ -45,6 +48,9 @@ __all__ = [
     "LTH",
     "SET",
     "SNIP",
+    "Ablation",
+    "CollapseError",
+    "CollapseWarning",
     "DataError",
     "Dense",
     "DivergedError",

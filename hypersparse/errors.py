@@ -6,8 +6,10 @@
     ├── DataError        a data set that is missing, damaged or of the wrong shape
     ├── LoopError        a call forgotten or misplaced in a training loop
     ├── RunError         a run folder that cannot be used: locked, foreign, damaged, not writable
-    └── DivergedError    the loss is no longer a finite number
+    ├── DivergedError    the loss is no longer a finite number
+    └── CollapseError    a mask left a layer without weights, or no path to the output, where that was to be an error
 
+Where it was not, the same sentence is a `CollapseWarning`.
 A message is one sentence or two: what was expected, what came, what to do.
 The command line prints it and exits with code 2.
 """
@@ -42,6 +44,14 @@ class RunError(HypersparseError):
 
 class DivergedError(HypersparseError):
     """The loss is no longer a finite number."""
+
+
+class CollapseError(HypersparseError):
+    """A mask left a layer without weights, or no path from input to output."""
+
+
+class CollapseWarning(UserWarning):
+    """A mask left a layer without weights, or no path from input to output."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from hypersparse import methods
 from hypersparse.errors import OptionError, unknown
+from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.art import ART
-from hypersparse.methods.base import Method
+from hypersparse.methods.base import Method, Phase
 from hypersparse.options import non_default, option, options
 from hypersparse.sparsifier import plan_of
 from hypersparse.sparsity import schedules
@@ -85,6 +86,7 @@ class Recipe:
     model: ModelOptions = option(default=ModelOptions(), help="The network.")
     training: TrainingOptions = option(default=TrainingOptions(), help="The training.")
     method: Method = option(default=ART(), help="How it becomes sparse.")
+    ablation: Ablation = option(default=Ablation(), help="What is taken away from what the method found.")
     until: str | None = option(default=None, help="The phase after which to end; a later run without it goes on.")
     start: str = option(default="", help="File with trained weights to begin from.")
     start_digest: str = option(default="", help="SHA-256 of those weights.")
@@ -95,12 +97,18 @@ class Recipe:
                 f"`start` says where trained weights lie ({self.start}), and `start_digest` which ones they are: "
                 "pass hypersparse.training.weights_file.digest(start)."
             )
-        plan_of(self.method, epochs=1, trained=self.trained, until=self.until)  # says if `until` is unknown
+        self._check_narrow()
+        self.plan()  # says if `until` is unknown
 
     @property
     def trained(self) -> bool:
         """Whether the network comes trained, so that pre-training is left out."""
         return bool(self.start_digest)
+
+    def plan(self) -> list[Phase]:
+        """The phases that are run."""
+        epochs = self.training.epochs
+        return plan_of(self.method, epochs=epochs, trained=self.trained, until=self.until, ablation=self.ablation)
 
     @property
     def key(self) -> str:
@@ -113,6 +121,7 @@ class Recipe:
     def label(self) -> str:
         """Readable words and the key, as in the run's folder."""
         words = [Path(self.data.name).stem, self.model.name.split(":")[-1], self.method.label()]
+        words += [] if self.ablation.name == "none" else [self.ablation.name]
         return re.sub(r"[^\w.+-]+", "_", "-".join(words)) + f"-{self.key}"
 
     def differences(self, other: "Recipe") -> list[str]:
@@ -131,6 +140,7 @@ class Recipe:
             "model": _table(self.model),
             "training": _table(self.training),
             "method": {"name": _method_name(self.method), **_table(self.method)},
+            "ablation": _table(self.ablation),
         }
 
     def to_toml(self) -> str:
@@ -146,6 +156,7 @@ class Recipe:
         for name, kind in (("data", DataOptions), ("model", ModelOptions)):
             values[name] = kind(**_with_further_options(kind, _as_table(name, values.get(name, {}))))
         values["training"] = TrainingOptions(**_as_table("training", values.get("training", {})))
+        values["ablation"] = Ablation(**_as_table("ablation", values.get("ablation", {})))
         method = dict(_as_table("method", values.get("method", {})))
         values["method"] = methods.find(method.pop("name", ART.name))(**method)
         return cls(**values)
@@ -154,6 +165,14 @@ class Recipe:
     def from_toml(cls, text: str) -> "Recipe":
         """A recipe from TOML."""
         return cls.from_mapping(parse_toml(text, "the recipe"))
+
+    def _check_narrow(self) -> None:
+        if self.ablation.name != "narrow":
+            return
+        if getattr(self.method, "sparsity", None) is None:
+            raise OptionError("The ablation `narrow` needs a method with a `sparsity`, which says how narrow.")
+        if self.trained:
+            raise OptionError("The ablation `narrow` builds another network, which cannot begin with trained weights.")
 
     def _changed(self) -> dict[str, Any]:
         changed = non_default(self)

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError, unknown
+from hypersparse.methods.ablation import Ablation, ablated
 from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
 from hypersparse.methods.task import Task
+from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.schedules import Schedule, constant
 from hypersparse.sparsity.weights import PrunableModules, PrunableWeights
@@ -27,31 +29,42 @@ def attach(
     accumulation: int = 1,
     trained: bool = False,
     also: PrunableModules | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    on_collapse: OnCollapse = "warn",
+    ablation: Ablation | None = None,
 ) -> "Sparsifier":
     """Make a model sparse inside your own training loop.
 
-    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the
-    optimizer's learning rate as a function of progress through a phase, such as
-    `schedules.cosine`; without one the rate stays as it is. `accumulation` is the number of
-    backward passes before each optimizer step. `trained=True` says that the model comes trained, so
-    that pre-training is left out. `also` names further module types with prunable weights.
+    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the optimizer's learning
+    rate as a function of progress through a phase, such as `schedules.cosine`; without one the rate stays as it is.
+    `accumulation` is the number of backward passes before each optimizer step. `trained=True` says that the model comes
+    trained, so that pre-training is left out. `also` names further module types with prunable weights. `on_collapse`
+    says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of one input, no
+    path from input to output. `ablation` takes something away from what the method found, to see whether it mattered.
     """
     if epochs < 0:
         raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
+    if ablation is not None and ablation.name == "narrow":
+        raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
     return Sparsifier(
         model,
         optimizer,
-        plan_of(method, epochs=epochs, trained=trained),
+        plan_of(method, epochs=epochs, trained=trained, ablation=ablation),
         task=task,
         lr=lr,
         accumulation=accumulation,
         also=also,
+        input_shape=input_shape,
+        on_collapse=on_collapse,
     )
 
 
-def plan_of(method: Method, *, epochs: int, trained: bool = False, until: str | None = None) -> list[Phase]:
+def plan_of(
+    method: Method, *, epochs: int, trained: bool = False, until: str | None = None, ablation: Ablation | None = None
+) -> list[Phase]:
     """The phases that will be run; `until` is the name of the last one."""
     plan = [phase for phase in method.plan(epochs) if not (trained and phase.pretraining)]
+    plan = ablated(plan, ablation or Ablation(), epochs=epochs)
     if until is None:
         return plan
     names = [phase.name for phase in plan]
@@ -73,6 +86,8 @@ class Sparsifier:
         lr: Schedule | None = None,
         accumulation: int = 1,
         also: PrunableModules | None = None,
+        input_shape: tuple[int, ...] | None = None,
+        on_collapse: OnCollapse = "warn",
     ) -> None:
         if accumulation < 1:
             raise OptionError(f"`accumulation` counts backward passes per step, 1 or more; got {accumulation}.")
@@ -84,6 +99,7 @@ class Sparsifier:
             if phase.check is not None:
                 phase.check(self.weights)
         self.state = TrainingState(model, optimizer, self.weights, given_task=task)
+        self._guard = CollapseGuard(self.weights, input_shape=input_shape, on_collapse=on_collapse)
         self.total_epoch = 0  # epochs finished, over all phases
         self._schedule = lr or constant
         self._accumulation = accumulation
@@ -156,6 +172,7 @@ class Sparsifier:
             self._enter_phase()
         if self.phase.begin is not None:
             self.phase.begin(self.state)
+            self._guard.look(f"In phase {self.phase.name}", briefly=True)
         self.state.epoch_tensor.fill_(self.state.epoch)
         self.state.observed.reset()
         self.state.log.clear()
@@ -280,6 +297,7 @@ class Sparsifier:
         else:
             shapes = {name: tuple(weight.shape) for name, weight in self.weights.items()}
             self.weights.set_mask_(Mask.unpack(saved["mask"], shapes))
+        self._guard.accept()
 
     # Both only while an epoch is open, since the optimizer may be used again after the plan; and only around the whole
     # step of an optimizer whose `step` calls its parent's, for which torch calls the hooks too.
@@ -298,11 +316,13 @@ class Sparsifier:
             self.state.optimizer.state.clear()  # momentum starts anew
         if self.phase.enter is not None:
             self.phase.enter(self.state)
+        self._guard.look(f"On entering phase {self.phase.name}")
         self._entered = True
 
     def _leave_phase(self) -> None:
         if self.phase.leave is not None and self._entered:
             self.phase.leave(self.state)
+        self._guard.look(f"At the end of phase {self.phase.name}")
         self._phase_index += 1
         self._entered = False
         self.state.epoch = self.state.step = 0

@@ -35,6 +35,23 @@ def test_keys_are_pinned() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["shuffle", "redraw", "positions", "rewind", "narrow"])
+def test_an_ablation_is_part_of_the_recipe(name: str) -> None:
+    recipe = resolve({"ablation": {"name": name}})
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
+    assert recipe.key != resolve({}).key
+    assert recipe.label.endswith(f"-{name}-{recipe.key}")
+    later = resolve({"ablation": {"name": "rewind", "rewind_epoch": 3}})
+    assert Recipe.from_toml(later.to_toml()) == later
+    assert later.key != recipe.key
+
+
+def test_recipes_of_before_there_were_ablations_can_be_read() -> None:
+    text = resolve({}).to_toml()
+    before = text[: text.index("[ablation]")]
+    assert Recipe.from_toml(before) == resolve({})
+
+
 def test_the_key_ignores_where_it_ends_and_sees_everything_else() -> None:
     base = Recipe()
     assert resolve({}).key == resolve({"until": "regularize"}).key
@@ -64,6 +81,11 @@ def test_options_of_the_model_stand_in_its_table() -> None:
         ({"training": {"drops": [80, 120]}}, "should be less than 1; got 80.*fractions of the phase"),
         ({"training": {"nesterov": True, "momentum": 0.0}}, "`nesterov` needs"),
         ({"training": {"nesterov": True, "optimizer": "adamw"}}, "`nesterov` needs"),
+        ({"ablation": {"name": "shufle"}}, "should be .*shuffle"),
+        ({"ablation": "shuffle"}, "is a table"),
+        ({"ablation": {"name": "shuffle", "rewind_epoch": 1}}, "belongs to the ablation `rewind`"),
+        ({"ablation": {"name": "narrow"}, "method": {"name": "dense"}}, "needs a method with a `sparsity`"),
+        ({"ablation": {"name": "narrow"}, "start_digest": "a"}, "cannot begin with trained weights"),
         ({"start": "weights.pt"}, "`start_digest` which ones"),
     ],
 )

@@ -53,6 +53,15 @@ Until = Annotated[
         rich_help_panel=RECIPE,
     ),
 ]
+AblationName = Annotated[
+    str | None,
+    typer.Option(
+        "--ablation",
+        help="Take something away from what the method found, before the last phase: shuffle, redraw, positions, "
+        "rewind (to --set ablation.rewind_epoch=N) or narrow.",
+        rich_help_panel=RECIPE,
+    ),
+]
 Start = Annotated[
     Path | None,
     typer.Option(
@@ -91,6 +100,7 @@ def make_recipe(
     epochs: int | None = None,
     validation: int | None = None,
     until: str | None = None,
+    ablation: str | None = None,
     start: Path | None = None,
     recipe: Path | None = None,
     settings: Sequence[str] | None = None,
@@ -105,6 +115,7 @@ def make_recipe(
         ("method.sparsity", sparsity),
         ("training.epochs", epochs),
         ("until", until),
+        ("ablation.name", ablation),
     ):
         if value is not None:
             said = merge(said, _nested(path, value))

@@ -31,7 +31,7 @@ from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
-from hypersparse.sparsifier import Sparsifier, plan_of
+from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.machine import Machine
 from hypersparse.training.processes import cores
@@ -138,7 +138,7 @@ def estimate(jobs: Sequence[Job], missing: Sequence[Job], pace: float, at_once: 
 
 def _epochs(recipe: Recipe) -> int:
     """Epochs of a plan; a phase with an open end is guessed to be a third of its limit."""
-    plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
+    plan = recipe.plan()
     return sum(phase.epochs // 3 if phase.until else phase.epochs for phase in plan)
 
 

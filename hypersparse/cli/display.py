@@ -147,9 +147,12 @@ def metrics(entry: dict[str, Any]) -> dict[str, str]:
 
 
 def result_table(result: dict[str, Any]) -> Table:
-    """Dense against sparse: accuracy of the last and the best epoch, weights, bytes."""
+    """Dense against sparse: accuracy of the last and the best epoch, weights, those of use, bytes."""
     picked = (result["sparse"] or result["dense"] or {}).get("best_picked_on", "test")
     table = Table("", "last epoch", f"best (on {picked})", "weights", "of", "bytes", box=None, pad_edge=False)
+    if (effective := result.get("effective_kept")) is not None:
+        table.caption = f"effective: {effective:,} of {result['kept']:,} weights lie on a path from input to output"
+        table.caption_justify = "left"
     for name in ("dense", "sparse"):
         part = result[name]
         if part is None:

@@ -11,7 +11,6 @@ from rich.table import Table
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from hypersparse import models
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings, data_folders, make_recipe
 from hypersparse.cli.display import load_data
 from hypersparse.cli.train import Device, Precision
@@ -22,6 +21,7 @@ from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
 from hypersparse.training.images import Clean
 from hypersparse.training.machine import Machine
+from hypersparse.training.network import build_network
 from hypersparse.training.weights_file import STATE_DICTS, load_weights_
 
 
@@ -43,9 +43,7 @@ def evaluate(
         recipe = _asked_recipe(path, recipe, data, model, settings, runs_dir)
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     dataset = load_data(recipe, data_folders(data_dir), quiet=as_json or not Console().is_terminal)
-    built = models.build(
-        recipe.model.name, shape=dataset.shape, classes=len(dataset.classes), options=recipe.model.options
-    )
+    built = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
     load_weights_(built, path)
     with machine.active() as where, machine.autocast():
         found = score(built.to(where), Clean(dataset.test, dataset, where))

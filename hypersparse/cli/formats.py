@@ -1,8 +1,9 @@
 """How numbers are written on the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import mean
+from typing import Any
 
 BLOCKS = " ▏▎▍▌▋▊▉█"  # eighths of a character, from the left
 STEPS = "▁▂▃▄▅▆▇█"
@@ -24,6 +25,19 @@ def count(value: int | None) -> str:
     '77,072'
     """
     return "" if value is None else f"{value:,}"
+
+
+def flops(result: Mapping[str, Any]) -> str | None:
+    """What a run has cost in all and what its network costs, in FLOPs; None where that is not known.
+
+    >>> flops({"training_flops": 2e12, "training_flops_sparse": 5e11, "inference_flops_sparse": 3e6})
+    '2e+12 FLOPs of training, 5e+11 without those on zeros; 3e+06 an image at inference'
+    """
+    names = ("training_flops", "training_flops_sparse", "inference_flops_sparse")
+    dense, sparse, image = (result.get(name) for name in names)
+    if dense is None or sparse is None or image is None:
+        return None
+    return f"{dense:.3g} FLOPs of training, {sparse:.3g} without those on zeros; {image:.3g} an image at inference"
 
 
 def duration(seconds: float | None) -> str:

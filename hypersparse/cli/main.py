@@ -12,6 +12,7 @@ from hypersparse import __version__
 from hypersparse.cli.bench import bench
 from hypersparse.cli.compare import compare
 from hypersparse.cli.evaluate import evaluate
+from hypersparse.cli.methods import methods
 from hypersparse.cli.pack import pack, unpack
 from hypersparse.cli.plan import plan
 from hypersparse.cli.runs import runs
@@ -26,7 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (train, compare, plan, evaluate, runs, show, pack, unpack):
+for command in (train, compare, plan, methods, evaluate, runs, show, pack, unpack):
     app.command()(command)
 app.add_typer(bench, name="bench")
 

@@ -10,6 +10,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from hypersparse.cli.choices import (
+    AblationName,
     DataName,
     Epochs,
     ModelName,
@@ -24,7 +25,6 @@ from hypersparse.cli.choices import (
 )
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
-from hypersparse.sparsifier import plan_of
 
 
 def plan(
@@ -35,6 +35,7 @@ def plan(
     epochs: Epochs = None,
     validation: Validation = None,
     until: Until = None,
+    ablation: AblationName = None,
     start: Start = None,
     recipe: RecipeFile = None,
     settings: Settings = None,
@@ -49,6 +50,7 @@ def plan(
         epochs=epochs,
         validation=validation,
         until=until,
+        ablation=ablation,
         start=start,
         recipe=recipe,
         settings=settings,
@@ -61,7 +63,7 @@ def plan(
 
 
 def _phases(recipe: Recipe) -> Table:
-    phases = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
+    phases = recipe.plan()
     table = Table("phase", "epochs", "learning rate", "what happens", box=None, pad_edge=False)
     for phase in phases:
         table.add_row(phase.name, _epochs(phase), _rate(phase, recipe), _what_happens(phase))

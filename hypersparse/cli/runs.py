@@ -73,7 +73,7 @@ def _print_table(found: Sequence[Row]) -> None:
     table.add_column("run", no_wrap=True)
     for name in ("data", "model", "method", "sparsity", "state"):
         table.add_column(name, overflow="fold")
-    for name in ("last %", "best %", "dense %", "kept", "of", "time"):
+    for name in ("last %", "best %", "dense %", "kept", "effective", "of", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in found:
         table.add_row(*_cells(row), style="dim" if row.status == "stopped" else "")
@@ -93,13 +93,14 @@ def _cells(row: Row) -> list[str]:
         escape(row.name),
         escape(row.data or ""),
         escape(row.model or ""),
-        escape(row.method or ""),
+        escape((row.method or "") + (f", {row.ablation}" if row.ablation else "")),
         "" if row.sparsity is None else f"{row.sparsity:g}",
         f"[{style}]{escape(row.state)}[/]" if style else escape(row.state),
         percent(row.sparse_last),
         percent(row.sparse_best),
         percent(row.dense_last),
         count(row.kept),
+        count(row.effective_kept),
         count(row.total),
         duration(row.seconds),
     ]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hypersparse.cli.display import metrics
-from hypersparse.cli.formats import duration
+from hypersparse.cli.formats import count, duration
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.stop import Stopped
@@ -113,7 +113,8 @@ def name(job: Job) -> str:
 
 def results_table(jobs: Sequence[Job], results: Sequence[Result]) -> Table:
     """One line a run: accuracy of the last and the best epoch, weights kept, or what went wrong."""
-    table = Table("", "last epoch", "best (picked on)", "weights", "of", "seconds", box=None, pad_edge=False)
+    columns = ("", "last epoch", "best (picked on)", "weights", "effective", "of", "seconds")
+    table = Table(*columns, box=None, pad_edge=False)
     table.columns[0].no_wrap = True
     for job, result in zip(jobs, results, strict=True):
         if isinstance(result, dict):
@@ -128,4 +129,5 @@ def _cells(result: dict[str, Any]) -> list[str]:
     accuracies = ["", ""]
     if part:
         accuracies = [f"{100 * part['last']:.2f} %", f"{100 * part['best']:.2f} % ({part['best_picked_on']})"]
-    return [*accuracies, f"{result['kept']:,}", f"{result['total']:,}", f"{result['wall_seconds']:.1f}"]
+    counts = [count(result.get(key)) for key in ("kept", "effective_kept", "total")]
+    return [*accuracies, *counts, f"{result['wall_seconds']:.1f}"]

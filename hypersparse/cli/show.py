@@ -11,7 +11,7 @@ from rich.table import Table
 
 from hypersparse.analysis.layers import Layer, layers
 from hypersparse.cli.choices import RunsDir
-from hypersparse.cli.formats import bar, count, duration, percent, sparkline
+from hypersparse.cli.formats import bar, count, duration, flops, percent, sparkline
 from hypersparse.cli.pack import find_all
 from hypersparse.errors import RunError
 from hypersparse.runs.pack import PICTURE
@@ -63,7 +63,7 @@ def _print_outcome(console: Console, row: Row, outcome: dict[str, Any]) -> None:
         if not row.epochs:
             console.print("No epoch is finished yet.")
         return
-    table = _table("", ">last epoch %", ">best epoch %", ">weights", ">of", ">bytes")
+    table = _table("", ">last epoch %", ">best epoch %", ">weights", ">effective", ">of", ">bytes")
     for name in ("dense", "sparse"):
         part, sparse = outcome[name], name == "sparse"
         if part is None:
@@ -73,11 +73,14 @@ def _print_outcome(console: Console, row: Row, outcome: dict[str, Any]) -> None:
             f"{percent(part['last'])} (epoch {part['last_epoch']})",
             f"{percent(part['best'])} (epoch {part['best_epoch']})",
             count(row.kept if sparse else row.total),
+            count(row.effective_kept if sparse or outcome["sparse"] is None else None),
             count(row.total),
             count(outcome.get("final_bytes" if sparse else "dense_bytes")),
         )
     console.print("", table, sep="\n", highlight=False)
     console.print(_about_best(row), style="dim", highlight=False, soft_wrap=True)
+    if (cost := flops(outcome)) is not None:
+        console.print(f"Cost: {cost}.", style="dim", highlight=False, soft_wrap=True)
 
 
 def _about_best(row: Row) -> str:

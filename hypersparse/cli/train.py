@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from hypersparse.cli.choices import (
+    AblationName,
     DataDir,
     DataName,
     Epochs,
@@ -31,6 +32,7 @@ from hypersparse.cli.choices import (
     parse_sparsities,
 )
 from hypersparse.cli.display import LiveDisplay, load_data, result_table
+from hypersparse.cli.formats import flops
 from hypersparse.cli.several import SeveralRuns, name, results_table
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
@@ -66,6 +68,7 @@ def train(
     epochs: Epochs = None,
     validation: Validation = None,
     until: Until = None,
+    ablation: AblationName = None,
     start: Start = None,
     recipe: RecipeFile = None,
     settings: Settings = None,
@@ -109,6 +112,14 @@ def train(
             rich_help_panel=MACHINE,
         ),
     ] = None,
+    on_collapse: Annotated[
+        str,
+        typer.Option(
+            "--on-collapse",
+            help="When a mask leaves a layer without weights, or no path to the output: warn, error or ignore.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = "warn",
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Save at most this often.", min=0, rich_help_panel=MACHINE)
     ] = 20.0,
@@ -131,6 +142,7 @@ def train(
             epochs=epochs,
             validation=validation,
             until=until,
+            ablation=ablation,
             start=start,
             recipe=recipe,
             settings=settings,
@@ -151,6 +163,7 @@ def train(
         deterministic=deterministic,
         threads=threads,
         checkpoint_seconds=checkpoint_seconds,
+        on_collapse=on_collapse,  # type: ignore[arg-type]
     )
     machine.torch_device()  # a missing GPU is said before data is read
     stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
@@ -253,6 +266,8 @@ def _report(console: Console, result: dict[str, Any], folder: Path) -> None:
     console.print(result_table(result))
     epochs = ", ".join(f"{count} {name}" for name, count in result["epochs"].items())
     console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
+    if (cost := flops(result)) is not None:
+        console.print(f"cost:   {cost}", highlight=False, soft_wrap=True)
     names = ("recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json")
     there = ", ".join(name for name in names if (folder / name).exists())
     console.print(f"files:  {folder} ({there})", soft_wrap=True)

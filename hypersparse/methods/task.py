@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
+from hypersparse.sparsity.evaluating import evaluating
 from hypersparse.sparsity.scores import Batch, Run, as_it_is
 
 Rating = Callable[[Any, Any], Tensor | float]
@@ -54,14 +55,8 @@ class Task:
     def score(self, model: nn.Module) -> float:
         """The rating of `model` over the loader, in evaluation mode and without gradients."""
         device = next(model.parameters()).device
-        was_training = {module: module.training for module in model.modules()}
-        model.eval()
-        try:
-            with torch.no_grad():
-                return self._whole(model, device) if self.whole else self._mean(model, device)
-        finally:
-            for module, training in was_training.items():
-                module.training = training
+        with torch.no_grad(), evaluating(model):
+            return self._whole(model, device) if self.whole else self._mean(model, device)
 
     def first_batch(self, device: torch.device) -> Batch:
         """The first batch to train on."""

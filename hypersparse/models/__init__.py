@@ -19,7 +19,7 @@ from torch import nn
 from hypersparse.errors import ModelError, OptionError, unknown
 from hypersparse.models import mlp, resnet, vgg, wide_resnet
 
-__all__ = ["build", "names"]
+__all__ = ["build", "factory_of", "names"]
 
 Factory = Callable[..., Any]
 
@@ -58,7 +58,7 @@ def build(
     `name` is one of `names()` or `package.file:factory`, where the file may lie in the current folder.
     The factory gets `options`, and `shape` (of one input) and `classes` if it has arguments of these names.
     """
-    factory = _imported(name) if ":" in name else _known(name)
+    factory = factory_of(name)
     try:
         signature = inspect.signature(factory)
     except ValueError:
@@ -70,6 +70,11 @@ def build(
     if not isinstance(model, nn.Module):
         raise ModelError(f"The model `{name}` should give a torch.nn.Module; got {type(model).__name__}.")
     return model
+
+
+def factory_of(name: str) -> Factory:
+    """What makes the model called `name`."""
+    return _imported(name) if ":" in name else _known(name)
 
 
 def _known(name: str) -> Factory:

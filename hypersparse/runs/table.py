@@ -25,6 +25,7 @@ class Row:
     data: str | None = None
     model: str | None = None
     method: str | None = None
+    ablation: str | None = None  # if any
     sparsity: float | None = None  # asked for; of methods without that option, what came out
     status: Literal["finished", "until", "stopped", "running", "damaged"]
     phase: str | None = None  # of the last epoch in the log
@@ -34,6 +35,7 @@ class Row:
     best_picked_on: str | None = None
     dense_last: float | None = None
     kept: int | None = None
+    effective_kept: int | None = None  # of those, on some path from input to output
     total: int | None = None
     seconds: float | None = None
     path: Path
@@ -108,6 +110,7 @@ def _read(run: RunFolder) -> Row:
         data=str(recipe["data"]["name"]),
         model=str(recipe["model"]["name"]),
         method=str(recipe["method"]["name"]),
+        ablation=_ablation(recipe),
         sparsity=_float(wanted),
         status=_status(run, result),
         phase=list(outcome["epochs"])[-1] if outcome["epochs"] else None,
@@ -117,6 +120,7 @@ def _read(run: RunFolder) -> Row:
         best_picked_on=(sparse or dense).get("best_picked_on"),
         dense_last=_float(dense.get("last")),
         kept=_int(outcome["kept"]),
+        effective_kept=_int(outcome.get("effective_kept")),
         total=_int(outcome["total"]),
         seconds=_float(outcome["wall_seconds"]),
         path=run.path,
@@ -165,6 +169,11 @@ def _status(run: RunFolder, result: Mapping[str, Any] | None) -> Literal["finish
     if result is None:
         return "stopped"
     return "finished" if result["until"] is None else "until"
+
+
+def _ablation(recipe: Mapping[str, Any]) -> str | None:
+    name = recipe.get("ablation", {}).get("name", "none")
+    return None if name == "none" else str(name)
 
 
 def _spellings(name: str | None) -> set[str]:

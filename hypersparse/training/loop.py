@@ -4,20 +4,26 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
+from torch.optim import Optimizer
 
-from hypersparse import data, models
+from hypersparse import data
 from hypersparse.data.batches import Batches
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DivergedError
 from hypersparse.methods.base import Phase
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
-from hypersparse.sparsifier import Sparsifier, plan_of
+from hypersparse.sparsifier import Sparsifier
+from hypersparse.sparsity.cost import forward_cost
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.paths import find_paths
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training import optimizers
 from hypersparse.training.checkpoint import (
@@ -31,6 +37,8 @@ from hypersparse.training.evaluate import evaluate
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
+from hypersparse.training.meter import Meter, inference_cost, total_cost
+from hypersparse.training.network import build_network
 from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
@@ -95,7 +103,7 @@ def train(
 
 def reaches(recipe: Recipe, ended_after: str | None) -> bool:
     """Whether a run that ended after this phase is at least as far as the recipe asks."""
-    names = [phase.name for phase in plan_of(recipe.method, epochs=1, trained=recipe.trained)]
+    names = [phase.name for phase in replace(recipe, until=None).plan()]
     asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
     return there >= asked
 
@@ -117,8 +125,7 @@ class Training:
     ) -> None:
         self.recipe, self.seed, self.machine, self.run = recipe, seed, machine, run
         torch.manual_seed(seed)
-        options = recipe.model.options
-        model = models.build(recipe.model.name, shape=dataset.shape, classes=len(dataset.classes), options=options)
+        model = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
         if recipe.start and not run.checkpoint_file.exists():
             check_digest(recipe.start, recipe.start_digest)
             load_weights_(model, recipe.start)
@@ -129,19 +136,11 @@ class Training:
         self.images = bring_images(recipe, seed, dataset, device)
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
-        plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
         self.scorer = Scorer(self.model, machine)
         self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
-        scored = self.recorder.scored if self.recorder else None
-        task = Task(
-            functional.cross_entropy,
-            self.images.rated,
-            scored=scored,
-            run=self.scorer.run,
-            training=self.images.first_look,
-            classes=len(dataset.classes),
-        )
-        self.sparsifier = Sparsifier(self.model, optimizer, plan, task=task, lr=recipe.training.lr_schedule())
+        self.meter = Meter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
+        self.input_shape = dataset.shape
+        self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
         self.sparsifier.weights.flatten_()
         if isinstance(optimizer, optimizers.FlatSGD):
             optimizer.use_flat(self.sparsifier.weights)
@@ -152,6 +151,26 @@ class Training:
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self._began = 0.0
+
+    def attach(self, optimizer: Optimizer, *, classes: int) -> Sparsifier:
+        """The recipe's plan for this network."""
+        task = Task(
+            functional.cross_entropy,
+            self.images.rated,
+            scored=self.scored,
+            run=self.meter.run,
+            training=self.images.first_look,
+            classes=classes,
+        )
+        return Sparsifier(
+            self.model,
+            optimizer,
+            self.recipe.plan(),
+            task=task,
+            lr=self.recipe.training.lr_schedule(),
+            input_shape=self.input_shape,
+            on_collapse=self.machine.on_collapse,
+        )
 
     def run_plan(self, watcher: Watcher, stop: StopRequest) -> dict[str, Any]:
         """Train all epochs that are left, then write the final network and the result."""
@@ -228,16 +247,23 @@ class Training:
             "loss": self.epoch_loss.loss.value(),
             "train_accuracy": sparsifier.state.observed.value(),
             "kept": kept,
+            **self.meter.epoch(sparsifier, images=self.epoch_loss.loss.count, steps=len(self.batches)),
         }
         with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():
             entry |= self.measure()
             sparsifier.finish_epoch()
-        entry = {**sparsifier.log, **entry}
+        entry = {**sparsifier.log, **entry, **self.meter.scoring_of_epoch()}
         entry["seconds"] = self.epoch_seconds + time.monotonic() - self._began
         self.epoch_seconds = 0.0
         self.entries.append(entry)
         self.run.append_log(entry)
         return entry
+
+    def scored(self, ratings: Tensor) -> None:
+        """Be told the ratings of a score the method asked for."""
+        self.meter.scored(ratings)
+        if self.recorder:
+            self.recorder.scored(ratings)
 
     def measure(self) -> dict[str, float]:
         """Accuracy and loss on the test images, and on held-out ones where there are any."""
@@ -285,6 +311,7 @@ class Training:
             "batches": self.batches.state_dict(),
             "rated": rated.state_dict() if isinstance(rated, Batches) else None,
             "record": to_cpu(self.epoch_loss.state_dict()),
+            "scoring": dict(self.meter.scoring),
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state() if cuda else None,
         }
@@ -312,6 +339,7 @@ class Training:
         if isinstance(self.images.rated, Batches):
             self.images.rated.load_state_dict(state["rated"])
         self.epoch_loss.load_state_dict(state["record"])
+        self.meter.scoring |= state.get("scoring", {})  # not in the first checkpoints that were written
         torch.set_rng_state(state["random"])
         if state["random_cuda"] is not None:
             torch.cuda.set_rng_state(state["random_cuda"])
@@ -323,7 +351,10 @@ class Training:
         weights = self.sparsifier.weights
         with self.machine.autocast():
             at_end = self.measure()
+        paths = find_paths(self.model, weights.mask or Mask.all_kept(weights), self.input_shape)
         result = make_result(self.recipe, self.seed, self.machine, self.entries, weights)
+        result |= {"effective_kept": paths.effective_kept, "effective_sparsity": paths.effective_sparsity}
+        result |= {**total_cost(self.entries), **inference_cost(self.meter.cost, result["kept_by_layer"])}
         metadata = {"recipe": self.recipe.to_toml(), "seed": str(self.seed)}
         result["final_bytes"] = save_weights(self.run.final_file, weights, metadata)
         result["dense_bytes"] = sum(tensor.nbytes for tensor in self.model.state_dict().values())

@@ -1,4 +1,4 @@
-"""`Machine`: where and how fast a run is computed; never part of a recipe's key."""
+"""`Machine`: where, how fast and how strictly a run is computed; never part of a recipe's key."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -8,11 +8,12 @@ import torch
 
 from hypersparse.errors import OptionError
 from hypersparse.options import option, options
+from hypersparse.sparsity.collapse import OnCollapse
 
 
 @options
 class Machine:
-    """The device, its precision, and how often work is saved."""
+    """The device, its precision, how often work is saved, and what is worth stopping for."""
 
     device: str = option(default="auto", help="cpu, cuda, cuda:1, or auto: a GPU where there is one.")
     precision: Literal["fp32", "tf32", "bf16"] = option(
@@ -27,6 +28,10 @@ class Machine:
         default=None, help="CPU threads; by default one for a small network, otherwise torch's choice.", ge=1
     )
     checkpoint_seconds: float = option(default=20.0, help="Write a checkpoint at most this often.", ge=0)
+    on_collapse: OnCollapse = option(
+        default="warn",
+        help="When a mask leaves a layer without weights, or no path from input to output: warn, error or ignore.",
+    )
 
     def torch_device(self) -> torch.device:
         """The device, after checking that it is there."""

@@ -49,6 +49,7 @@ def make_result(
         "data": recipe.data.name,
         "model": recipe.model.name,
         "method": recipe.method.name,
+        "ablation": recipe.ablation.name,
         "dense": summarize([entry for entry in entries if entry["stage"] == "dense"], picked_on),
         "sparse": summarize(sparse, picked_on),
         "total": weights.total,
@@ -57,6 +58,7 @@ def make_result(
         "kept_by_layer": kept,
         "total_by_layer": {name: weight.numel() for name, weight in weights.items()},
         "epochs": {name: sum(entry["phase"] == name for entry in entries) for name in phases},
+        "epochs_total": len(entries),
         "wall_seconds": sum(entry["seconds"] for entry in entries),
         "shared_seconds": sum(entry["seconds"] for entry in entries if entry.get("shared")),  # spent by an earlier run
         "wall_seconds_by_phase": {

@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from hypersparse import models
 from hypersparse.data.dataset import Dataset
 from hypersparse.recipe import Recipe
-from hypersparse.sparsifier import plan_of
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import SMALL_NETWORK, train
 from hypersparse.training.machine import Machine
+from hypersparse.training.network import build_network
 from hypersparse.training.processes import Processes, cores
 from hypersparse.training.stages import StageCache
 from hypersparse.training.stop import Stopped, StopRequest
@@ -100,9 +99,8 @@ def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: t
 
 
 def _network(recipe: Recipe, dataset: Dataset) -> nn.Module:
-    name, options = recipe.model.name, recipe.model.options
     with torch.random.fork_rng(devices=[]):
-        return models.build(name, shape=dataset.shape, classes=len(dataset.classes), options=options)
+        return build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
 
 
 def _is_small(recipe: Recipe, dataset: Dataset) -> bool:
@@ -153,8 +151,7 @@ class _Queue:
 
     def _missing_stage(self, number: int) -> Path | None:
         cache, job = self._caches[number], self._jobs[number]
-        folder, recipe = RunFolder(job.folder), job.recipe
+        folder = RunFolder(job.folder)
         if cache is None or folder.checkpoint_file.exists() or folder.result_file.exists():
             return None
-        plan = plan_of(recipe.method, epochs=recipe.training.epochs, trained=recipe.trained, until=recipe.until)
-        return cache.missing(plan)
+        return cache.missing(job.recipe.plan())

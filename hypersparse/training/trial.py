@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Barrier
@@ -55,7 +56,8 @@ def begun(
 ) -> Training:
     """A run in its first epoch, its step built; it writes nothing."""
     with own_stream(device):
-        training = Training(recipe, seed, machine, device, dataset, RunFolder(folder))
+        quiet = replace(machine, on_collapse="ignore")  # the runs themselves will say it
+        training = Training(recipe, seed, quiet, device, dataset, RunFolder(folder))
         training.begin_epoch()
         training.step_of_phase()
     return training

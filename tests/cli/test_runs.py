@@ -31,8 +31,30 @@ def test_a_table_has_a_line_a_run(store: RunStore) -> None:
     assert lines[0].split()[:5] == ["run", "data", "model", "method", "sparsity"]
     assert lines[1].startswith(f"{recipe().key}/seed-0")
     assert "finished" in lines[1]
+    assert "effective" in lines[0]
     assert "stopped in the first epoch" in lines[2]
     assert "until pre-train" in lines[3]
+
+
+def test_what_is_effective_and_what_was_ablated_is_listed(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    result = run.result()
+    assert result is not None
+    row = json.loads(listed(store, "--finished", "--format", "json"))[0]
+    assert (row["effective_kept"], row["ablation"]) == (result["effective_kept"], None)
+    assert 0 <= result["effective_kept"] <= result["kept"]
+    text = run.recipe_file.read_text().replace('[ablation]\nname = "none"', '[ablation]\nname = "shuffle"')
+    run.recipe_file.write_text(text)
+    assert json.loads(listed(store, "--finished", "--format", "json"))[0]["ablation"] == "shuffle"
+    assert "art, shuffle" in listed(store)
+
+
+def test_runs_from_before_these_were_counted_are_listed(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    result = run.result()
+    assert result is not None
+    run.write_result({name: value for name, value in result.items() if "effective" not in name and "flops" not in name})
+    assert json.loads(listed(store, "--finished", "--format", "json"))[0]["effective_kept"] is None
 
 
 def test_filters_leave_lines_out(store: RunStore) -> None:

@@ -33,7 +33,16 @@ def test_a_finished_run_is_told_with_its_picture(store: RunStore) -> None:
     last = 100 * run.log()[-1]["test_accuracy"]
     assert f"{last:.2f} (epoch 4)" in text
     assert "picked on it too" in text
-    for words in ("pre-train", "regularize", "fine-tune", "pruned", "layer3.0.conv2", "4,964"):
+    for words in (
+        "pre-train",
+        "regularize",
+        "fine-tune",
+        "pruned",
+        "layer3.0.conv2",
+        "4,964",
+        "effective",
+        "FLOPs of training",
+    ):
         assert words in text
     assert f"curves: {run.path / 'curves.png'}" in text
     assert (run.path / "curves.png").is_file()

@@ -50,7 +50,7 @@ def test_train_without_arguments_is_the_main_job(tmp_path: Path) -> None:
     assert (result["data"], result["method"], result["total"]) == ("digits", "art", 77_072)
     assert result["kept"] == 77_072 - int(77_072 * 0.95)
     assert result["sparse"]["last"] >= 0.975
-    for word in ("pre-train", "regularize", "fine-tune", "penalty", "dense", "sparse", "3,854"):
+    for word in ("pre-train", "regularize", "fine-tune", "penalty", "dense", "sparse", "3,854", "effective", "FLOPs"):
         assert word in done.stdout
     assert done.stdout.count("\n  hypersparse ") == 3
     again = run("train", folder=tmp_path)
@@ -245,3 +245,19 @@ def test_a_list_that_is_none_is_said(tmp_path: Path, option: str, value: str) ->
     done = run("train", f"{option}={value}", folder=tmp_path)
     assert done.returncode == 2
     assert f"`{option}` is a number" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_collapse_may_be_an_error_and_an_ablation_is_asked_for_by_name(tmp_path: Path) -> None:
+    sparse = ["train", *QUICK, "--sparsity", "0.9995", "--epochs", "1"]
+    failed = run(*sparse, "--on-collapse", "error", folder=tmp_path)
+    assert failed.returncode == 2
+    assert "No weight is left in" in failed.stderr
+    assert run(*sparse, "--on-collapse", "panic", folder=tmp_path).returncode == 2
+    done = run("train", *QUICK, "--ablation", "narrow", "--epochs", "1", "--seed", "1", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (narrow,) = tmp_path.glob("runs/*-narrow-*/seed-1")
+    result = RunFolder(narrow).result()
+    assert result is not None
+    scored = run("evaluate", str(narrow), "--json", folder=tmp_path)
+    assert json.loads(scored.stdout)["test_accuracy"] == result["dense"]["last"]

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import hypersparse
-from hypersparse import Mask, Method, Phase, Sparsifier, Task, TrainingState, methods
-from hypersparse.recipe import Recipe
+from hypersparse import Ablation, Mask, Method, OptionError, Phase, Sparsifier, Task, TrainingState, methods
+from hypersparse.recipe import Recipe, merge, resolve
 from hypersparse.sparsity.budgets import keep_count
+from hypersparse.training.loop import train
+from hypersparse.training.machine import Machine
+from tests.training.small import TABLES
 
 # Options that make a method short; a method not named here runs with its defaults.
 QUICK: dict[str, dict[str, Any]] = {
@@ -37,16 +43,27 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
 
 
-def method_of(name: str) -> Method:
-    kind = methods.find(name)
-    has_sparsity = "sparsity" in {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**QUICK.get(name, {}), **({"sparsity": SPARSITY} if has_sparsity else {}))
+def options_of(name: str, sparsity: float = SPARSITY) -> dict[str, Any]:
+    fields = {field.name for field in dataclasses.fields(methods.find(name))}  # type: ignore[arg-type]
+    return {**QUICK.get(name, {}), **({"sparsity": sparsity} if "sparsity" in fields else {})}
+
+
+def method_of(name: str, sparsity: float = SPARSITY) -> Method:
+    return methods.find(name)(**options_of(name, sparsity))
 
 
 class Run:
     """A small classification, its network, and a sparsifier; `loader` shuffles with a generator of its own."""
 
-    def __init__(self, name: str, make_optimizer: MakeOptimizer, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        make_optimizer: MakeOptimizer,
+        *,
+        seed: int = 0,
+        sparsity: float = SPARSITY,
+        ablation: Ablation | None = None,
+    ) -> None:
         generator = torch.Generator().manual_seed(7)
         labels = torch.arange(48) % 3
         inputs = torch.randn(3, 2, 4, 4, generator=generator)[labels]
@@ -62,10 +79,11 @@ class Run:
         self.sparsifier = hypersparse.attach(
             self.model,
             self.optimizer,
-            method_of(name),
+            method_of(name, sparsity),
             epochs=3,
             task=Task(nn.functional.cross_entropy, self.loader),
             lr=hypersparse.schedules.cosine,
+            ablation=ablation,
         )
 
     def train(self, after_step: Callable[[Sparsifier], None] | None = None, *, save_to: Path | None = None) -> None:
@@ -191,6 +209,19 @@ def test_stopping_after_any_epoch_and_going_on_changes_nothing(
         assert same(resumed.state(), whole.state()), f"stopped in epoch {stop} of {epochs}"
 
 
+@pytest.mark.parametrize("ablation", ["shuffle", "redraw", "positions", "rewind"])
+@pytest.mark.parametrize("name", methods.names())
+def test_it_can_be_ablated(name: str, ablation: str) -> None:
+    if not hasattr(method_of(name), "sparsity"):
+        pytest.skip("it has no mask")
+    first, second = (Run(name, sgd, ablation=Ablation(name=ablation)) for _ in range(2))  # type: ignore[arg-type]
+    for run in (first, second):
+        run.train(dropped_are_plus_zero)
+    assert first.sparsifier.mask is not None
+    assert first.sparsifier.mask.kept == keep_count(first.sparsifier.weights.total, SPARSITY)
+    assert same(first.state(), second.state())
+
+
 def plain_sgd(run: Run, epochs: int) -> nn.Module:
     """Ordinary training of the run's network, without any of our code."""
     model = copy.deepcopy(run.model)
@@ -223,3 +254,105 @@ def test_a_mask_that_keeps_all_is_plain_training_bit_for_bit() -> None:
     run.train()
     assert run.sparsifier.mask is not None
     assert same(dict(run.model.state_dict()), dict(expected.state_dict()))
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_steps_with_everything_kept_are_plain_sgd_bit_for_bit(name: str) -> None:
+    """At sparsity 0, every step that neither adjusts nor has a penalty is the one SGD makes alone."""
+    if not hasattr(method_of(name), "sparsity"):
+        pytest.skip("it has no sparsity")
+    try:
+        run = Run(name, sgd, sparsity=0.0)
+    except OptionError as error:
+        pytest.skip(f"it refuses sparsity 0: {error}")
+    compared = 0
+    for _ in run.sparsifier.epochs():
+        for inputs, labels in run.loader:
+            alone = copy.deepcopy((run.model, run.optimizer))
+            adjusts = run.sparsifier.adjusts_now
+            loss = nn.functional.cross_entropy(run.model(inputs), labels) + run.sparsifier.penalty()
+            run.optimizer.zero_grad()
+            loss.backward()
+            run.optimizer.step()
+            run.sparsifier.step()
+            if run.sparsifier.mask is None or adjusts or run.sparsifier.phase.penalty is not None:
+                continue
+            assert run.sparsifier.mask.kept == run.sparsifier.weights.total
+            model, optimizer = alone
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            assert same(dict(run.model.state_dict()), dict(model.state_dict()))
+            compared += 1
+    assert compared >= 6
+
+
+class NoWaiting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Fails where the host would have to wait for a device: a number or a size that depends on values."""
+
+    WAITING = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "unique_dim", "_unique2")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func._overloadpacket.__name__
+        assert name not in self.WAITING, f"{name} waits for the device"
+        if name in ("index", "index_put", "index_put_"):
+            indices = [index for index in tree_leaves(args[1]) if isinstance(index, Tensor)]
+            assert all(index.dtype != torch.bool for index in indices), "a boolean index waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_its_steps_do_not_wait_for_the_device(name: str) -> None:
+    run = Run(name, sgd)
+    for _ in run.sparsifier.epochs():
+        for inputs, labels in run.loader:
+            outputs = run.model(inputs)
+            loss = nn.functional.cross_entropy(outputs, labels)
+            run.optimizer.zero_grad()
+            adjusts = run.sparsifier.adjusts_now
+            with NoWaiting():  # type: ignore[no-untyped-call]
+                (loss + run.sparsifier.penalty()).backward()
+            run.optimizer.step()
+            if adjusts:
+                run.sparsifier.step()
+                continue
+            with NoWaiting():  # type: ignore[no-untyped-call]
+                run.sparsifier.step()
+                run.sparsifier.observe(outputs, labels)
+
+
+def test_the_test_sees_waiting() -> None:
+    values = torch.arange(3.0)
+    for wait in (values[0].item, values.nonzero, lambda: bool(values[0]), lambda: values[values > 1]):
+        with pytest.raises(AssertionError, match="waits for the device"), NoWaiting():  # type: ignore[no-untyped-call]
+            wait()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", methods.names())
+def test_a_run_reports_what_it_has_cost(name: str, tmp_path: Path) -> None:
+    tables = {key: table for key, table in TABLES.items() if key != "method"}
+    recipe = resolve(merge(tables, {"method": {"name": name, **options_of(name)}, "training": {"epochs": 2}}))
+    result = train(recipe, 0, Machine(device="cpu", threads=1), tmp_path, record=False)
+    entries = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert result["epochs_total"] == len(entries) == sum(result["epochs"].values())
+    least = sum(min(1, phase.epochs) if phase.until else phase.epochs for phase in recipe.plan())
+    assert least <= result["epochs_total"] <= sum(phase.epochs for phase in recipe.plan())
+    steps = result["epochs_total"] * 128 * 3 * result["inference_flops"]
+    assert result["training_flops"] == pytest.approx(steps + result["scoring_flops"])
+    assert 0 < result["training_flops_sparse"] <= result["training_flops"]
+    assert 0 <= result["inference_flops_sparse"] <= result["inference_flops"]
+    assert (result["inference_flops_sparse"] < result["inference_flops"]) == (result["kept"] < result["total"])
+    assert 0 <= result["effective_kept"] <= result["kept"]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_it_has_a_page_that_says_whose_it_is(name: str) -> None:
+    page = Path(hypersparse.__file__).parents[1] / "docs" / f"{name}.md"
+    assert page.is_file(), f"write docs/{name}.md"
+    citation = methods.find(name).citation
+    if not citation.startswith("none"):
+        first_author = re.split("[,:]", citation)[0].split()[-1]
+        assert first_author in page.read_text()

@@ -1,0 +1,175 @@
+"""Ablations: take one thing away from what a method found, and see whether it mattered.
+
+They act when the final mask is there, on entering the last phase, whatever the method.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from hypersparse.errors import OptionError
+from hypersparse.methods.base import Phase, TrainingState
+from hypersparse.options import option, options
+from hypersparse.sparsity.mask import Mask
+
+MEMORY = "ablation"  # under this name in the state's memory
+REMEMBERING = ("redraw", "positions", "rewind")  # those that come back to earlier weights
+
+
+@options
+class Ablation:
+    """What is taken away from a method's result before the last phase."""
+
+    name: Literal["none", "shuffle", "redraw", "positions", "rewind", "narrow"] = option(
+        default="none",
+        help="`shuffle` each layer's mask with its weights, `redraw` the weights, draw new `positions` with as many in "
+        "each layer, `rewind` the weights to an epoch, or train a `narrow` dense network of as many parameters.",
+    )
+    rewind_epoch: int = option(default=0, help="For `rewind`: weights as before this epoch of the run, from 0.", ge=0)
+
+    def __post_init__(self) -> None:
+        if self.rewind_epoch and self.name != "rewind":
+            raise OptionError(f"`rewind_epoch` belongs to the ablation `rewind`; this one is `{self.name}`.")
+
+
+def ablated(plan: Sequence[Phase], ablation: Ablation, *, epochs: int) -> list[Phase]:
+    """The plan with the ablation in it.
+
+    A plan whose last phase still changes the mask gets another one, `retrain`, of `epochs` epochs, since only then
+    the mask is final. `narrow` leaves one dense phase as long as the last one; the network itself is the caller's.
+    """
+    if ablation.name == "none":
+        return list(plan)
+    if ablation.name == "narrow":
+        return [Phase("train", epochs=plan[-1].epochs)]
+    if plan[-1].begin or plan[-1].adjust or plan[-1].leave:
+        plan = [*plan, Phase("retrain", epochs=epochs)]
+    *earlier, last = plan
+    _check_rewind(ablation, earlier)
+    if ablation.name in REMEMBERING:
+        earlier = [_remembering(phase, ablation) for phase in earlier]
+    return [*earlier, _ablating(last, ablation)]
+
+
+def _check_rewind(ablation: Ablation, earlier: Sequence[Phase]) -> None:
+    most = sum(phase.epochs for phase in earlier)
+    if ablation.rewind_epoch > most:
+        raise OptionError(
+            f"`rewind_epoch` is an epoch before the last phase, which begins after at most {most}; "
+            f"got {ablation.rewind_epoch}."
+        )
+
+
+def _ablating(last: Phase, ablation: Ablation) -> Phase:
+    """The last phase, which begins with the ablation of the mask that the method has made by then."""
+
+    def enter(state: TrainingState) -> None:
+        if ablation.name in REMEMBERING:
+            _note_epoch(state, ablation.rewind_epoch)
+        if last.enter is not None:
+            last.enter(state)
+        if state.weights.mask is None:
+            raise OptionError(f"The ablation `{ablation.name}` is of a mask, and this method has made none.")
+        _ACTIONS[ablation.name](state, state.weights.mask)
+        state.memory.pop(MEMORY, None)
+
+    return replace(last, enter=enter, restart=True, shared=None)
+
+
+def _remembering(phase: Phase, ablation: Ablation) -> Phase:
+    """The phase, which also takes down the weights before the epoch that will be gone back to."""
+
+    def enter(state: TrainingState) -> None:
+        _note_epoch(state, ablation.rewind_epoch)
+        if phase.enter is not None:
+            phase.enter(state)
+
+    def begin(state: TrainingState) -> None:
+        if state.epoch > 0:  # otherwise noted on entering, before the method did anything
+            _note_epoch(state, ablation.rewind_epoch)
+        if phase.begin is not None:
+            phase.begin(state)
+
+    shared = phase.shared and f"{phase.shared}; remembers the weights of epoch {ablation.rewind_epoch}"
+    return replace(phase, enter=enter, begin=begin, shared=shared)
+
+
+def _note_epoch(state: TrainingState, wanted: int) -> None:
+    memory: dict[str, Any] = state.memory.setdefault(MEMORY, {"epoch": 0})
+    if memory["epoch"] == wanted:
+        memory["weights"] = {name: tensor.detach().clone() for name, tensor in _tensors(state).items()}
+    memory["epoch"] += 1
+
+
+def _shuffle(state: TrainingState, mask: Mask) -> None:
+    """Every layer's weights and mask in another order: the same values, elsewhere."""
+    layers = {}
+    with torch.no_grad():
+        for name, weight in state.weights.items():
+            order = _order(weight, state.generator)
+            weight.copy_(weight.flatten()[order].view(weight.shape))
+            layers[name] = mask[name].flatten()[order].view(weight.shape)
+    state.weights.set_mask_(Mask(layers))
+
+
+def _redraw(state: TrainingState, mask: Mask) -> None:
+    """New initial weights under the same mask.
+
+    Those of a layer are drawn independently of each other, so that another order of them is another draw.
+    """
+    _go_back_(state)
+    with torch.no_grad():
+        for weight in state.weights.values():
+            weight.copy_(weight.flatten()[_order(weight, state.generator)].view(weight.shape))
+    state.weights.set_mask_(mask)
+
+
+def _draw_positions(state: TrainingState, mask: Mask) -> None:
+    """As many weights in each layer, at places drawn by lot, with their initial values."""
+    _go_back_(state)
+    layers = {}
+    for name, kept in mask.kept_by_layer().items():
+        layer = torch.zeros_like(mask[name])
+        layer.view(-1)[_order(layer, state.generator)[:kept]] = True
+        layers[name] = layer
+    state.weights.set_mask_(Mask(layers))
+
+
+def _rewind(state: TrainingState, mask: Mask) -> None:
+    """The weights of an earlier epoch, with its norms, biases and statistics, under the same mask."""
+    _go_back_(state)
+    state.weights.set_mask_(mask)
+
+
+_ACTIONS: dict[str, Callable[[TrainingState, Mask], None]] = {
+    "shuffle": _shuffle,
+    "redraw": _redraw,
+    "positions": _draw_positions,
+    "rewind": _rewind,
+}
+
+
+def _go_back_(state: TrainingState) -> None:
+    memory = state.memory[MEMORY]
+    if "weights" not in memory:
+        raise OptionError(
+            "`rewind_epoch` is an epoch before the last phase, "
+            f"which began after {memory['epoch'] - 1} epochs this time; choose one up to that."
+        )
+    tensors = _tensors(state)
+    with torch.no_grad():
+        for name, tensor in memory["weights"].items():
+            tensors[name].copy_(tensor)
+
+
+def _tensors(state: TrainingState) -> dict[str, Tensor]:
+    model = state.weights.model
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _order(layer: Tensor, generator: torch.Generator) -> Tensor:
+    """All places of a layer, in an order drawn by lot; on the CPU, so that it is the same everywhere."""
+    return torch.randperm(layer.numel(), generator=generator).to(layer.device)

@@ -1,0 +1,51 @@
+"""`CollapseGuard`: notices when a new mask leaves layers empty or cuts the output off."""
+
+import warnings
+from typing import Literal, get_args
+
+from hypersparse.errors import CollapseError, CollapseWarning, OptionError
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.paths import find_paths
+from hypersparse.sparsity.weights import PrunableWeights
+
+OnCollapse = Literal["warn", "error", "ignore"]
+ADVICE = "Lower the sparsity, or choose a method or distribution that gives every layer a budget."
+
+
+class CollapseGuard:
+    """Looks at every new mask of some weights, and warns or raises once for the same finding. It changes nothing.
+
+    `input_shape` is the shape of one input, without which it is not known whether a path to the output remains.
+    """
+
+    def __init__(
+        self, weights: PrunableWeights, *, input_shape: tuple[int, ...] | None, on_collapse: OnCollapse
+    ) -> None:
+        if on_collapse not in get_args(OnCollapse):
+            raise OptionError(f"`on_collapse` is warn, error or ignore; got {on_collapse!r}.")
+        self._weights, self._shape, self._on_collapse = weights, input_shape, on_collapse
+        self._seen: Mask | None = None
+        self._said: tuple[list[str], bool | None] = ([], True)
+
+    def accept(self) -> None:
+        """Say nothing about the mask that holds now, as when it comes from a checkpoint."""
+        self._seen = self._weights.mask
+
+    def look(self, moment: str, *, briefly: bool = False) -> None:
+        """Look at the mask that holds now, unless it was seen; `briefly` follows no paths while no layer gets empty."""
+        mask = self._weights.mask
+        if self._on_collapse == "ignore" or mask is None or mask is self._seen:
+            return
+        if briefly and [name for name, kept in mask.kept_by_layer().items() if kept == 0] == self._said[0]:
+            return
+        self._seen = mask
+        paths = find_paths(self._weights.model, mask, self._shape)
+        finding = (paths.empty, paths.connected)
+        if not paths.collapsed:
+            return
+        text = f"{moment}: {paths} {ADVICE}"
+        if self._on_collapse == "error":
+            raise CollapseError(text)
+        if finding != self._said:
+            self._said = finding
+            warnings.warn(text, CollapseWarning, stacklevel=2)

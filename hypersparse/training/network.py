@@ -1,0 +1,33 @@
+"""The network that a recipe trains."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from hypersparse import models
+from hypersparse.models.narrow import narrowed
+from hypersparse.recipe import Recipe
+from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.weights import PrunableWeights
+
+
+def build_network(recipe: Recipe, *, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The network of a recipe with random weights from torch's global generator: seed it first."""
+    options = dict(recipe.model.options)
+    if recipe.ablation.name == "narrow":
+        options = _narrow_options(recipe, shape, classes)
+    return models.build(recipe.model.name, shape=shape, classes=classes, options=options)
+
+
+def _narrow_options(recipe: Recipe, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+    """Of the dense network with about as many parameters as the sparse one has: kept weights, norms and biases."""
+    name, options = recipe.model.name, recipe.model.options
+    sparsity: float = getattr(recipe.method, "sparsity")  # noqa: B009  # a recipe without one is refused
+    with torch.random.fork_rng(devices=[]):
+        full = models.build(name, shape=shape, classes=classes, options=options)
+    prunable = PrunableWeights(full).total
+    others = sum(parameter.numel() for parameter in full.parameters()) - prunable
+    return narrowed(
+        name, shape=shape, classes=classes, options=options, parameters=keep_count(prunable, sparsity) + others
+    )
