@@ -1,15 +1,13 @@
 """`hypersparse compare`: train a grid of methods, sparsities and seeds, and put them beside each other."""
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
 
 from hypersparse import methods as registry
@@ -27,11 +25,11 @@ from hypersparse.cli.choices import (
 )
 from hypersparse.cli.display import load_data
 from hypersparse.cli.formats import duration
+from hypersparse.cli.grid import Grid, epochs_of
 from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
-from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.machine import Machine
 from hypersparse.training.processes import cores
@@ -128,94 +126,12 @@ def settings_for(name: str, settings: Sequence[str], names: Sequence[str]) -> li
 
 def estimate(jobs: Sequence[Job], missing: Sequence[Job], pace: float, at_once: int) -> str:
     """What is to be done, in a sentence; shared beginnings are counted as if each run trained them."""
-    epochs = sum(_epochs(job.recipe) for job in missing)
+    epochs = sum(epochs_of(job.recipe) for job in missing)
     seconds = epochs * pace / max(1, min(at_once, len(missing)))
     return (
         f"{len(jobs)} runs, {len(missing)} of them to train: about {epochs} epochs, {pace:.2g} s each by a short "
         f"trial, {at_once} at once: about {duration(seconds)}, less where runs share a beginning"
     )
-
-
-def _epochs(recipe: Recipe) -> int:
-    """Epochs of a plan; a phase with an open end is guessed to be a third of its limit."""
-    plan = recipe.plan()
-    return sum(phase.epochs // 3 if phase.until else phase.epochs for phase in plan)
-
-
-class _Counted:
-    def __init__(self, grid: "Grid", job: Job) -> None:
-        self._grid, self._job = grid, job
-
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
-        """Nothing to show yet."""
-
-    def stepped(self, step: int) -> None:
-        """Too small to show."""
-
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
-        """Count it."""
-        self._grid.count(self._job, entry)
-
-
-class Grid:
-    """Methods down, sparsities across: how many seeds are done, and the epochs of those under way."""
-
-    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
-        self.console, self.jobs = console, jobs
-        self.plain, self.began = not console.is_terminal, time.monotonic()
-        self.epochs: dict[Path, int] = {}
-        self.total = sum(_epochs(job.recipe) for job in jobs)
-        self.before = sum(_epochs(job.recipe) for job in jobs if RunFolder(job.folder).result_file.exists())
-        self.live = Live(console=console, refresh_per_second=2, get_renderable=self.render, transient=True)
-
-    def __enter__(self) -> "Grid":
-        if not self.plain:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.plain:
-            self.live.stop()
-
-    def watcher(self, job: Job) -> _Counted:
-        """Who is told about one of the runs."""
-        return _Counted(self, job)
-
-    def count(self, job: Job, entry: dict[str, Any]) -> None:
-        """An epoch of a run is done."""
-        self.epochs[job.folder] = entry["epoch"] + 1
-        expected = _epochs(job.recipe)
-        if self.plain and self.epochs[job.folder] in (1, max(1, expected // 2), expected):
-            name = f"{job.recipe.method.label()} · seed {job.seed}"
-            self.console.print(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}", highlight=False)
-
-    def left(self) -> str:
-        """How much time is left, going by the epochs so far."""
-        done = sum(self.epochs.values())
-        rest = self.total - self.before - done
-        spent = time.monotonic() - self.began
-        return f"about {duration(spent * rest / done)} left" if done > 5 and rest > 0 else "time left not known yet"
-
-    def render(self) -> RenderableType:
-        """The grid now."""
-        columns = sorted({_sparsity(job) for job in self.jobs})
-        table = Table("", *columns, box=None, pad_edge=False, header_style="dim", caption=self.left())
-        for method in dict.fromkeys(job.recipe.method.name for job in self.jobs):
-            cells = [self._cell(method, column) for column in columns]
-            table.add_row(method, *cells)
-        return table
-
-    def _cell(self, method: str, column: str) -> str:
-        own = [job for job in self.jobs if job.recipe.method.name == method and _sparsity(job) == column]
-        done = [job for job in own if RunFolder(job.folder).result_file.exists()]
-        running = [self.epochs[job.folder] for job in own if job.folder in self.epochs and job not in done]
-        shown = f"{len(done)}/{len(own)}" if own else ""
-        return shown + "".join(f" epoch {epoch}" for epoch in running)
-
-
-def _sparsity(job: Job) -> str:
-    sparsity = getattr(job.recipe.method, "sparsity", None)
-    return "" if sparsity is None else f"{100 * sparsity:g} %"
 
 
 def _report(

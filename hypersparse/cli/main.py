@@ -17,6 +17,7 @@ from hypersparse.cli.pack import pack, unpack
 from hypersparse.cli.plan import plan
 from hypersparse.cli.runs import runs
 from hypersparse.cli.show import show
+from hypersparse.cli.sweep import sweep
 from hypersparse.cli.train import train
 from hypersparse.errors import HypersparseError
 
@@ -27,7 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (train, compare, plan, methods, evaluate, runs, show, pack, unpack):
+for command in (train, compare, sweep, plan, methods, evaluate, runs, show, pack, unpack):
     app.command()(command)
 app.add_typer(bench, name="bench")
 

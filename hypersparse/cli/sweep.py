@@ -1,0 +1,140 @@
+"""`hypersparse sweep`: train an experiment, as far as the time goes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
+from hypersparse.cli.display import load_data
+from hypersparse.cli.formats import duration
+from hypersparse.cli.grid import Grid, epochs_of
+from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
+from hypersparse.data.dataset import Dataset
+from hypersparse.errors import DataError, HypersparseError
+from hypersparse.recipe import Recipe
+from hypersparse.runs.experiment import Experiment, Run, parse_only
+from hypersparse.runs.store import RunStore
+from hypersparse.runs.sweep import Outcome, job_of, missing
+from hypersparse.runs.sweep import sweep as train_all
+from hypersparse.training.machine import Machine
+from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.together import Job
+from hypersparse.training.trial import seconds_an_epoch
+
+Load = Callable[[Recipe], Dataset]
+
+
+def sweep(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file such as experiments/accuracy.toml.")],
+    only: Annotated[
+        str | None, typer.Option("--only", help="Some of its runs: data=cifar10,model=resnet32,method=art,seed=0.")
+    ] = None,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", help="Finished runs are copied here without weights; those there count as done."),
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "fp32",
+    at_once: Annotated[int | None, typer.Option("--at-once", help="Runs that share the device.", min=1)] = None,
+    stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what is missing and what it costs.")] = False,
+) -> None:
+    """Train what is missing of an experiment, in the order of worth, several runs at once.
+
+    The same command goes on after any stop. A run that fails is named at the end; the others go on.
+    """
+    found = Experiment.read(experiment).only(parse_only(only))
+    machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
+    machine.torch_device()
+    console, store = Console(), RunStore(runs_dir)
+    folders, loaded = data_folders(data_dir), dict[str, Dataset]()
+
+    def load(recipe: Recipe) -> Dataset:
+        if recipe.data.name not in loaded:
+            loaded.clear()  # one at a time in memory
+            loaded[recipe.data.name] = load_data(recipe, folders, quiet=not console.is_terminal)
+        return loaded[recipe.data.name]
+
+    left = missing(found.runs, store, results)
+    console.print(f"[bold]{found.title}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
+    if dry_run:
+        console.print(_cost(left, machine, load))
+    if dry_run or not left:
+        return
+    stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
+    jobs = [job_of(run, store) for run in left]
+    display = Grid(console, jobs)
+    with stopped_by_signals(stop), display:
+        outcomes = train_all(
+            left,
+            machine,
+            store,
+            load=load,
+            stages=runs_dir / STAGES,
+            results=results,
+            at_once=at_once,
+            stop=stop,
+            watcher=display.watcher,
+        )
+    _report(console, jobs, outcomes)
+
+
+def _cost(runs: Sequence[Run], machine: Machine, load: Load) -> Table:
+    """Epochs and hours by data, model and method, one run after another; open ends are guessed."""
+    table = Table("data", "model", "method", "runs", "epochs", "s an epoch", "time", box=None, pad_edge=False)
+    paces: dict[tuple[str, str], float | None] = {}
+    rows: dict[tuple[str, str, str], list[int]] = {}
+    for run in runs:
+        recipe = run.recipe
+        place = recipe.data.name, recipe.model.name
+        if place not in paces:
+            paces[place] = _pace(recipe, machine, load)
+        row = rows.setdefault((*place, recipe.method.name), [0, 0])
+        row[0] += 1
+        row[1] += epochs_of(recipe)
+    total = 0.0
+    for (data, model, method), (count, epochs) in rows.items():
+        pace = paces[data, model]
+        total += epochs * (pace or 0.0)
+        shown = ("?", "data missing") if pace is None else (f"{pace:.2g}", duration(epochs * pace))
+        table.add_row(data, model, method, str(count), str(epochs), *shown)
+    epochs = sum(epochs for _, epochs in rows.values())
+    table.add_row("all", "", "", str(len(runs)), str(epochs), "", duration(total))
+    return table
+
+
+def _pace(recipe: Recipe, machine: Machine, load: Load) -> float | None:
+    """Seconds of an epoch on this device, by a short trial; None where the data are not there."""
+    try:
+        return seconds_an_epoch(recipe, machine, load(recipe))
+    except DataError:
+        return None
+
+
+def _report(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
+    done = sum(isinstance(outcome, dict) for outcome in outcomes)
+    stopped = sum(isinstance(outcome, Stopped) for outcome in outcomes)
+    failed = [(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True) if _is_failure(outcome)]
+    reasons: dict[str, list[str]] = {}
+    for job, error in failed:
+        reasons.setdefault(str(error), []).append(f"{job.recipe.label} seed {job.seed}")
+    for reason, runs in reasons.items():
+        console.print(f"[red]failed:[/] {runs[0]}{f' and {len(runs) - 1} more' if len(runs) > 1 else ''}: {reason}")
+    console.print(f"{done} runs finished, {stopped} to go on with, {len(failed)} failed", highlight=False)
+    if stopped or failed:
+        console.print("The same command goes on with what is missing.")
+    for _, error in failed:
+        if isinstance(error, Exception) and not isinstance(error, HypersparseError):
+            raise error
+    if failed:
+        raise typer.Exit(2)
+
+
+def _is_failure(outcome: Outcome) -> bool:
+    return isinstance(outcome, Exception) and not isinstance(outcome, Stopped)

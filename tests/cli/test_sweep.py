@@ -1,0 +1,45 @@
+"""`hypersparse sweep` on a small experiment."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_train import run
+
+EXPERIMENT = """
+title = "Small"
+[options.data]
+images = 64
+test_images = 32
+size = 8
+[options.training]
+epochs = 1
+[[grid]]
+data = "synthetic"
+method = ["random", "dense"]
+sparsity = [0.5, 0.9]
+"""
+
+
+@pytest.mark.slow
+def test_what_is_missing_is_trained_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    arguments = ["sweep", "small.toml", "--results", "results"]
+    dry = run(*arguments, "--dry-run", folder=tmp_path)
+    assert dry.returncode == 0, dry.stderr
+    assert "Small: 3 runs, 3 to train" in dry.stdout
+    assert not (tmp_path / "runs").exists()
+    some = run(*arguments, "--only", "method=dense", folder=tmp_path)
+    assert "1 runs finished, 0 to go on with, 0 failed" in some.stdout
+    done = run(*arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Small: 3 runs, 2 to train" in done.stdout
+    assert len(list((tmp_path / "results").glob("*/seed-0/result.json"))) == 3
+    again = run(*arguments, folder=tmp_path)
+    assert "Small: 3 runs, 0 to train" in again.stdout
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    done = run("sweep", "none.toml", folder=tmp_path)
+    assert done.returncode == 2
+    assert "none.toml cannot be read" in done.stderr

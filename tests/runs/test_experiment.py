@@ -1,0 +1,96 @@
+"""Grids in files become runs in order."""
+
+from pathlib import Path
+
+import pytest
+
+from hypersparse.errors import OptionError
+from hypersparse.runs.experiment import Experiment, parse_only
+
+FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
+
+
+def experiment(tmp_path: Path, text: str) -> Experiment:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return Experiment.read(path)
+
+
+def test_runs_stand_in_the_order_of_their_grids_and_only_once(tmp_path: Path) -> None:
+    found = experiment(
+        tmp_path,
+        """
+        [options.training]
+        epochs = 7
+        [[grid]]
+        data = "digits"
+        method = ["snip", "dense"]
+        sparsity = [0.9, 0.98]
+        [[grid]]
+        data = "digits"
+        method = "snip"
+        sparsity = 0.9
+        seeds = 2
+        [grid.options.training]
+        lr = 0.05
+        [[grid]]
+        data = "digits"
+        method = "snip"
+        sparsity = 0.9
+        seeds = [0, 3]
+        """,
+    )
+    shown = [(run.recipe.method.label(), run.seed, run.recipe.training.lr) for run in found.runs]
+    assert shown == [
+        ("snip-0.9", 0, 0.1),
+        ("snip-0.98", 0, 0.1),
+        ("dense", 0, 0.1),
+        ("snip-0.9", 0, 0.05),
+        ("snip-0.9", 1, 0.05),
+        ("snip-0.9", 3, 0.1),
+    ]
+    assert {run.recipe.training.epochs for run in found.runs} == {7}
+    assert (found.name, found.title) == ("mine", "mine")
+
+
+def test_some_of_the_runs(tmp_path: Path) -> None:
+    found = experiment(tmp_path, '[[grid]]\ndata = "digits"\nmethod = "art"\nsparsity = [0.9, 0.98]\nseeds = 2')
+    some = found.only(parse_only("sparsity=0.98,seed=1"))
+    assert [(run.recipe.method.label(), run.seed) for run in some.runs] == [("art-hypersparse-0.98", 1)]
+    with pytest.raises(OptionError, match="No run of mine has model=vgg19"):
+        found.only({"model": "vgg19"})
+    with pytest.raises(OptionError, match="sparsety"):
+        found.only({"sparsety": "0.98"})
+    with pytest.raises(OptionError, match="AXIS=VALUE"):
+        parse_only("cifar10")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[gird]]", "gird"),
+        ('[[grid]]\nmethods = "art"', "methods"),
+        ("", "no runs"),
+        ('[[grid]]\nmethod = "arrt"', "arrt"),
+        ("grid = [", "not valid TOML"),
+    ],
+)
+def test_a_file_with_a_mistake_is_said(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        experiment(tmp_path, text)
+    with pytest.raises(OptionError, match="cannot be read"):
+        Experiment.read(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_experiments_that_come_along_can_be_read(path: Path) -> None:
+    found = Experiment.read(path)
+    assert found.runs
+    assert len({(run.recipe.label, run.seed) for run in found.runs}) == len(found.runs)
+
+
+def test_the_table_of_the_paper_is_whole() -> None:
+    (accuracy,) = (Experiment.read(path) for path in FILES if path.stem == "accuracy")
+    assert len(accuracy.runs) == 3 * 2 * (7 * 6 + 1) * 5  # data, models, methods and sparsities and dense, seeds
+    first = accuracy.runs[0].recipe
+    assert (first.data.name, first.model.name, first.method.label()) == ("cifar10", "resnet32", "art-hypersparse-0.98")
