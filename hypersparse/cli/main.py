@@ -14,6 +14,7 @@ from hypersparse.cli.compare import compare
 from hypersparse.cli.evaluate import evaluate
 from hypersparse.cli.methods import methods
 from hypersparse.cli.pack import pack, unpack
+from hypersparse.cli.paper import paper
 from hypersparse.cli.plan import plan
 from hypersparse.cli.runs import runs
 from hypersparse.cli.show import show
@@ -28,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (train, compare, sweep, plan, methods, evaluate, runs, show, pack, unpack):
+for command in (train, compare, sweep, paper, plan, methods, evaluate, runs, show, pack, unpack):
     app.command()(command)
 app.add_typer(bench, name="bench")
 

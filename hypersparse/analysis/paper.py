@@ -1,0 +1,141 @@
+"""Our numbers beside the paper's, cell by cell, with a verdict."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from math import sqrt
+from statistics import mean, stdev
+from typing import Any, Literal
+
+import pandas as pd
+
+from hypersparse.recipe import Recipe, resolve
+from hypersparse.runs.store import RunStore
+from hypersparse.training.folder import RunFolder
+
+PAPER_SEEDS = 5
+ENOUGH_SEEDS = 3  # of ours, for their own deviation to count
+Verdict = Literal["reproduced", "better", "differs", "missing"]
+WITHOUT_PRETRAINING = "-no-pretrain"
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What our runs of a cell gave."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds."""
+        return mean(self.values) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Of the sample; none for a single seed."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+
+def verdict(ours: Ours, paper_mean: float, paper_deviation: float, *, more_is_better: bool = True) -> Verdict:
+    """Reproduced if the means differ by at most twice their standard error.
+
+    The deviation is pooled over both; with fewer than three seeds of ours the paper's stands in.
+
+    >>> verdict(Ours((92.5,)), 92.69, 0.22), verdict(Ours((91.0,)), 92.69, 0.22), verdict(Ours(()), 92.69, 0.22)
+    ('reproduced', 'differs', 'missing')
+    """
+    if ours.mean is None:
+        return "missing"
+    count, spread = len(ours.values), paper_deviation
+    if count >= ENOUGH_SEEDS and ours.deviation is not None:
+        squares = (count - 1) * ours.deviation**2 + (PAPER_SEEDS - 1) * paper_deviation**2
+        spread = sqrt(squares / (count + PAPER_SEEDS - 2))
+    if abs(ours.mean - paper_mean) <= 2 * spread * sqrt(1 / count + 1 / PAPER_SEEDS):
+        return "reproduced"
+    return "better" if (ours.mean > paper_mean) == more_is_better else "differs"
+
+
+def table(name: str) -> pd.DataFrame:
+    """One of the paper's tables: accuracy, regularized_epochs, mask_intersection or compression_position."""
+    file = resources.files("hypersparse") / "paper" / f"{name}.csv"
+    with file.open() as lines:
+        return pd.read_csv(lines)
+
+
+def accuracy(store: RunStore) -> pd.DataFrame:
+    """Every cell of the accuracy tables: the paper's best, our best and our last epoch (per cent), with verdicts."""
+    rows = []
+    for cell in table("accuracy").itertuples():
+        results = [run.result() for run in _runs(store, recipe_of(cell))]
+        parts = [result["sparse"] or result["dense"] for result in results if result and result["until"] is None]
+        best, last = (Ours(tuple(100 * part[which] for part in parts)) for which in ("best", "last"))
+        known: tuple[float, float] = (cell.accuracy_mean, cell.accuracy_std)  # type: ignore[assignment]
+        rows.append(
+            {
+                **_cell(cell, cell.method),
+                "paper": known[0],
+                "paper_deviation": known[1],
+                "seeds": len(parts),
+                "best": best.mean,
+                "best_deviation": best.deviation,
+                "best_verdict": verdict(best, *known),
+                "last": last.mean,
+                "last_deviation": last.deviation,
+                "last_verdict": verdict(last, *known),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def regularized_epochs(store: RunStore) -> pd.DataFrame:
+    """Regularized epochs to the final mask, the paper's and ours; fewer are better."""
+    rows = []
+    for cell in table("regularized_epochs").itertuples():
+        counts = [_epochs_to_mask(run) for run in _runs(store, recipe_of(cell))]
+        ours = Ours(tuple(float(count) for count in counts if count is not None))
+        known: tuple[float, float] = (cell.epochs_mean, cell.epochs_std)  # type: ignore[assignment]
+        rows.append(
+            {
+                **_cell(cell, f"art-{cell.penalty}"),
+                "paper": known[0],
+                "paper_deviation": known[1],
+                "seeds": len(ours.values),
+                "epochs": ours.mean,
+                "epochs_deviation": ours.deviation,
+                "verdict": verdict(ours, *known, more_is_better=False),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+TABLES: dict[str, Callable[[RunStore], pd.DataFrame]] = {"accuracy": accuracy, "epochs": regularized_epochs}
+
+
+def recipe_of(cell: Any) -> Recipe:
+    """The paper's recipe for a cell of one of its tables."""
+    name: str = getattr(cell, "method", "art")
+    penalty: str | None = getattr(cell, "penalty", None)
+    method: dict[str, Any] = {"name": name, "sparsity": float(cell.sparsity)}
+    if name.startswith("art"):
+        words = name.removesuffix(WITHOUT_PRETRAINING).split("-")
+        method |= {"name": "art", "penalty": penalty or words[1]}
+        if name.endswith(WITHOUT_PRETRAINING):
+            method["pretrain_epochs"] = 0
+    if name == "dense":
+        del method["sparsity"]
+    return resolve({"data": {"name": cell.dataset}, "model": {"name": cell.model}, "method": method})
+
+
+def _cell(cell: Any, method: Any) -> dict[str, Any]:
+    return {"data": cell.dataset, "model": cell.model, "method": method, "sparsity": cell.sparsity}
+
+
+def _runs(store: RunStore, recipe: Recipe) -> Iterator[RunFolder]:
+    folders = sorted((store.root / recipe.label).glob("seed-*"))
+    return (RunFolder(folder) for folder in folders if (folder / "result.json").is_file())
+
+
+def _epochs_to_mask(run: RunFolder) -> int | None:
+    """How many epochs were regularized up to the one whose pruned copy was kept."""
+    pressed: Sequence[dict[str, Any]] = [entry for entry in run.log() if "best_epoch" in entry]
+    return int(pressed[-1]["best_epoch"]) + 1 if pressed else None

@@ -1,0 +1,32 @@
+"""`hypersparse paper` in all its formats, on the results of the repository."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hypersparse.cli.main import app
+from hypersparse.errors import OptionError
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.mark.parametrize("which", ["accuracy", "epochs"])
+@pytest.mark.parametrize("format", ["table", "md", "csv", "latex", "html"])
+def test_every_format(which: str, format: str) -> None:
+    done = CliRunner().invoke(app, ["paper", which, "--results", str(RESULTS), "--format", format])
+    assert done.exit_code == 0, done.output
+    assert "cifar10" in done.output
+    mark = {"table": "missing", "md": "| --- |", "csv": "paper_deviation", "latex": r"\pm", "html": "<table"}[format]
+    assert mark in done.output
+
+
+def test_what_does_not_exist_is_said() -> None:
+    for arguments in (["accurracy"], ["--format", "docx"]):
+        done = CliRunner().invoke(app, ["paper", *arguments])
+        assert isinstance(done.exception, OptionError)
+
+
+def test_without_results_everything_is_missing(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["paper", "--results", str(tmp_path)])
+    assert done.output.strip() == "366 missing"
