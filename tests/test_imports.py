@@ -15,7 +15,7 @@ PACKAGE = Path(hypersparse.__file__).parent
 # From the ground up. A part may import parts below it and itself; parts on one line do not know each other.
 LAYERS = (
     {"errors"},
-    {"options", "sparsity"},
+    {"options", "paper", "sparsity"},
     {"methods"},
     {"sparsifier"},
     {"__init__"},
