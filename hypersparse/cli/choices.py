@@ -160,7 +160,7 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def parse_sparsities(text: str | None) -> list[float | None]:
+def parse_sparsities(text: str | None, option: str = "--sparsity") -> list[float | None]:
     """Sparsities from `0.98` or `0.9,0.98`; without any the preset's.
 
     >>> parse_sparsities("0.9,0.98")
@@ -169,7 +169,7 @@ def parse_sparsities(text: str | None) -> list[float | None]:
     try:
         return [None] if text is None else list(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
-        raise OptionError(f"`--sparsity` is a number or a list such as 0.9,0.98; got `{text}`.") from None
+        raise OptionError(f"`{option}` is a number or a list such as 0.9,0.98; got `{text}`.") from None
 
 
 def parse_seconds(text: str) -> float:

@@ -102,7 +102,7 @@ def make_grid(
             raise OptionError(unknown("method", name, registry.names()))
         prunes = any(field.name == "sparsity" for field in dataclasses.fields(registry.find(name)))  # type: ignore[arg-type]
         own = settings_for(name, settings or (), names)
-        for sparsity in parse_sparsities(sparsities) if prunes else [None]:
+        for sparsity in parse_sparsities(sparsities, "--sparsities") if prunes else [None]:
             made = make_recipe(method=name, sparsity=sparsity, settings=own, **chosen)
             recipes[made.label] = made
     return list(recipes.values())

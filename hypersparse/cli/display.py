@@ -1,9 +1,10 @@
 """What a person sees while a run goes on, and at its end."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -44,27 +45,38 @@ def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool) -> Datase
         return data.load(recipe.data.name, folders, options=recipe.data.options, progress=progress)
 
 
-class LiveDisplay:
+class Shown(ABC):
+    """Something that is drawn again and again on a terminal, and says lines where the output goes elsewhere."""
+
+    def __init__(self, console: Console, *, per_second: int) -> None:
+        self.console, self.plain = console, not console.is_terminal
+        self._live = Live(console=console, refresh_per_second=per_second, get_renderable=self.render, transient=True)
+
+    @abstractmethod
+    def render(self) -> RenderableType:
+        """How it looks now."""
+
+    def __enter__(self) -> Self:
+        if not self.plain:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.plain:
+            self._live.stop()
+
+
+class LiveDisplay(Shown):
     """A live panel on a terminal; one line an epoch where the output goes elsewhere."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self.console, self.title = console, title
-        self.plain = not console.is_terminal
+        super().__init__(console, per_second=8)
+        self.title = title
         self.plan: list[Phase] = []
         self.entries: list[dict[str, Any]] = []
         self.step, self.steps = 0, 1
         self.epoch_began = time.monotonic()
         self.sparsifier: Sparsifier | None = None
-        self.live = Live(console=console, refresh_per_second=8, get_renderable=self.render, transient=True)
-
-    def __enter__(self) -> "LiveDisplay":
-        if not self.plain:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.plain:
-            self.live.stop()
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
         """Training begins, or goes on after these epochs."""

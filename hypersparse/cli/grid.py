@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.live import Live
 from rich.table import Table
 
+from hypersparse.cli.display import Shown
 from hypersparse.cli.formats import duration
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier
@@ -37,26 +37,16 @@ class _Counted:
         self._grid.count(self._job, entry)
 
 
-class Grid:
+class Grid(Shown):
     """Methods down, sparsities across: how many seeds are done, and the epochs of those under way."""
 
     def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
-        self.console, self.jobs = console, jobs
-        self.plain, self.began = not console.is_terminal, time.monotonic()
+        super().__init__(console, per_second=2)
+        self.jobs, self.began = jobs, time.monotonic()
         self.epochs: dict[Path, int] = {}
         self.mixed = len({(job.recipe.data.name, job.recipe.model.name) for job in jobs}) > 1
         self.total = sum(epochs_of(job.recipe) for job in jobs)
         self.before = sum(epochs_of(job.recipe) for job in jobs if RunFolder(job.folder).result_file.exists())
-        self.live = Live(console=console, refresh_per_second=2, get_renderable=self.render, transient=True)
-
-    def __enter__(self) -> "Grid":
-        if not self.plain:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.plain:
-            self.live.stop()
 
     def watcher(self, job: Job) -> _Counted:
         """Who is told about one of the runs."""

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hypersparse.analysis import paper as numbers
-from hypersparse.errors import OptionError, unknown
+from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
 
 FORMATS = ("table", "md", "csv", "latex", "html")
@@ -31,6 +31,8 @@ def paper(
         raise OptionError(unknown("table", which, numbers.TABLES))
     if format not in FORMATS:
         raise OptionError(unknown("format", format, FORMATS))
+    if not results.is_dir():
+        raise RunError(f"There is no folder {results}; pass the one that `hypersparse sweep --results` fills.")
     frame = numbers.TABLES[which](RunStore(results))
     there = frame[frame["seeds"] > 0]
     shown = readable(frame if all_cells else there)

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hypersparse.cli.display import metrics
+from hypersparse.cli.display import Shown, metrics
 from hypersparse.cli.formats import count, duration
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.folder import RunFolder
@@ -66,23 +65,12 @@ class Row:
         return f"{self.entries[-1]['seconds']:.1f}"
 
 
-class SeveralRuns:
+class SeveralRuns(Shown):
     """A live table with a row a run on a terminal; one line an epoch where the output goes elsewhere."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self.console, self.title, self.rows = console, title, list[Row]()
-        self.plain = not console.is_terminal
-        self.began = time.monotonic()
-        self.live = Live(console=console, refresh_per_second=4, get_renderable=self.render, transient=True)
-
-    def __enter__(self) -> "SeveralRuns":
-        if not self.plain:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.plain:
-            self.live.stop()
+        super().__init__(console, per_second=4)
+        self.title, self.rows, self.began = title, list[Row](), time.monotonic()
 
     def row(self, label: str, folder: Path) -> Row:
         """The watcher of one more run."""

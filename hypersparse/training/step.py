@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.data.batches import Batches
+from hypersparse.errors import HypersparseError
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.learner import Learner
@@ -181,8 +182,10 @@ def build_step(sparsifier: Sparsifier, batches: Batches, record: EpochLoss, mach
             batches.compile_()
             record.compile_()
             return CapturedStep(eager)
-    except RuntimeError as error:
-        name, reason = sparsifier.phase.name, str(error).splitlines()[0]
+    except HypersparseError:
+        raise
+    except Exception as error:  # of CUDA, the compiler or Triton, which have no common kind
+        name, reason = sparsifier.phase.name, (str(error) or type(error).__name__).splitlines()[0]
         log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)
         return EagerStep(build_learner(sparsifier, machine, compiled=False), sparsifier, batches, record)
 

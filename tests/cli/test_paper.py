@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hypersparse.cli.main import app
-from hypersparse.errors import OptionError
+from hypersparse.errors import OptionError, RunError
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -25,6 +25,11 @@ def test_what_does_not_exist_is_said() -> None:
     for arguments in (["accurracy"], ["--format", "docx"]):
         done = CliRunner().invoke(app, ["paper", *arguments])
         assert isinstance(done.exception, OptionError)
+
+
+def test_a_missing_folder_is_said(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["paper", "--results", str(tmp_path / "none")])
+    assert isinstance(done.exception, RunError)
 
 
 def test_without_results_everything_is_missing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from hypersparse import PrunableWeights, models
 from hypersparse.sparsity.cost import ForwardCost, forward_cost
+from tests.sparsity.asks import Asks
 
 
 def cost_of(model: nn.Module, shape: tuple[int, ...]) -> ForwardCost:
@@ -59,16 +60,6 @@ def test_attention_counts_as_it_is() -> None:
     cost = cost_of(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), (5, 4))
     assert cost.by_layer["linear1.weight"] == 2 * 5 * 4 * 8
     assert cost.other > 0
-
-
-class Asks(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        values: Tensor = self.layer(x)
-        return values if values.sum() > 0 else -values
 
 
 def test_what_cannot_be_counted_is_not_guessed_at() -> None:

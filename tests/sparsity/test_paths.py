@@ -10,6 +10,7 @@ from torch.nn import functional
 from hypersparse import Mask, PrunableWeights, models
 from hypersparse.errors import OptionError
 from hypersparse.sparsity.paths import Paths, find_paths
+from tests.sparsity.asks import Asks
 
 
 class Residual(nn.Module):
@@ -202,16 +203,6 @@ class Scaled(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         values = (2 * self.layer(x / 3) * self.scale + self.shift - 1).reshape(x.shape[0], -1)
         return values, {"again": torch.cat([values, values], dim=1)}
-
-
-class Asks(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        values: Tensor = self.layer(x)
-        return values if values.sum() > 0 else -values
 
 
 def test_a_network_that_cannot_be_followed_is_not_guessed_at() -> None:

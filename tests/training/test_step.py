@@ -19,7 +19,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.learner import Learner, shadow_of
 from hypersparse.training.loop import Training, train
 from hypersparse.training.machine import Machine
-from hypersparse.training.step import EagerStep, EpochLoss, build_learner
+from hypersparse.training.step import CapturedStep, EagerStep, EpochLoss, build_learner
 from hypersparse.training.stop import Stopped
 from tests.training.small import StopAfter, small
 
@@ -68,6 +68,9 @@ def check_parity(
         for name in ("eager", engine)
     )
     assert eager.sparsifier.phase.name == phase
+    assert other.step is not None
+    assert isinstance(other.step[2], CapturedStep if engine == "captured" else EagerStep)  # no fallback in disguise
+    assert (other.learner._shadow is not None) == (precision == "bf16")
     one, two = (run.sparsifier.weights.vector().detach() for run in (eager, other))
     assert distance(one, two) < tolerance
     assert abs(eager.epoch_loss.loss.value() - other.epoch_loss.loss.value()) < 10 * tolerance
@@ -127,7 +130,9 @@ def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "cap
         {"model": {"name": "wide_resnet", "depth": 10, "factor": 1, "dropout": 0.3}},
     ],
 )
-def test_a_captured_run_stops_and_goes_on(tmp_path: Path, tables: dict[str, Any]) -> None:
+def test_a_captured_run_stops_and_goes_on(
+    tmp_path: Path, tables: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     machine = Machine(device="cuda", engine="captured", checkpoint_seconds=0.0)
     recipe = small(**{"method": {"max_regularized_epochs": 2, "strength": 1e-4}, **tables})
     watcher = StopAfter(11)
@@ -136,6 +141,7 @@ def test_a_captured_run_stops_and_goes_on(tmp_path: Path, tables: dict[str, Any]
     result = train(recipe, 0, machine, tmp_path)
     assert result["kept"] == result["total"] - int(result["total"] * 0.9)
     assert result["epochs"] == {"pre-train": 2, "regularize": 2, "fine-tune": 2}
+    assert "line by line" not in caplog.text
 
 
 def test_capturing_without_a_gpu_is_said_once_and_runs_eagerly(

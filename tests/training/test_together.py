@@ -73,13 +73,14 @@ def test_eager_runs_on_the_gpu_are_what_they_are_alone(tmp_path: Path, monkeypat
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_captured_runs_on_the_gpu_train_side_by_side(tmp_path: Path) -> None:
+def test_captured_runs_on_the_gpu_train_side_by_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine(device="cuda", engine="captured", precision="bf16")
     recipes = [small(method={"strength": 1e-4}) for _ in range(6)]
     jobs = jobs_in(tmp_path, recipes)
     for result in train_together(jobs, machine, images(recipes[0]), at_once=4, stages=tmp_path / "stages"):
         assert isinstance(result, dict)
         assert result["kept"] == result["total"] - int(result["total"] * 0.9)
+    assert "line by line" not in caplog.text
     with machine.active() as device:
         on_device = images(recipes[0]).to(device)
         assert 1 <= best_at_once(recipes[0], machine, device, on_device, most=3) <= 3
