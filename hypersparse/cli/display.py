@@ -49,20 +49,23 @@ class Shown(ABC):
     """Something that is drawn again and again on a terminal, and says lines where the output goes elsewhere."""
 
     def __init__(self, console: Console, *, per_second: int) -> None:
-        self.console, self.plain = console, not console.is_terminal
-        self._live = Live(console=console, refresh_per_second=per_second, get_renderable=self.render, transient=True)
+        self.console, self.plain, self._per_second = console, not console.is_terminal, per_second
+        self._live: Live | None = None
 
     @abstractmethod
     def render(self) -> RenderableType:
         """How it looks now."""
 
     def __enter__(self) -> Self:
-        if not self.plain:
+        if not self.plain:  # made here, not in __init__: it asks for the first picture at once
+            self._live = Live(
+                console=self.console, refresh_per_second=self._per_second, get_renderable=self.render, transient=True
+            )
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.plain:
+        if self._live is not None:
             self._live.stop()
 
 

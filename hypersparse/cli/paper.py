@@ -18,7 +18,7 @@ COLORS = {"reproduced": "green", "better": "cyan", "differs": "red", "missing": 
 
 def paper(
     which: Annotated[str, typer.Argument(help="accuracy, or epochs to the final mask.")] = "accuracy",
-    results: Annotated[Path, typer.Option("--results", help="Where finished runs lie.")] = Path("results"),
+    results: Annotated[Path | None, typer.Option("--results", help="Where finished runs lie [results].")] = None,
     format: Annotated[str, typer.Option("--format", help="table, md, csv, latex or html.")] = "table",
     all_cells: Annotated[bool, typer.Option("--all", help="Also the cells of which there is no run.")] = False,
 ) -> None:
@@ -31,9 +31,9 @@ def paper(
         raise OptionError(unknown("table", which, numbers.TABLES))
     if format not in FORMATS:
         raise OptionError(unknown("format", format, FORMATS))
-    if not results.is_dir():
+    if results is not None and not results.is_dir():
         raise RunError(f"There is no folder {results}; pass the one that `hypersparse sweep --results` fills.")
-    frame = numbers.TABLES[which](RunStore(results))
+    frame = numbers.TABLES[which](RunStore(results or Path("results")))
     there = frame[frame["seeds"] > 0]
     shown = readable(frame if all_cells else there)
     if format == "table":
