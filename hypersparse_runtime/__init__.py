@@ -1,0 +1,1 @@
+"""Inference of sparse networks without torch: numpy and one small shared library."""
