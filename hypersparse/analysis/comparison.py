@@ -9,10 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from hypersparse.analysis.style import COLORS, MARKERS
 from hypersparse.training.atomic import write_atomically, write_text, writing
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#882D91", "#B3123B", "#8C6D00", "#56B4E9", "#555555")  # told apart by all
-MARKERS = "osD^vPX*<>hd"
 ACCURACIES = ("last", "best")
 
 

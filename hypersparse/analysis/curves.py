@@ -11,14 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
 from hypersparse.analysis.layers import Layer, layers
+from hypersparse.analysis.style import BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, RED
 from hypersparse.errors import RunError
 from hypersparse.runs.table import Row, row_of
 from hypersparse.training.atomic import write_atomically
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.result import Entry
 
-BLUE, ORANGE, GREEN, PURPLE, RED = "#0072B2", "#D55E00", "#009E73", "#882D91", "#B3123B"  # told apart by everyone
-GREY, FAINT = "#555555", "#C4C9CF"
 SHADES = ("#F4F6F8", "#E6ECF2")  # of the phases, in turn
 WIDTH, TOP, MIDDLE, TITLE = 10.0, 3.6, 1.7, 0.9  # inches
 ROW = 0.22  # inches for a layer

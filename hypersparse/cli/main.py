@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hypersparse import __version__
+from hypersparse.cli.analyze import analyze
 from hypersparse.cli.bench import bench
 from hypersparse.cli.compare import compare
 from hypersparse.cli.evaluate import evaluate
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 for command in (train, compare, sweep, paper, plan, methods, evaluate, runs, show, pack, unpack):
     app.command()(command)
+app.add_typer(analyze, name="analyze")
 app.add_typer(bench, name="bench")
 
 

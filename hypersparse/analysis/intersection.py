@@ -1,0 +1,93 @@
+"""How soon a run finds its final mask: the share of it that each epoch's largest weights already are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hypersparse.analysis.paper import table
+from hypersparse.analysis.stored import Stored, by_name, with_records
+from hypersparse.analysis.style import GREY, Study, legend, line_styles, panels, title
+from hypersparse.errors import RunError
+
+NAME = "intersection"
+
+
+def study(runs: Sequence[Stored]) -> Study:
+    """Intersection over the epochs, with the two keypoints of the paper beside its own numbers."""
+    usable = [run for run in with_records(runs) if len(run.record["intersection"])]
+    if not usable:
+        raise RunError("None of these runs has a final mask and epochs before it; the intersection needs both.")
+    groups = by_name(usable)
+    rows = [
+        {**run.words, "seed": run.seed, "name": name, "epoch": epoch, "phase": phase, "intersection": value}
+        for name, members in groups.items()
+        for run in members
+        for epoch, (phase, value) in enumerate(zip(run.record["phase"], run.record["intersection"], strict=True))
+        if not np.isnan(value)
+    ]
+    points = pd.DataFrame([keypoints(run) for members in groups.values() for run in members])
+    return Study(NAME, _draw(groups), pd.DataFrame(rows), {"intersection-keypoints": points})
+
+
+def keypoints(run: Stored) -> dict[str, Any]:
+    """The epoch of the final mask, and the intersection after pre-training and one epoch before the final mask.
+
+    Epochs count from 0 over the whole run.
+    """
+    values, phases = run.record["intersection"], run.record["phase"]
+    (found,) = np.nonzero(values == 1.0)
+    final = int(found[0]) if len(found) else None
+    (dense,) = np.nonzero(phases == "pre-train")
+    known = _paper(run)
+    return {
+        **run.words,
+        "seed": run.seed,
+        "final_epoch": final,
+        "paper_final_epoch": known.get("epochs_to_final_mask"),
+        "after_pretraining": float(values[dense[-1]]) if len(dense) else None,
+        "paper_after_pretraining": known.get("intersection_after_pretraining"),
+        "one_before": float(values[final - 1]) if final else None,
+        "paper_one_before": known.get("intersection_one_epoch_before"),
+    }
+
+
+def _paper(run: Stored) -> dict[str, Any]:
+    words, known = run.words, table("mask_intersection")
+    same = known[
+        (known["dataset"] == words["data"])
+        & (known["model"] == words["model"])
+        & (known["penalty"] == words["penalty"])
+        & (known["sparsity"] == words["sparsity"])
+    ]
+    return {str(name): value for name, value in same.iloc[0].items()} if len(same) else {}
+
+
+def _draw(groups: dict[str, list[Stored]]) -> Any:
+    figure, ((axes,),) = panels()
+    for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
+        for number, run in enumerate(members):
+            values, points = run.record["intersection"], keypoints(run)
+            label = name if number == 0 else None
+            axes.plot(np.arange(len(values)), values, linewidth=1.2, label=label, color=style["color"])
+            marked = [epoch for epoch in (_last_dense(run), (points["final_epoch"] or 0) - 1) if epoch >= 0]
+            axes.plot(marked, values[marked], linestyle="", markersize=4, **style)
+    dense = {_last_dense(run) for members in groups.values() for run in members} - {-1}
+    for epoch in dense:
+        axes.axvline(epoch + 0.5, color=GREY, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            "pre-training ends ", (epoch, 0.99), xycoords=("data", "axes fraction"), ha="right", va="top",
+            fontsize=6.5, color=GREY,
+        )  # fmt: skip
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("share of the final mask")
+    legend(axes, loc="lower right")
+    title(figure, "How much of the final mask is found already")
+    return figure
+
+
+def _last_dense(run: Stored) -> int:
+    (dense,) = np.nonzero(run.record["phase"] == "pre-train")
+    return int(dense[-1]) if len(dense) else -1

@@ -1,0 +1,97 @@
+"""`Stored`: a run as tables and figures read it, without its weights."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hypersparse.errors import RunError
+from hypersparse.recipe import Recipe
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.record import Arrays, read_record
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A finished run; one that ended with its final mask counts too."""
+
+    folder: RunFolder
+    result: dict[str, Any]
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What was trained."""
+        return self.folder.recipe()
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return int(self.result["seed"])
+
+    @cached_property
+    def record(self) -> Arrays:
+        """What was taken down of every epoch."""
+        return read_record(self.folder.record_file)
+
+    @cached_property
+    def log(self) -> list[dict[str, Any]]:
+        """One entry an epoch."""
+        return self.folder.log()
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """What tells it from other runs: data, model, method, penalty and sparsity."""
+        method = self.recipe.method
+        return {
+            "data": self.recipe.data.name,
+            "model": self.recipe.model.name,
+            "method": method.name,
+            "penalty": getattr(method, "penalty", None),
+            "sparsity": getattr(method, "sparsity", None),
+        }
+
+
+def load(paths: Iterable[Path]) -> list[Stored]:
+    """The finished ones of these runs."""
+    found = []
+    for path in paths:
+        folder = RunFolder(path)
+        result = folder.result()
+        if result is not None:
+            found.append(Stored(folder, result))
+    if not found:
+        raise RunError("None of these runs is finished; `hypersparse runs` lists them with their state.")
+    return found
+
+
+def with_records(runs: Sequence[Stored]) -> list[Stored]:
+    """Those that have a record; there must be one."""
+    having = [run for run in runs if run.folder.record_file.is_file()]
+    if not having:
+        raise RunError(
+            "None of these runs has a record; they were trained with --no-record, or record.npz was not copied along."
+        )
+    return having
+
+
+def names(runs: Sequence[Stored]) -> list[str]:
+    """A short name of each run: what not all of them share, and always the method; seeds are left out.
+
+    With art at 0.9 and at 0.98 on the same data that is `art 90 %` and `art 98 %`.
+    """
+    words = [run.words for run in runs]
+    differing = [word for word in words[0] if word == "method" or len({each[word] for each in words}) > 1]
+    return [" ".join(_word(word, each[word]) for word in differing if each[word] is not None) for each in words]
+
+
+def by_name(runs: Sequence[Stored]) -> dict[str, list[Stored]]:
+    """Runs that differ only in their seed, under their short name."""
+    groups: dict[str, list[Stored]] = {}
+    for name, run in zip(names(runs), runs, strict=True):
+        groups.setdefault(name, []).append(run)
+    return groups
+
+
+def _word(word: str, value: Any) -> str:
+    return f"{100 * value:g} %" if word == "sparsity" else str(value)

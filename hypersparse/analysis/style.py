@@ -1,0 +1,93 @@
+"""How our figures look, and the files that a figure is written as."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from hypersparse.training.atomic import write_atomically, write_text, writing
+
+BLUE, ORANGE, GREEN, PURPLE, RED = "#0072B2", "#D55E00", "#009E73", "#882D91", "#B3123B"  # told apart by everyone
+GREY, FAINT, PALE = "#555555", "#C4C9CF", "#E6ECF2"
+COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#8C6D00", "#56B4E9", GREY)
+MARKERS = "osD^vPX*<>hd"  # so that lines are told apart without colour too
+COLUMN, PAGE = 3.5, 7.0  # widths in inches: a column of a paper, and a page
+DPI = 200
+TEXT = 8.0  # points; readable where the figure is a column wide
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What an analysis found: a figure and the numbers in it."""
+
+    name: str  # of its files
+    figure: Figure
+    data: pd.DataFrame  # what is drawn, one row a point
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # its main numbers, by name
+
+
+def panels(
+    rows: int = 1, columns: int = 1, *, width: float = COLUMN, height: float = 2.6, **options: Any
+) -> tuple[Figure, NDArray[Any]]:
+    """An empty figure and its axes, as an array of rows and columns."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: NDArray[Any] = figure.subplots(rows, columns, squeeze=False, **options)
+    for each in axes.flat:
+        plain(each)
+    return figure, axes
+
+
+def plain(axes: Axes) -> None:
+    """Little ink: two spines, a faint grid, small text."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color=PALE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=TEXT - 1)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_fontsize(TEXT)
+
+
+def title(figure: Figure, text: str) -> None:
+    """Say what is seen, in words that stand at the left."""
+    figure.suptitle(text, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """Without a frame, in small text; nothing where no line has a name."""
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(**({"frameon": False, "fontsize": TEXT - 1} | options))
+
+
+def line_styles(count: int) -> list[dict[str, Any]]:
+    """Colour and marker of each of so many lines."""
+    numbers = np.arange(count)
+    return [{"color": COLORS[n % len(COLORS)], "marker": MARKERS[n % len(MARKERS)]} for n in numbers]
+
+
+def write(folder: Path, study: Study) -> list[Path]:
+    """The figure as PNG and SVG, its data and its tables as CSV; files appear by rename."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for suffix in ("png", "svg"):
+        path = folder / f"{study.name}.{suffix}"
+        write_atomically(path, lambda beside, suffix=suffix: _save(study.figure, beside, suffix))  # type: ignore[misc]
+        paths.append(path)
+    for name, frame in {study.name: study.data, **study.tables}.items():
+        path = folder / f"{name}.csv"
+        write_text(path, frame.to_csv(index=False))
+        paths.append(path)
+    return paths
+
+
+def _save(figure: Figure, path: Path, suffix: str) -> None:
+    nameless: dict[str, Any] = {"metadata": {"Date": None}} if suffix == "svg" else {}  # the same figure, the same file
+    figure.savefig(path, format=suffix, dpi=DPI, **nameless)

@@ -1,0 +1,65 @@
+"""`hypersparse analyze`: figures and tables from stored runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hypersparse.analysis import intersection as _intersection
+from hypersparse.analysis.stored import Stored, load
+from hypersparse.analysis.style import Study, write
+from hypersparse.cli.choices import RunsDir
+from hypersparse.cli.pack import find_all
+from hypersparse.runs.store import RunStore
+
+analyze = typer.Typer(help="Draw figures and tables from stored runs; nothing is trained.", no_args_is_help=True)
+
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Run folders, folders of runs, or runs by name; all by default.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures (PNG, SVG) and their data (CSV).")]
+
+
+@analyze.callback()
+def options() -> None:
+    """Draw figures and tables from stored runs; nothing is trained."""
+
+
+@analyze.command()
+def intersection(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """How soon the final mask is found (figure 2 of the paper)."""
+    show(_intersection.study(find(runs, runs_dir)), out)
+
+
+def find(names: Sequence[str] | None, runs_dir: Path) -> list[Stored]:
+    """The finished runs that are meant."""
+    store = RunStore(runs_dir)
+    return load(find_all(names, store) if names else [run.path for run in store.runs()])
+
+
+def show(study: Study, out: Path) -> None:
+    """Write a study's files, print its main numbers and say where the files are."""
+    console = Console(highlight=False)
+    for frame in study.tables.values():
+        console.print(as_table(frame))
+    for path in write(out, study):
+        console.print(str(path), style="dim", markup=False, soft_wrap=True)
+
+
+def as_table(frame: pd.DataFrame) -> Table:
+    """For a terminal, without columns in which nothing stands."""
+    shown = frame.dropna(axis="columns", how="all")
+    table = Table(*(str(name).replace("_", " ") for name in shown), box=None, pad_edge=False, header_style="dim")
+    for row in shown.itertuples(index=False):
+        table.add_row(*map(_cell, row))
+    return table
+
+
+def _cell(value: object) -> str:
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
