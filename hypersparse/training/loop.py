@@ -81,6 +81,7 @@ def train(
     Raises `Stopped` when `stop` asked for it. A finished run is not trained again. `stages` is a folder in which phases
     that several runs have in common, such as the pre-training for six sparsities, are kept for the next one. `record`
     leaves a `record.npz` too, which changes nothing of the result and costs a look at the training images an epoch.
+    A run that is past the phase the recipe ends after goes on to its end.
     """
     machine = machine or Machine()
     run = RunFolder(folder)
@@ -89,6 +90,7 @@ def train(
         result = run.result()
         if result is not None and reaches(recipe, result["until"]):
             return result
+        recipe = unless_past(recipe, run)
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
         with GATE.building():  # it sets the random numbers that all threads have in common
             training = Training(recipe, seed, machine, device, dataset, run, stages, record=record)
@@ -106,6 +108,15 @@ def reaches(recipe: Recipe, ended_after: str | None) -> bool:
     names = [phase.name for phase in replace(recipe, until=None).plan()]
     asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
     return there >= asked
+
+
+def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
+    """The recipe; without its `until` where the run has begun a later phase, from which there is no way back."""
+    if recipe.until is None or not run.checkpoint_file.exists():
+        return recipe
+    there = load_tree(run.checkpoint_file)["sparsifier"]
+    past = there["entered"] and there["phase_index"] >= len(recipe.plan())
+    return replace(recipe, until=None) if past else recipe
 
 
 class Training:

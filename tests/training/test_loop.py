@@ -102,6 +102,18 @@ def test_a_masked_checkpoint_holds_kept_weights_only(tmp_path: Path) -> None:
     assert sizes["fine-tune"] < sizes["pre-train"] / 3
 
 
+def test_a_run_past_until_goes_on_to_its_end(whole: Path, tmp_path: Path) -> None:
+    steps = 4  # an epoch
+    before = sum(entry["phase"] != "fine-tune" for entry in RunFolder(whole).log())
+    watcher = StopAfter(steps * before + 2)
+    with pytest.raises(Stopped):
+        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+    result = train(small(until="regularize"), 0, CPU, tmp_path)
+    assert result["until"] is None
+    assert values(tmp_path) == values(whole)
+    assert same_network(tmp_path, whole)
+
+
 def test_until_ends_after_a_phase_and_goes_on_later(whole: Path, tmp_path: Path) -> None:
     first = train(small(until="regularize"), 0, CPU, tmp_path)
     assert first["until"] == "regularize"
