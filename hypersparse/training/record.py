@@ -16,10 +16,12 @@ without a record.
 | `dense_correct` | samples | in how many epochs of pre-training the dense network got a training image right |
 | `pruned_correct` | samples | the same for the pruned copies that the method scored, one an epoch |
 | `dense_epochs`, `pruned_epochs` | | how many epochs these two count over; with 0 they are empty |
+| `final_sample` | bytes | the final mask at up to 2^19 evenly spaced weights, 8 to a byte, to compare seeds by |
 | `class_correct` | epochs, classes | test images of each class that the network got right |
 | `class_total` | classes | test images of each class |
 | `curve_epochs` | curves | every tenth epoch with a penalty, from its first one; counted over the whole run |
-| `curve_magnitude` | curves, 1000 | the sorted \|w\| at evenly spaced places from the smallest to the largest |
+| `curve_place` | 1000 | places from the smallest weight (0) to the largest (1), denser towards the largest |
+| `curve_magnitude` | curves, 1000 | the sorted \|w\| there |
 | `curve_gradient` | curves, 1000 | \|gradient\| of the penalty there, without its strength |
 
 Without a sparsity `kept_by_layer`, `crossed`, `w_kappa` and `intersection` are empty. Samples are in file order,
@@ -44,6 +46,8 @@ from hypersparse.training.atomic import write_atomically
 from hypersparse.training.history import Epoch, innermost, unpack_bits
 
 Arrays = dict[str, NDArray[Any]]
+CURVE_ROWS = 3  # magnitudes, gradients, places
+SAMPLED = 2**19  # weights of the final mask
 MANTISSA_BITS = 10  # kept of the curves, as in float16, whose range is too small for them
 
 
@@ -72,11 +76,13 @@ def make_record(history: Iterable[Epoch | None], known: Known) -> Arrays:
         pruned.add(epoch.get("pruned"))
         correct = epoch.get("class_correct")
         class_correct.append([-1] * len(known.class_total) if correct is None else correct.tolist())
-        if epoch.get("curve") is not None:
-            curves[number] = epoch["curve"]
+        curve = epoch.get("curve")
+        if curve is not None and len(curve) == CURVE_ROWS:  # the first ones that were taken down had no places
+            curves[number] = curve
     return {
         "phase": np.array(known.phases, dtype=np.str_),
         **masks.arrays(),
+        "final_sample": sample_of(known.final),
         "dense_correct": dense.array(),
         "dense_epochs": np.array(dense.epochs),
         "pruned_correct": pruned.array(),
@@ -85,6 +91,15 @@ def make_record(history: Iterable[Epoch | None], known: Known) -> Arrays:
         "class_total": known.class_total.astype(np.int32),
         **_curve_arrays(curves),
     }
+
+
+def sample_of(final: Tensor | None) -> NDArray[np.uint8]:
+    """The final mask at evenly spaced weights, packed; all of it where it is small, nothing where there is none."""
+    if final is None:
+        return np.zeros(0, dtype=np.uint8)
+    count = min(len(final), SAMPLED)
+    places = torch.arange(count, device=final.device) * len(final) // count
+    return np.packbits(final[places].cpu().numpy())
 
 
 class _Masks:
@@ -147,8 +162,9 @@ class _Count:
 
 
 def _curve_arrays(curves: Mapping[int, Tensor]) -> Arrays:
-    stacked = torch.stack(list(curves.values())) if curves else torch.zeros(0, 2, 0)
+    stacked = torch.stack(list(curves.values())) if curves else torch.zeros(0, CURVE_ROWS, 0)
     return {
+        "curve_place": stacked[0, 2].numpy() if curves else np.zeros(0),
         "curve_epochs": np.array(list(curves), dtype=np.int32),
         "curve_magnitude": _rounded(stacked[:, 0]),
         "curve_gradient": _rounded(stacked[:, 1]),

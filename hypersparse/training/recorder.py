@@ -3,6 +3,7 @@
 It looks and never touches: a run with it has the same bits as one without. Nothing of it is in a training step.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,14 @@ from hypersparse.training.scorer import Scorer
 
 CURVE_EPOCHS = 10  # a curve of the sorted weights is kept of every so many epochs with a penalty
 CURVE_POINTS = 1000
+
+
+def curve_places(count: int) -> Tensor:
+    """Places in sorted weights: one half evenly spaced, the other ever denser towards the largest, where masks cut."""
+    half = CURVE_POINTS // 2
+    even = torch.linspace(0, count - 1, half, dtype=torch.float64)
+    dense = count - torch.logspace(0, math.log10(count), half, dtype=torch.float64)
+    return torch.cat([even, dense]).round().long().clamp(0, count - 1).sort().values
 
 
 def levels_of(method: Method) -> list[float]:
@@ -111,15 +120,16 @@ class Recorder:
         return {"levels": self.levels, "masks": packed, "w_kappa": smallest}
 
     def _curve(self, phase: Phase, epoch: int) -> Tensor | None:
-        """|w| and the penalty's |gradient| without a strength, at evenly spaced places of the sorted weights."""
+        """|w| and the penalty's |gradient| without a strength, at places of the sorted weights; the places are a row too."""
         if phase.penalty is None or self._bare_penalty is None or epoch % CURVE_EPOCHS:
             return None
         vector = self._weights.vector().detach().requires_grad_()
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(self._bare_penalty(vector), vector)
         magnitudes, order = vector.detach().abs().sort()
-        places = torch.linspace(0, len(order) - 1, CURVE_POINTS, dtype=torch.float64).round().long().to(order.device)
-        return torch.stack([magnitudes[places], gradient[order[places]].abs()]).float()
+        places = curve_places(len(order)).to(order.device)
+        values = magnitudes[places], gradient[order[places]].abs(), (places + 0.5) / len(order)
+        return torch.stack([value.double() for value in values])
 
     def _dense(self, phase: Phase, sparsifier: Sparsifier) -> Tensor | None:
         """Which training images the network gets right as it is, in pre-training."""

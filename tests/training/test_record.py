@@ -23,7 +23,8 @@ from hypersparse.training.history import History, nested_masks, pack_bits
 from hypersparse.training.images import bring_images
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
-from hypersparse.training.record import Arrays, Known, make_record, read_record, write_record
+from hypersparse.training.record import SAMPLED, Arrays, Known, make_record, read_record, sample_of, write_record
+from hypersparse.training.recorder import curve_places
 from hypersparse.training.stop import Stopped
 from hypersparse.training.watcher import Silent
 from hypersparse.training.weights_file import digest, load_weights_
@@ -80,7 +81,9 @@ def test_eight_weights_by_hand() -> None:
         epochs.append({"levels": [0.5, 0.75], "masks": masks, "w_kappa": smallest})
     right = [pack_bits(torch.tensor(bits).bool()) for bits in ([1, 0, 1], [1, 0, 0])]
     epochs[0] |= {"dense": right[0], "class_correct": torch.tensor([1, 2])}  # type: ignore[operator]
-    epochs[1] |= {"dense": right[1], "curve": torch.tensor([[0.1, 1.0], [3.0, 2.0]])}  # type: ignore[operator]
+    curve = torch.tensor([[0.1, 1.0], [3.0, 2.0], [0.25, 0.75]])
+    epochs[1] |= {"dense": right[1], "curve": curve}  # type: ignore[operator]
+    epochs[2] |= {"curve": curve[:2]}  # type: ignore[operator]  # of an older version: left out
     final = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1]).bool()
     known = Known(
         phases=["dense", "press", "press", "tune", "tune"],
@@ -104,6 +107,8 @@ def test_eight_weights_by_hand() -> None:
     assert record["curve_epochs"].tolist() == [1]
     np.testing.assert_allclose(record["curve_magnitude"], [[0.1, 1.0]], rtol=2**-11)
     assert record["curve_gradient"].tolist() == [[3.0, 2.0]]
+    assert record["curve_place"].tolist() == [0.25, 0.75]
+    assert record["final_sample"].tolist() == [0b00000011]
     assert record["phase"].tolist() == list(known.phases)
 
 
@@ -155,10 +160,27 @@ def test_curves_are_the_sorted_weights_and_their_gradient(tmp_path: Path, penalt
     assert record["curve_epochs"].tolist() == [PRETRAINED, PRETRAINED + 10]
     for number, epoch in enumerate(record["curve_epochs"]):
         vector = watcher.after[epoch]
-        order = vector.abs().argsort()[np.linspace(0, len(vector) - 1, 1000).round().astype(int)]
+        order = vector.abs().argsort()[(record["curve_place"] * len(vector)).astype(int)]
         slopes = {"hypersparse": hypersparse_grad(vector, int(record["keep"])), "l1": vector.sign(), "l2": 2 * vector}
         np.testing.assert_allclose(record["curve_magnitude"][number], vector[order].abs(), rtol=2**-11)
         np.testing.assert_allclose(record["curve_gradient"][number], slopes[penalty][order].abs(), rtol=2**-11)
+
+
+def test_curve_places_are_ordered_and_dense_where_masks_cut() -> None:
+    places = curve_places(1_000_000)
+    assert (len(places), int(places[0]), int(places[-1])) == (1000, 0, 999_999)
+    assert (places.diff() >= 0).all()
+    assert int((places < 500_000).sum()) > 250  # half of the even ones, and a few more
+    assert int((places >= 998_000).sum()) > 200  # of the largest 0.2 %
+    assert set(curve_places(3).tolist()) == {0, 1, 2}
+
+
+def test_a_large_final_mask_is_sampled_evenly() -> None:
+    final = torch.zeros(SAMPLED * 4, dtype=torch.bool)
+    final[: SAMPLED * 2] = True
+    bits = np.unpackbits(sample_of(final))
+    assert (len(bits), bits[: SAMPLED // 2].all(), bits[SAMPLED // 2 :].any()) == (SAMPLED, True, False)
+    assert len(sample_of(None)) == 0
 
 
 def test_with_or_without_a_record_the_run_has_the_same_bits(whole: tuple[Path, list[Tensor]], tmp_path: Path) -> None:
@@ -290,6 +312,7 @@ def worst_case(epochs: int, layers: int, samples: int, classes: int) -> Arrays:
         "dense_correct": chance.integers(0, 61, samples).astype(np.uint16),
         "pruned_correct": chance.integers(0, 101, samples).astype(np.uint16),
         "class_correct": chance.integers(40, 90, (epochs, classes)).astype(np.int32),
+        "final_sample": np.packbits(chance.random(SAMPLED) < 0.1),
         **curve,
     }
 
