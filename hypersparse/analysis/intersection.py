@@ -1,6 +1,6 @@
 """How soon a run finds its final mask: the share of it that each epoch's largest weights already are."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def keypoints(run: Stored) -> dict[str, Any]:
     (found,) = np.nonzero(values == 1.0)
     final = int(found[0]) if len(found) else None
     (dense,) = np.nonzero(phases == "pre-train")
-    known = _paper(run)
+    known = known_keypoints(run.words)
     return {
         **run.words,
         "seed": run.seed,
@@ -53,8 +53,9 @@ def keypoints(run: Stored) -> dict[str, Any]:
     }
 
 
-def _paper(run: Stored) -> dict[str, Any]:
-    words, known = run.words, table("mask_intersection")
+def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The paper's row for these data, model, penalty and sparsity; empty if it has none."""
+    known = table("mask_intersection")
     same = known[
         (known["dataset"] == words["data"])
         & (known["model"] == words["model"])

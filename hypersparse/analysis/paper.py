@@ -91,7 +91,7 @@ def regularized_epochs(store: RunStore) -> pd.DataFrame:
     """Regularized epochs to the final mask, the paper's and ours; fewer are better."""
     rows = []
     for cell in table("regularized_epochs").itertuples():
-        counts = [_epochs_to_mask(run) for run in _runs(store, recipe_of(cell))]
+        counts = [epochs_to_mask(run) for run in _runs(store, recipe_of(cell))]
         ours = Ours(tuple(float(count) for count in counts if count is not None))
         known: tuple[float, float] = (cell.epochs_mean, cell.epochs_std)  # type: ignore[assignment]
         rows.append(
@@ -135,7 +135,7 @@ def _runs(store: RunStore, recipe: Recipe) -> Iterator[RunFolder]:
     return (RunFolder(folder) for folder in folders if (folder / "result.json").is_file())
 
 
-def _epochs_to_mask(run: RunFolder) -> int | None:
+def epochs_to_mask(run: RunFolder) -> int | None:
     """How many epochs were regularized up to the one whose pruned copy was kept."""
     pressed: Sequence[dict[str, Any]] = [entry for entry in run.log() if "best_epoch" in entry]
     return int(pressed[-1]["best_epoch"]) + 1 if pressed else None

@@ -81,7 +81,7 @@ def names(runs: Sequence[Stored]) -> list[str]:
     With art at 0.9 and at 0.98 on the same data that is `art 90 %` and `art 98 %`.
     """
     words = [run.words for run in runs]
-    differing = [word for word in words[0] if word == "method" or len({each[word] for each in words}) > 1]
+    differing = [word for word in words[0] if word == "method" or len({each[word] for each in words} - {None}) > 1]
     return [" ".join(_word(word, each[word]) for word in differing if each[word] is not None) for each in words]
 
 

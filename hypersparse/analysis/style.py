@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -66,6 +67,11 @@ def legend(axes: Axes, **options: Any) -> None:
         axes.legend(**({"frameon": False, "fontsize": TEXT - 1} | options))
 
 
+def legend_beside(axes: Axes, **options: Any) -> None:
+    """At the right, outside of the axes, where it can hide nothing."""
+    legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
+
+
 def line_styles(count: int) -> list[dict[str, Any]]:
     """Colour and marker of each of so many lines."""
     numbers = np.arange(count)
@@ -89,5 +95,6 @@ def write(folder: Path, study: Study) -> list[Path]:
 
 
 def _save(figure: Figure, path: Path, suffix: str) -> None:
-    nameless: dict[str, Any] = {"metadata": {"Date": None}} if suffix == "svg" else {}  # the same figure, the same file
-    figure.savefig(path, format=suffix, dpi=DPI, **nameless)
+    dateless: dict[str, Any] = {"metadata": {"Date": None}} if suffix == "svg" else {}
+    with rc_context({"svg.hashsalt": "hypersparse"}):  # the same figure makes the same file
+        figure.savefig(path, format=suffix, dpi=DPI, **dateless)

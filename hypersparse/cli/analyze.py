@@ -9,11 +9,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from hypersparse.analysis import allocation, masks, tradeoffs
+from hypersparse.analysis import epochs as _epochs
+from hypersparse.analysis import gradients as _gradients
 from hypersparse.analysis import intersection as _intersection
-from hypersparse.analysis.stored import Stored, load
+from hypersparse.analysis.stored import Stored, load, with_records
 from hypersparse.analysis.style import Study, write
 from hypersparse.cli.choices import RunsDir
 from hypersparse.cli.pack import find_all
+from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
 
 analyze = typer.Typer(help="Draw figures and tables from stored runs; nothing is trained.", no_args_is_help=True)
@@ -30,9 +34,68 @@ def options() -> None:
 
 
 @analyze.command()
+def gradients(
+    runs: Names = None,
+    runs_dir: RunsDir = Path("runs"),
+    out: Out = Path("figures"),
+    epochs: Annotated[
+        str | None, typer.Option("--epochs", help="Regularized epochs to draw, such as 0,20,30,40; a few by default.")
+    ] = None,
+) -> None:
+    """Magnitudes and penalty gradients over the sorted weights (figure 1 of the paper), a figure a run."""
+    chosen = None if epochs is None else _numbers(epochs)
+    for run in with_records(find(runs, runs_dir)):
+        show(_gradients.study(run, chosen), out)
+
+
+@analyze.command()
 def intersection(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """How soon the final mask is found (figure 2 of the paper)."""
     show(_intersection.study(find(runs, runs_dir)), out)
+
+
+@analyze.command()
+def layers(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """Weights per layer under the blocks of the network (figure 3 of the paper)."""
+    for study in allocation.studies(find(runs, runs_dir)):
+        show(study, out)
+
+
+@analyze.command()
+def epochs(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """Regularized epochs to the final mask, per penalty (table 2 of the paper)."""
+    show(_epochs.study(find(runs, runs_dir)), out)
+
+
+@analyze.command()
+def accuracy(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """Accuracy against sparsity, against training work and against bytes."""
+    show(tradeoffs.accuracy(find(runs, runs_dir)), out)
+
+
+@analyze.command()
+def crossing(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """How many weights cross the cut in each epoch: from exploration to exploitation."""
+    show(masks.crossing(find(runs, runs_dir)), out)
+
+
+@analyze.command()
+def effective(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """Kept weights that lie on a path from input to output."""
+    show(tradeoffs.effective(find(runs, runs_dir)), out)
+
+
+@analyze.command()
+def agreement(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """How far the final masks of different seeds agree."""
+    show(masks.agreement(find(runs, runs_dir)), out)
+
+
+@analyze.command()
+def classes(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """Whom sparsity hurts: accuracy by class."""
+    for study in tradeoffs.classes(find(runs, runs_dir)):
+        show(study, out)
 
 
 def find(names: Sequence[str] | None, runs_dir: Path) -> list[Stored]:
@@ -48,6 +111,13 @@ def show(study: Study, out: Path) -> None:
         console.print(as_table(frame))
     for path in write(out, study):
         console.print(str(path), style="dim", markup=False, soft_wrap=True)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError(f"`--epochs` expects whole numbers with commas, such as 0,20,30,40; got `{text}`.") from None
 
 
 def as_table(frame: pd.DataFrame) -> Table:

@@ -120,7 +120,7 @@ class Recorder:
         return {"levels": self.levels, "masks": packed, "w_kappa": smallest}
 
     def _curve(self, phase: Phase, epoch: int) -> Tensor | None:
-        """|w| and the penalty's |gradient| without a strength, at places of the sorted weights; the places are a row too."""
+        """|w| and the penalty's |gradient| without a strength, at places of the sorted weights, and those."""
         if phase.penalty is None or self._bare_penalty is None or epoch % CURVE_EPOCHS:
             return None
         vector = self._weights.vector().detach().requires_grad_()

@@ -1,0 +1,117 @@
+"""Weights per layer for several methods, under the blocks of the network (figure 3 of the paper)."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hypersparse.analysis.stored import Stored, by_name
+from hypersparse.analysis.style import FAINT, GREY, PAGE, PALE, Study, legend_beside, line_styles, panels, title
+from hypersparse.errors import RunError
+
+MOST_LINES = 8  # of a figure; with more there is a figure for each sparsity
+
+
+def studies(runs: Sequence[Stored]) -> list[Study]:
+    """A figure for each model on each data set; for each sparsity where that would be too many lines."""
+    sparse = [run for run in runs if run.result["kept"] < run.result["total"]]
+    if not sparse:
+        raise RunError("None of these runs has a sparse network, so there are no weights per layer to compare.")
+    found = []
+    for (data, model), members in _groups(sparse, "data", "model").items():
+        several = len(by_name(members)) > MOST_LINES
+        for (sparsity,), own in _groups(members, "sparsity").items() if several else [((None,), members)]:
+            share = f"-{sparsity:g}" if isinstance(sparsity, float) else ""
+            found.append(_study(f"layers-{data}-{model}{share}", own))
+    return found
+
+
+def _groups(runs: Sequence[Stored], *words: str) -> dict[tuple[Any, ...], list[Stored]]:
+    groups: dict[tuple[Any, ...], list[Stored]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.words[word] for word in words), []).append(run)
+    return groups
+
+
+def _study(file: str, runs: Sequence[Stored]) -> Study:
+    """Kept weights of each layer, mean over seeds; all runs must have the same layers."""
+    totals = runs[0].result["total_by_layer"]
+    for run in runs:
+        if run.result["total_by_layer"] != totals:
+            first = runs[0].recipe.label
+            raise RunError(
+                f"{run.recipe.label} has other layers than {first}; compare runs of one model on one data set."
+            )
+    groups = by_name(runs)
+    rows = []
+    for name, members in groups.items():
+        for number, (layer, total) in enumerate(totals.items(), start=1):
+            kept = [run.result["kept_by_layer"][layer] for run in members]
+            rows.append(
+                {
+                    "name": name,
+                    "number": number,
+                    "layer": layer.removesuffix(".weight"),
+                    "total": total,
+                    "kept": float(np.mean(kept)),
+                    "deviation": float(np.std(kept, ddof=1)) if len(kept) > 1 else None,
+                    "density": float(np.mean(kept)) / total,
+                    "seeds": len(kept),
+                }
+            )
+    frame = pd.DataFrame(rows)
+    return Study(file, _draw(frame), frame)
+
+
+def _draw(frame: pd.DataFrame) -> Figure:
+    names = list(dict.fromkeys(frame["name"]))
+    figure, axes = panels(3, 1, width=PAGE, height=4.4, sharex=True, height_ratios=[0.22, 1, 1])
+    (blocks, counts, shares) = axes[:, 0]
+    layers = frame[frame["name"] == names[0]]
+    _draw_blocks(blocks, list(layers["layer"]), [counts, shares])
+    counts.step(layers["number"], layers["total"], where="mid", color=FAINT, linewidth=1.0, label="all")
+    for name, style in zip(names, line_styles(len(names)), strict=True):
+        own = frame[frame["name"] == name]
+        look: dict[str, Any] = {"markersize": 3.5, "linewidth": 1.2, **style}
+        counts.plot(own["number"], own["kept"].where(own["kept"] > 0), label=name, **look)
+        shares.plot(own["number"], 100 * own["density"].where(own["density"] > 0), label=name, **look)
+    for each, label in ((counts, "weights kept"), (shares, "share kept (%)")):
+        each.set_yscale("log")
+        each.set_ylabel(label, fontsize=8)
+    shares.set_xlabel("layer, from input to output", fontsize=8)
+    legend_beside(counts)
+    title(figure, "Where the kept weights lie")
+    return figure
+
+
+def _draw_blocks(axes: Axes, layers: Sequence[str], below: Sequence[Axes]) -> None:
+    """Boxes with the names of the blocks; layers on a shortcut are marked, and every other block is shaded below."""
+    axes.set_axis_off()
+    axes.set_ylim(0, 1)
+    position = 0.5
+    for number, (block, members) in enumerate(groupby(layers, key=_block)):
+        width = len(list(members))
+        axes.axvspan(position + 0.06, position + width - 0.06, 0.35, 1.0, color=FAINT, alpha=0.6, linewidth=0)
+        name = block if width > 1 else _short(block)
+        axes.text(position + width / 2, 0.68, name, ha="center", va="center", fontsize=7 if width > 1 else 6)
+        if number % 2:
+            for each in below:
+                each.axvspan(position, position + width, color=PALE, alpha=0.5, linewidth=0, zorder=0)
+        position += width
+    shortcuts = [number for number, layer in enumerate(layers, start=1) if "downsample" in layer or "shortcut" in layer]
+    axes.plot(shortcuts, [0.12] * len(shortcuts), linestyle="", marker="v", color=GREY, markersize=3.5)
+    if shortcuts:
+        axes.text(shortcuts[-1] + 0.5, 0.12, "shortcut", va="center", fontsize=6, color=GREY)
+    axes.set_xlim(0.5, len(layers) + 0.5)
+
+
+def _block(layer: str) -> str:
+    return layer.split(".")[0]
+
+
+def _short(block: str) -> str:
+    return {"linear": "lin", "conv1": "c1"}.get(block, block[:4])

@@ -1,0 +1,51 @@
+"""Regularized epochs to the final mask, per penalty, beside the paper's (its table 2)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from hypersparse.analysis.paper import epochs_to_mask, table
+from hypersparse.analysis.stored import Stored
+from hypersparse.analysis.style import GREY, Study, legend, line_styles, panels, title
+from hypersparse.errors import RunError
+
+KEYS = ["data", "model", "penalty", "sparsity"]
+
+
+def study(runs: Sequence[Stored]) -> Study:
+    """Mean and deviation over seeds, with the paper's where it has the setting."""
+    rows = [{**run.words, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
+    frame = pd.DataFrame([row for row in rows if row["epochs"] is not None])
+    if frame.empty:
+        raise RunError("None of these runs was regularized, so none has epochs to a final mask.")
+    summary = frame.groupby(KEYS, sort=False)["epochs"].agg(["mean", "std", "count"]).reset_index()
+    summary.columns = [*KEYS, "epochs", "deviation", "seeds"]
+    known = table("regularized_epochs").rename(
+        columns={"dataset": "data", "epochs_mean": "paper", "epochs_std": "paper_deviation"}
+    )
+    summary = summary.merge(known[[*KEYS, "paper", "paper_deviation"]], on=KEYS, how="left")
+    return Study("epochs", _draw(summary), frame, {"epochs-summary": summary})
+
+
+def _draw(summary: pd.DataFrame) -> Figure:
+    summary = summary.sort_values(["data", "model", "sparsity", "penalty"]).reset_index(drop=True)
+    figure, ((axes,),) = panels(height=0.9 + 0.24 * len(summary))
+    penalties = list(dict.fromkeys(summary["penalty"]))
+    for penalty, style in zip(penalties, line_styles(len(penalties)), strict=True):
+        own = summary[summary["penalty"] == penalty]
+        look = {"linestyle": "", "markersize": 5, "color": style["color"], "marker": style["marker"]}
+        axes.errorbar(own["epochs"], own.index, xerr=own["deviation"].fillna(0.0), label=penalty, **look)
+        paper = own.dropna(subset=["paper"])
+        axes.errorbar(paper["paper"], paper.index + 0.2, xerr=paper["paper_deviation"], mfc="white", **look)
+    if summary["paper"].notna().any():
+        axes.plot([], [], linestyle="", marker="o", mfc="white", color=GREY, label="the paper's")
+    settings = [f"{data} {model} {100 * sparsity:g} %" for data, model, _, sparsity in summary[KEYS].to_numpy()]
+    axes.set_yticks(np.arange(len(summary)), settings, fontsize=6.5)
+    axes.set_ylim(len(summary) - 0.5, -0.5)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("regularized epochs to the final mask", fontsize=8)
+    legend(axes)
+    title(figure, "How long the penalty grows")
+    return figure

@@ -1,0 +1,79 @@
+"""Masks in motion and masks compared: weights that cross the cut each epoch, and how far seeds agree."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hypersparse.analysis.stored import Stored, by_name, with_records
+from hypersparse.analysis.style import COLUMN, GREY, PAGE, Study, legend_beside, line_styles, panels, title
+from hypersparse.errors import RunError
+
+
+def crossing(runs: Sequence[Stored]) -> Study:
+    """From exploration to exploitation: the share of the largest weights that is new in each epoch."""
+    usable = [run for run in with_records(runs) if (run.record["crossed"] >= 0).any()]
+    if not usable:
+        raise RunError("None of these runs has epochs in which weights could cross the cut.")
+    rows, groups = [], by_name(usable)
+    figure, ((axes,),) = panels(width=COLUMN if len(groups) < 4 else PAGE)
+    for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
+        for number, run in enumerate(members):
+            crossed, keep = run.record["crossed"], int(run.record["keep"])
+            (epochs,) = np.nonzero(crossed >= 0)
+            shares = crossed[epochs] / keep
+            label = name if number == 0 else None
+            axes.plot(epochs, 100 * shares, linewidth=1.2, label=label, markevery=10, markersize=3.5, **style)
+            rows += [
+                {**run.words, "seed": run.seed, "epoch": epoch, "phase": run.record["phase"][epoch], "share": share}
+                for epoch, share in zip(epochs.tolist(), shares.tolist(), strict=True)
+            ]
+    for boundary in {int((run.record["phase"] == "pre-train").sum()) for run in usable} - {0}:
+        axes.axvline(boundary - 0.5, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("epoch (dotted: pre-training ends)", fontsize=8)
+    axes.set_ylabel("new among the largest (%)", fontsize=8)
+    legend_beside(axes)
+    title(figure, "Weights that cross the cut, epoch by epoch")
+    return Study("crossing", figure, pd.DataFrame(rows))
+
+
+def agreement(runs: Sequence[Stored]) -> Study:
+    """How much of one seed's final mask another seed's has too, beside what chance would give."""
+    usable = [run for run in with_records(runs) if len(run.record.get("final_sample", ()))]
+    groups = {name: members for name, members in by_name(usable).items() if len(members) > 1} if usable else {}
+    if not groups:
+        raise RunError("Agreement needs a recipe with two seeds that have final masks in their records; there is none.")
+    rows = [
+        {"name": name, **one.words, "seeds": f"{one.seed}, {other.seed}", **_agreement(one, other)}
+        for name, members in groups.items()
+        for one, other in combinations(members, 2)
+    ]
+    frame = pd.DataFrame(rows)
+    figure, ((axes,),) = panels(height=0.9 + 0.35 * len(groups))
+    for place, (name, style) in enumerate(zip(groups, line_styles(len(groups)), strict=True)):
+        own = frame[frame["name"] == name]
+        axes.plot(100 * own["agreement"], [place] * len(own), linestyle="", markersize=5, alpha=0.8, **style)
+        axes.plot(100 * own["chance"].mean(), place, marker="|", color=GREY, markersize=12)
+    axes.set_yticks(range(len(groups)), list(groups), fontsize=7)
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("weights in common (%); bar: by chance", fontsize=8)
+    title(figure, "How far two seeds keep the same weights")
+    return Study("agreement", figure, frame, {})
+
+
+def _agreement(one: Stored, other: Stored) -> dict[str, Any]:
+    """Of the kept weights in the sample, the share that the other keeps too (the mean of both ways)."""
+    a, b = (np.unpackbits(run.record["final_sample"]).astype(bool) for run in (one, other))
+    if a.shape != b.shape:
+        raise RunError(f"{one.recipe.label} and {other.recipe.label} have other weights; agreement needs one network.")
+    common = int((a & b).sum())
+    shares = [common / max(int(mask.sum()), 1) for mask in (a, b)]
+    totals = one.result["total_by_layer"]
+    mine, theirs = one.result["kept_by_layer"], other.result["kept_by_layer"]
+    by_chance = sum(mine[layer] * theirs[layer] / total for layer, total in totals.items())
+    kept = (sum(mine.values()) + sum(theirs.values())) / 2
+    return {"agreement": float(np.mean(shares)), "chance": by_chance / kept, "sampled": int(a.sum())}

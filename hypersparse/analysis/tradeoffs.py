@@ -1,0 +1,168 @@
+"""What sparsity costs and what it brings: accuracy over sparsity, training work and bytes; paths; single classes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from hypersparse.analysis.stored import Stored, with_records
+from hypersparse.analysis.style import GREY, PAGE, Study, legend_beside, line_styles, panels, title
+from hypersparse.errors import RunError
+
+COSTS = {
+    "kept": "weights kept (%)",
+    "training_flops": "training work (dense FLOPs)",
+    "final_bytes": "file (bytes)",
+}
+
+
+def accuracy(runs: Sequence[Stored]) -> Study:
+    """Accuracy of the last epoch against the share of weights kept, training work and bytes on disk."""
+    rows = []
+    for run in runs:
+        part = run.result["sparse"] or run.result["dense"]
+        if run.result["until"] is not None or part is None:
+            continue
+        kept = 100 * run.result["kept"] / run.result["total"]
+        costs = {"kept": kept, **{name: run.result.get(name) for name in ("training_flops", "final_bytes")}}
+        accuracies = {name: 100 * part[name] for name in ("last", "best")}
+        rows.append({**run.words, "seed": run.seed, "group": _group(run), **costs, **accuracies})
+    if not rows:
+        raise RunError(
+            "None of these runs went to its end; runs that end with the final mask have no accuracy to show."
+        )
+    frame = pd.DataFrame(rows)
+    known = [cost for cost in COSTS if frame[cost].notna().any()]
+    figure, axes = panels(1, len(known), width=PAGE, height=2.8, sharey=True)
+    for each, cost in zip(axes[0], known, strict=True):
+        _draw_cost(each, frame, cost)
+    axes[0, 0].set_ylabel("test accuracy, last epoch (%)", fontsize=8)
+    legend_beside(axes[0, -1])
+    title(figure, "Accuracy against what is kept, what training costs and what is stored")
+    return Study("accuracy", figure, frame)
+
+
+def effective(runs: Sequence[Stored]) -> Study:
+    """Weights on some path from input to output, of those that are kept."""
+    rows = [
+        {**run.words, "seed": run.seed, "group": _group(run), "kept": run.result["kept"],
+         "effective": run.result["effective_kept"], "share": run.result["effective_kept"] / run.result["kept"]}
+        for run in runs
+        if run.result.get("effective_kept") is not None and run.result["kept"] < run.result["total"]
+    ]  # fmt: skip
+    if not rows:
+        raise RunError("None of these runs says how many of its kept weights lie on a path; train them again.")
+    frame = pd.DataFrame(rows)
+    figure, ((axes,),) = panels()
+    groups = list(dict.fromkeys(frame["group"]))
+    for group, style in zip(groups, line_styles(len(groups)), strict=True):
+        means = frame[frame["group"] == group].groupby("sparsity")["share"].mean()
+        axes.plot(1 - means.index.to_numpy(), 100 * means, label=group, linewidth=1.2, markersize=4, **style)
+    _sparsity_axis(axes, frame)
+    axes.set_ylabel("kept weights on a path (%)", fontsize=8)
+    legend_beside(axes)
+    title(figure, "Kept weights that can matter")
+    return Study("effective", figure, frame)
+
+
+def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[Study]:
+    """Whom does sparsity hurt: accuracy by class at the end, a figure for each method on each model and data set.
+
+    Against the dense runs of that model and data where they are there, else against the method's least sparse runs.
+    """
+    usable = [run for run in with_records(runs) if run.result["until"] is None]
+    if not usable:
+        raise RunError("None of these runs went to its end with a record; the damage is that of the last epoch.")
+    places = dict.fromkeys((run.words["data"], run.words["model"]) for run in usable)
+    found = []
+    for place in places:
+        here = [run for run in usable if (run.words["data"], run.words["model"]) == place]
+        dense = [run for run in here if run.result["sparse"] is None]
+        for group in dict.fromkeys(_group(run) for run in here if run not in dense):
+            members = [run for run in here if _group(run) == group and run not in dense]
+            found.append(_damage("-".join(("classes", *place, group.replace(" ", "-"))), group, dense, members, names))
+    if not found:
+        raise RunError("All of these runs are dense; name sparse ones, and the dense one beside them if there is one.")
+    return found
+
+
+def _damage(
+    file: str, group: str, dense: Sequence[Stored], runs: Sequence[Stored], names: Sequence[str] | None
+) -> Study:
+    count = len(runs[0].record["class_total"])
+    names = list(names) if names and len(names) == count else [str(number) for number in range(count)]
+    ordered = [*dense, *sorted(runs, key=lambda run: run.result["kept"], reverse=True)]
+    frame = pd.DataFrame(
+        [
+            {**run.words, "seed": run.seed, "kept": run.result["kept"], "class": name, "accuracy": accuracy}
+            for run in ordered
+            for name, accuracy in zip(names, _by_class(run), strict=True)
+        ]
+    )
+    means = frame.groupby(["kept", "class"], sort=False)["accuracy"].mean().unstack("class")
+    against = None if len(means) == 1 else "the dense network" if dense else f"{means.index[0]:,} weights"
+    change = means if against is None else (means - means.iloc[0]).iloc[1:]
+    wide = change.T.sort_values(change.index[-1])
+    table = wide.reset_index()
+    table.columns = ["class", *(f"{kept:,} kept" for kept in wide.columns)]
+    figure = _draw_damage(wide, runs[0].result["total"], group, against)
+    return Study(file, figure, frame, {f"{file}-damage": table})
+
+
+def _by_class(run: Stored) -> np.ndarray[Any, Any]:
+    right, total = run.record["class_correct"][-1], run.record["class_total"]
+    shares: np.ndarray[Any, Any] = 100 * right / np.maximum(total, 1)
+    return shares
+
+
+def _draw_damage(wide: pd.DataFrame, total: int, group: str, against: str | None) -> Figure:
+    shown = wide if len(wide) <= 20 else pd.concat([wide.iloc[:10], wide.iloc[-10:]])
+    figure, ((axes,),) = panels(height=0.9 + 0.19 * len(shown))
+    for kept, style in zip(shown.columns, line_styles(len(shown.columns)), strict=True):
+        label = f"{100 * (1 - int(kept) / total):.4g} %"
+        axes.plot(shown[kept], range(len(shown)), linestyle="", markersize=4.5, label=label, **style)
+    if against:
+        axes.axvline(0, color=GREY, linewidth=0.8)
+    axes.set_yticks(range(len(shown)), list(shown.index), fontsize=7)
+    words = f"points of accuracy against {against}" if against else "accuracy (%)"
+    axes.set_xlabel(words, fontsize=8)
+    legend_beside(axes, title="sparsity", title_fontsize=7)
+    title(figure, f"Whom sparsity hurts: {group}")
+    return figure
+
+
+def _draw_cost(axes: Axes, frame: pd.DataFrame, cost: str) -> None:
+    groups = list(dict.fromkeys(frame["group"]))
+    for group, style in zip(groups, line_styles(len(groups)), strict=True):
+        own = frame[(frame["group"] == group) & frame[cost].notna()]
+        means = own.groupby("sparsity", dropna=False)[[cost, "last"]].mean().sort_values(cost)
+        line = "-" if len(means) > 1 and cost != "training_flops" else ""
+        axes.plot(means[cost], means["last"], linestyle=line, linewidth=1.2, markersize=4, label=group, **style)
+    axes.set_xscale("log")
+    axes.set_xlabel(COSTS[cost], fontsize=8)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(
+        EngFormatter(sep="") if cost != "kept" else FuncFormatter(lambda value, _: f"{value:g}")
+    )
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _sparsity_axis(axes: Axes, frame: pd.DataFrame) -> None:
+    densities = sorted({round(1 - sparsity, 6) for sparsity in frame["sparsity"].dropna()}, reverse=True)
+    axes.set_xscale("log")
+    axes.set_xlim(1.15 * densities[0], densities[-1] / 1.15)
+    axes.xaxis.set_major_locator(FixedLocator(densities))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda density, _: f"{100 * (1 - density):g} %"))
+    axes.set_xlabel("sparsity", fontsize=8)
+
+
+def _group(run: Stored) -> str:
+    """A line of the figure: the method, with its penalty where it is not the usual one."""
+    words = run.words
+    penalty = words["penalty"]
+    return f"{words['method']} {penalty}" if penalty not in (None, "hypersparse") else str(words["method"])

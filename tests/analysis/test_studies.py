@@ -1,0 +1,141 @@
+"""Every analysis on runs written by hand: its numbers, and that it draws."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
+from hypersparse.analysis.style import Study
+from hypersparse.analysis.style import write as write_study
+from hypersparse.errors import OptionError, RunError
+from tests.analysis.small import TOTALS, record, write
+
+
+def drawn(study: Study) -> list[str]:
+    """The names of the lines in its figure."""
+    return [line.get_label() for axes in study.figure.axes for line in axes.lines if line.get_label()[0] != "_"]
+
+
+def test_intersection_has_the_papers_keypoints(tmp_path: Path) -> None:
+    study = intersection.study([write(tmp_path)])
+    (row,) = study.tables["intersection-keypoints"].to_dict("records")
+    assert (row["final_epoch"], row["after_pretraining"], row["one_before"]) == (3, 0.5, 0.9)
+    assert row["paper_final_epoch"] is None  # digits are not in the paper
+    assert study.data["intersection"].tolist() == [0.2, 0.5, 0.9, 1.0]
+    assert drawn(study) == ["art"]
+    dense = write(tmp_path, method="dense", arrays=record(intersection=np.zeros(0)))
+    with pytest.raises(RunError, match="has a final mask"):
+        intersection.study([dense])
+
+
+def test_the_papers_keypoints_are_found() -> None:
+    known = intersection.known_keypoints({"data": "cifar10", "model": "resnet32", "penalty": "l1", "sparsity": 0.9})
+    assert (known["epochs_to_final_mask"], known["intersection_after_pretraining"]) == (95, 0.35)
+
+
+def test_gradients_at_chosen_epochs(tmp_path: Path) -> None:
+    study = gradients.study(write(tmp_path))
+    assert study.data["epoch"].unique().tolist() == [0]
+    assert study.data["gradient"].tolist() == [1.2, 1.0, 0.1]
+    assert set(drawn(study)) == {"hypersparse", "l1"}
+    with pytest.raises(OptionError, match=r"Regularized epoch 7 was not taken down; choose of 0 "):
+        gradients.study(write(tmp_path, seed=1), [7])
+    empty = write(tmp_path, seed=2, arrays=record(curve_epochs=np.zeros(0, dtype=int)))
+    with pytest.raises(RunError, match="no curves"):
+        gradients.study(empty)
+
+
+def test_layers_are_means_over_seeds(tmp_path: Path) -> None:
+    other = {"conv1.weight": 6, "linear.weight": 4}
+    runs = [write(tmp_path), write(tmp_path, seed=1, kept_by_layer=other), write(tmp_path, method="snip")]
+    (study,) = allocation.studies([*runs, write(tmp_path, method="dense")])
+    art = study.data[study.data["name"] == "art"]
+    assert art["kept"].tolist() == [5, 5]
+    assert art["density"].tolist() == [5 / 20, 5 / 80]
+    assert art["deviation"].round(3).tolist() == [1.414, 1.414]
+    assert study.name == "layers-digits-resnet8"
+    with pytest.raises(RunError, match="None of these runs has a sparse network"):
+        allocation.studies([write(tmp_path, method="dense", seed=1)])
+    strange = write(tmp_path, seed=2, total_by_layer=TOTALS | {"conv1.weight": 21})
+    with pytest.raises(RunError, match="has other layers than"):
+        allocation.studies([runs[0], strange])
+
+
+def test_many_lines_become_a_figure_for_each_sparsity(tmp_path: Path) -> None:
+    methods = ("art", "snip", "grasp", "sratio", "lth")
+    runs = [write(tmp_path, method=method, sparsity=sparsity) for method in methods for sparsity in (0.9, 0.98)]
+    found = allocation.studies(runs)
+    assert [study.name for study in found] == ["layers-digits-resnet8-0.9", "layers-digits-resnet8-0.98"]
+    assert set(found[1].data["name"]) == set(methods)
+
+
+def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
+    study = epochs.study([write(tmp_path), write(tmp_path, seed=1), write(tmp_path, method_options={"penalty": "l1"})])
+    summary = study.tables["epochs-summary"]
+    assert summary[["penalty", "epochs", "seeds"]].to_numpy().tolist() == [["hypersparse", 2, 2], ["l1", 2, 1]]
+    assert summary["paper"].isna().all()
+    assert drawn(study) == []  # error bars have their names elsewhere; the paper's mark is not there
+    run = write(tmp_path, method="snip")
+    run.folder.log_file.unlink()
+    with pytest.raises(RunError, match="None of these runs was regularized"):
+        epochs.study([run])
+
+
+def test_weights_that_cross(tmp_path: Path) -> None:
+    study = masks.crossing([write(tmp_path)])
+    assert study.data["share"].tolist() == [0.4, 0.3, 0.1]
+    assert study.data["epoch"].tolist() == [1, 2, 3]
+    still = write(tmp_path, seed=1, arrays=record(crossed=np.full(5, -1)))
+    with pytest.raises(RunError, match="could cross"):
+        masks.crossing([still])
+
+
+def test_agreement_of_two_seeds_and_of_chance(tmp_path: Path) -> None:
+    shifted = np.packbits([False] * 5 + [True] * 10 + [False] * 85)
+    pair = [write(tmp_path), write(tmp_path, seed=1, arrays=record(final_sample=shifted))]
+    (row,) = masks.agreement(pair).data.to_dict("records")
+    assert row["agreement"] == 0.5
+    assert row["chance"] == pytest.approx((4 * 4 / 20 + 6 * 6 / 80) / 10)
+    assert row["seeds"] == "0, 1"
+    with pytest.raises(RunError, match="two seeds"):
+        masks.agreement(pair[:1])
+
+
+def test_accuracy_against_costs(tmp_path: Path) -> None:
+    study = tradeoffs.accuracy([write(tmp_path), write(tmp_path, method="dense"), write(tmp_path, seed=1, until="x")])
+    assert study.data[["group", "kept", "last", "best"]].to_numpy().tolist() == [
+        ["art", 10, 70, 75],
+        ["dense", 100, 60, 70],
+    ]
+    assert len(study.figure.axes) == 3
+    with pytest.raises(RunError, match="went to its end"):
+        tradeoffs.accuracy([write(tmp_path, seed=2, until="regularize")])
+
+
+def test_effective_weights(tmp_path: Path) -> None:
+    study = tradeoffs.effective([write(tmp_path), write(tmp_path, method="dense")])
+    assert study.data["share"].tolist() == [0.9]
+    with pytest.raises(RunError, match="lie on a path"):
+        tradeoffs.effective([write(tmp_path, seed=1, effective_kept=None)])
+
+
+def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
+    dense = write(tmp_path, method="dense", arrays=record(class_correct=np.array([[10, 9]] * 5)))
+    (study,) = tradeoffs.classes([dense, write(tmp_path)], ["cat", "dog"])
+    table = study.tables["classes-digits-resnet8-art-damage"]
+    assert table.to_numpy().tolist() == [["dog", -40.0], ["cat", -10.0]]
+    with pytest.raises(RunError, match="All of these runs are dense"):
+        tradeoffs.classes([dense])
+    (alone,) = tradeoffs.classes([write(tmp_path, seed=1)])
+    assert alone.tables["classes-digits-resnet8-art-damage"].to_numpy().tolist() == [["1", 50.0], ["0", 90.0]]
+
+
+def test_a_study_is_written_as_pictures_and_numbers(tmp_path: Path) -> None:
+    study = masks.crossing([write(tmp_path / "runs")])
+    paths = write_study(tmp_path / "figures", study)
+    assert [path.name for path in paths] == ["crossing.png", "crossing.svg", "crossing.csv"]
+    assert pd.read_csv(paths[2])["share"].tolist() == [0.4, 0.3, 0.1]
+    first = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in write_study(tmp_path / "figures", study)] == first

@@ -1,0 +1,32 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hypersparse.cli.main import app
+from hypersparse.errors import OptionError, RunError
+from tests.analysis.small import write
+
+EVERY = ("gradients", "intersection", "layers", "epochs", "accuracy", "crossing", "effective", "agreement", "classes")
+
+
+@pytest.mark.parametrize("which", EVERY)
+def test_every_analysis_writes_its_files(which: str, tmp_path: Path) -> None:
+    write(tmp_path / "runs")
+    write(tmp_path / "runs", seed=1)
+    arguments = ["analyze", which, "--runs-dir", str(tmp_path / "runs"), "-o", str(tmp_path / "figures")]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    for suffix in ("png", "svg", "csv"):
+        assert list((tmp_path / "figures").glob(f"{which}*.{suffix}"))
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="None of these runs is finished"):
+        CliRunner().invoke(app, ["analyze", "layers", "--runs-dir", str(tmp_path)], catch_exceptions=False)
+    with pytest.raises(RunError, match="There is no run `nothing`"):
+        CliRunner().invoke(app, ["analyze", "layers", "nothing", "--runs-dir", str(tmp_path)], catch_exceptions=False)
+    write(tmp_path)
+    arguments = ["analyze", "gradients", "--epochs", "a", "--runs-dir", str(tmp_path)]
+    with pytest.raises(OptionError, match="whole numbers with commas"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
