@@ -153,8 +153,8 @@ def _draw_cost(axes: Axes, frame: pd.DataFrame, cost: str) -> None:
 
 def _sparsity_axis(axes: Axes, frame: pd.DataFrame) -> None:
     densities = sorted({round(1 - sparsity, 6) for sparsity in frame["sparsity"].dropna()}, reverse=True)
-    axes.set_xscale("log")
     axes.set_xlim(1.15 * densities[0], densities[-1] / 1.15)
+    axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(densities))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda density, _: f"{100 * (1 - density):g} %"))
