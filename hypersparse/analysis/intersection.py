@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.paper import table
-from hypersparse.analysis.stored import Stored, by_name, with_records
+from hypersparse.analysis.paper import runs_of, table
+from hypersparse.analysis.stored import Stored, by_name, load, with_records
 from hypersparse.analysis.style import GREY, Study, legend, line_styles, panels, title
 from hypersparse.errors import RunError
+from hypersparse.runs.store import RunStore
 
 NAME = "intersection"
+KEYPOINTS = ("final_epoch", "after_pretraining", "one_before")
+PAPER_COLUMNS = ("epochs_to_final_mask", "intersection_after_pretraining", "intersection_one_epoch_before")
 
 
 def study(runs: Sequence[Stored]) -> Study:
@@ -51,6 +54,21 @@ def keypoints(run: Stored) -> dict[str, Any]:
         "one_before": float(values[final - 1]) if final else None,
         "paper_one_before": known.get("intersection_one_epoch_before"),
     }
+
+
+def beside_paper(store: RunStore) -> pd.DataFrame:
+    """The paper's keypoints and ours, means over seeds. It gives no deviations, so there is no verdict."""
+    rows = []
+    for cell in table("mask_intersection").itertuples():
+        folders = [run for run in runs_of(cell, store) if run.record_file.is_file()]
+        points = pd.DataFrame([keypoints(run) for run in load(run.path for run in folders)] if folders else [])
+        row: dict[str, Any] = {"data": cell.dataset, "model": cell.model, "penalty": cell.penalty}
+        row |= {"sparsity": cell.sparsity, "seeds": len(points)}
+        for name, theirs in zip(KEYPOINTS, PAPER_COLUMNS, strict=True):
+            row[f"paper_{name}"] = getattr(cell, theirs)
+            row[name] = float(points[name].mean()) if len(points) else None
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Our numbers beside the paper's, cell by cell, with a verdict."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from math import sqrt
@@ -66,7 +66,7 @@ def accuracy(store: RunStore) -> pd.DataFrame:
     """Every cell of the accuracy tables: the paper's best, our best and our last epoch (per cent), with verdicts."""
     rows = []
     for cell in table("accuracy").itertuples():
-        results = [run.result() for run in _runs(store, recipe_of(cell))]
+        results = [run.result() for run in runs_of(cell, store)]
         parts = [result["sparse"] or result["dense"] for result in results if result and result["until"] is None]
         best, last = (Ours(tuple(100 * part[which] for part in parts)) for which in ("best", "last"))
         known: tuple[float, float] = (cell.accuracy_mean, cell.accuracy_std)  # type: ignore[assignment]
@@ -91,7 +91,7 @@ def regularized_epochs(store: RunStore) -> pd.DataFrame:
     """Regularized epochs to the final mask, the paper's and ours; fewer are better."""
     rows = []
     for cell in table("regularized_epochs").itertuples():
-        counts = [epochs_to_mask(run) for run in _runs(store, recipe_of(cell))]
+        counts = [epochs_to_mask(run) for run in runs_of(cell, store)]
         ours = Ours(tuple(float(count) for count in counts if count is not None))
         known: tuple[float, float] = (cell.epochs_mean, cell.epochs_std)  # type: ignore[assignment]
         rows.append(
@@ -106,9 +106,6 @@ def regularized_epochs(store: RunStore) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-TABLES: dict[str, Callable[[RunStore], pd.DataFrame]] = {"accuracy": accuracy, "epochs": regularized_epochs}
 
 
 def recipe_of(cell: Any) -> Recipe:
@@ -130,8 +127,9 @@ def _cell(cell: Any, method: Any) -> dict[str, Any]:
     return {"data": cell.dataset, "model": cell.model, "method": method, "sparsity": cell.sparsity}
 
 
-def _runs(store: RunStore, recipe: Recipe) -> Iterator[RunFolder]:
-    folders = sorted((store.root / recipe.label).glob("seed-*"))
+def runs_of(cell: Any, store: RunStore) -> Iterator[RunFolder]:
+    """The finished runs of a cell, one a seed."""
+    folders = sorted((store.root / recipe_of(cell).label).glob("seed-*"))
     return (RunFolder(folder) for folder in folders if (folder / "result.json").is_file())
 
 

@@ -1,0 +1,94 @@
+"""The page that puts all our results beside the paper's, made anew from the stored runs."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from hypersparse.analysis import allocation, epochs, intersection, masks, paper, tradeoffs
+from hypersparse.analysis.stored import Stored, load
+from hypersparse.analysis.style import Study, write
+from hypersparse.analysis.tables import readable, render, tally
+from hypersparse.errors import RunError
+from hypersparse.runs.store import RunStore
+from hypersparse.training.atomic import write_text
+
+TABLES: dict[str, Callable[[RunStore], pd.DataFrame]] = {
+    "accuracy": paper.accuracy,
+    "epochs": paper.regularized_epochs,
+    "intersection": intersection.beside_paper,
+}
+TITLES = {
+    "accuracy": "Accuracy in per cent. `best` is picked on the test set, as in the paper; `last` is the last epoch.",
+    "epochs": "Regularized epochs to the final mask.",
+    "intersection": "Share of the final mask found after pre-training and one epoch before the final mask.",
+}
+Make = Callable[[Sequence[Stored]], Study | list[Study]]
+FIGURES: dict[str, Make] = {
+    "Where the kept weights lie": allocation.studies,
+    "How soon the final mask is found": intersection.study,
+    "Weights that cross the cut": masks.crossing,
+    "How long the penalty grows": epochs.study,
+    "What sparsity costs": tradeoffs.accuracy,
+    "Whom sparsity hurts": tradeoffs.classes,
+}
+NOTES = "NOTES.md"  # in the results' folder: what agrees, what does not, and why
+
+
+def write_page(store: RunStore, page: Path) -> list[Path]:
+    """The page, and its figures in a folder of the same name beside it."""
+    folders = [run.path for run in store.runs()]
+    if not folders:
+        raise RunError(f"There are no runs in {store.root}; `hypersparse sweep --results` puts them there.")
+    runs, figures = load(folders), page.with_suffix("")
+    written: list[Path] = []
+    lines = ["# Reproduction", "", f"Made by `hypersparse paper --page` from {len(runs)} stored runs.", ""]
+    notes = store.root / NOTES
+    if notes.is_file():
+        lines += [notes.read_text().strip(), ""]
+    for name, make in TABLES.items():
+        lines += [f"## {name.capitalize()}", "", TITLES[name], "", *_table(make(store)), ""]
+    for heading, draw in FIGURES.items():
+        lines += [f"## {heading}", ""]
+        for study in _drawn(draw, runs):
+            written += write(figures, study)
+            place = Path(os.path.relpath(figures, page.parent)) / f"{study.name}.png"
+            lines += [f"![{heading}: {study.name}]({place.as_posix()})", ""]
+        if lines[-2].startswith("## "):
+            lines += ["Missing: no stored run has what this figure needs.", ""]
+    lines += ["## Runs", "", *_runs(runs)]
+    write_text(page, "\n".join(lines).rstrip() + "\n")
+    return [page, *written]
+
+
+def _table(frame: pd.DataFrame) -> list[str]:
+    there = frame[frame["seeds"] > 0]
+    rows = [render(there, readable(there), "md").rstrip()] if len(there) else []
+    return [*rows, *([""] if rows else []), f"Of {len(frame)} cells: {tally(frame)}."]
+
+
+def _drawn(draw: Make, runs: Sequence[Stored]) -> Iterator[Study]:
+    """The figures for which there are runs."""
+    try:
+        made = draw(runs)
+    except RunError:
+        return
+    yield from made if isinstance(made, list) else [made]
+
+
+def _runs(runs: Sequence[Stored]) -> list[str]:
+    rows = [
+        {
+            "run": run.recipe.label,
+            "seed": run.seed,
+            "ended after": run.result["until"] or "its plan",
+            "epochs": sum(run.result["epochs"].values()),
+            "minutes": f"{run.result['wall_seconds'] / 60:.1f}",
+            "machine": run.result["machine"]["device"],
+            "precision": run.result["machine"]["precision"],
+            "torch": run.result["machine"]["torch"],
+        }
+        for run in runs
+    ]
+    return render(frame := pd.DataFrame(rows), frame, "md").splitlines()

@@ -1,0 +1,45 @@
+"""Tables as text: means with their deviations, in several formats."""
+
+import pandas as pd
+
+
+def tally(frame: pd.DataFrame) -> str:
+    """How often each verdict was given; for a table without verdicts how many cells we have."""
+    verdicts = [name for name in map(str, frame) if name.endswith("verdict")]
+    if not verdicts:
+        there = int((frame["seeds"] > 0).sum())
+        return f"{there} with runs of ours, {len(frame) - there} missing"
+    return ", ".join(f"{count} {name}" for name, count in frame[verdicts[0]].value_counts().items())
+
+
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """Means and deviations put together, such as 92.69 ± 0.22."""
+    columns: dict[str, list[str]] = {}
+    for name in frame:
+        if str(name).endswith("_deviation"):
+            continue
+        pairs = zip(frame[name], frame.get(f"{name}_deviation", [None] * len(frame)), strict=True)
+        columns[str(name)] = [_together(value, deviation) for value, deviation in pairs]
+    return pd.DataFrame(columns)
+
+
+def render(frame: pd.DataFrame, shown: pd.DataFrame, format: str) -> str:
+    """As text in a format; CSV has the plain numbers."""
+    if format == "csv":
+        return frame.to_csv(index=False)
+    if format == "html":
+        return shown.to_html(index=False) + "\n"
+    if format == "latex":
+        rows = [" & ".join(str(value).replace("±", r"$\pm$") for value in row) + r" \\" for row in shown.to_numpy()]
+        header = " & ".join(str(name).replace("_", " ") for name in shown) + r" \\ \hline"
+        return "\n".join([rf"\begin{{tabular}}{{{'l' * len(shown.columns)}}}", header, *rows, r"\end{tabular}"]) + "\n"
+    lines = [list(map(str, shown.columns)), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+
+
+def _together(value: object, deviation: object) -> str:
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return ""
+    if isinstance(deviation, float) and not pd.isna(deviation):
+        return f"{value:.2f} ± {deviation:.2f}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,39 @@
+"""The page of results is made of the stored runs and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from hypersparse.analysis.reproduction import write_page
+from hypersparse.errors import RunError
+from hypersparse.runs.store import RunStore
+from tests.analysis.small import write
+
+ROOT = Path(__file__).parents[2]
+MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0"}
+MORE = {"epochs": {"pre-train": 2, "regularize": 2, "fine-tune": 1}, "wall_seconds": 90.0, "machine": MACHINE}
+
+
+def test_a_page_of_two_runs(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write(tmp_path / "results", seed=seed, **MORE)
+    (tmp_path / "results" / "NOTES.md").write_text("What agrees and what does not.\n")
+    paths = write_page(RunStore(tmp_path / "results"), tmp_path / "docs" / "page.md")
+    text = paths[0].read_text()
+    assert text.startswith("# Reproduction\n\nMade by `hypersparse paper --page` from 2 stored runs.\n\nWhat agrees")
+    assert "Of 366 cells: 366 missing." in text
+    assert "| 5 | 1.5 | cpu | fp32 | 2.13.0 |" in text
+    assert "Missing" not in text
+    for line in text.splitlines():
+        if line.startswith("!["):
+            assert (tmp_path / "docs" / line.rpartition("(")[2].rstrip(")")).is_file()
+
+
+def test_without_runs_there_is_no_page(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="There are no runs in"):
+        write_page(RunStore(tmp_path), tmp_path / "page.md")
+
+
+def test_the_page_in_the_docs_is_that_of_the_results(tmp_path: Path) -> None:
+    page = write_page(RunStore(ROOT / "results"), tmp_path / "reproduction.md")[0]
+    assert (ROOT / "docs" / "reproduction.md").read_text() == page.read_text()
