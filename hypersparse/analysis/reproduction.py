@@ -43,7 +43,8 @@ def write_page(store: RunStore, page: Path) -> list[Path]:
         raise RunError(f"There are no runs in {store.root}; `hypersparse sweep --results` puts them there.")
     runs, figures = load(folders), page.with_suffix("")
     written: list[Path] = []
-    lines = ["# Reproduction", "", f"Made by `hypersparse paper --page` from {len(runs)} stored runs.", ""]
+    made = ["```text", f"hypersparse paper --results {store.root.name} --page {page.name}", "```"]
+    lines = ["# Reproduction", "", f"Made of {len(runs)} stored runs, and made anew by", "", *made, ""]
     notes = store.root / NOTES
     if notes.is_file():
         lines += [notes.read_text().strip(), ""]

@@ -20,7 +20,8 @@ def test_a_page_of_two_runs(tmp_path: Path) -> None:
     (tmp_path / "results" / "NOTES.md").write_text("What agrees and what does not.\n")
     paths = write_page(RunStore(tmp_path / "results"), tmp_path / "docs" / "page.md")
     text = paths[0].read_text()
-    assert text.startswith("# Reproduction\n\nMade by `hypersparse paper --page` from 2 stored runs.\n\nWhat agrees")
+    assert text.startswith("# Reproduction\n\nMade of 2 stored runs, and made anew by\n")
+    assert "What agrees and what does not." in text
     assert "Of 366 cells: 366 missing." in text
     assert "| 5 | 1.5 | cpu | fp32 | 2.13.0 |" in text
     assert "Missing" not in text
