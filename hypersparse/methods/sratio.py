@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import sratio
+from hypersparse.sparsity.budgets import keep_in_float32, sratio
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import chance
 
@@ -37,7 +37,7 @@ class SRatio(OneShot):
 
     def mask(self, state: TrainingState) -> Mask:
         weights, exact = state.weights, self.count == "exact"
-        keep = self.keep(weights) if exact else max(1, int(weights.total * (1 - self.sparsity)))
+        keep = self.keep(weights) if exact else max(1, keep_in_float32(weights.total, self.sparsity))
         rounding: Literal["exact", "down"] = "exact" if exact else "down"
         budget = sratio(weights, keep, linear_keep=self.linear_keep, rule=self.rule, rounding=rounding)
         return Mask.top_by_layer(chance(weights, state.generator), budget)

@@ -5,6 +5,7 @@ from decimal import ROUND_FLOOR, Decimal
 from itertools import pairwise
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -144,7 +145,7 @@ def sratio(
     `plain` chains of layers such as VGG divide that by (l+1)²; `auto` takes that rule where each layer's inputs are the
     outputs of the one before, as they are not around a shortcut. Without a `linear_keep` the last layer keeps 0.3, or
     0.1 where 0.3 would leave nothing for the others. What does not fit into a layer goes to the next. Rounding `down`
-    keeps a few less than `keep`, as the authors' code does.
+    keeps a few less than `keep`, as the authors' code does, in float32 as there.
     """
     sizes = _sizes(layers, keep)
     *body, last = sizes
@@ -152,23 +153,58 @@ def sratio(
         return {last: keep}
     at_end = _kept_at_end(sizes[last], keep, linear_keep)
     falling = _falling(layers, "plain" if rule == "auto" and _is_plain(layers) else rule)
-    factor = (keep - at_end) / sum(int(sizes[name] * falling[name]) for name in body)
+    if rounding == "down":
+        return {**_rounded_down(falling, sizes, keep - at_end), last: at_end}
+    density = {name: depth / divisor for name, (depth, divisor) in falling.items()}
+    factor = (keep - at_end) / sum(int(sizes[name] * density[name]) for name in body)
     shares, surplus = {}, 0.0
     for name in body:
-        wanted = factor * falling[name] * sizes[name] + surplus
+        wanted = factor * density[name] * sizes[name] + surplus
         shares[name] = min(wanted, float(sizes[name]))
         surplus = wanted - shares[name]
-    shares[last] = float(at_end)
-    if rounding == "down":
-        return {name: int(share) for name, share in shares.items()}
     shares[last] = min(at_end + surplus, sizes[last])
     return _whole(shares, sizes, keep, fixed=last)
 
 
-def _falling(layers: Layers, rule: str) -> dict[str, float]:
-    count = len(layers)
-    depths = {name: (count - number) ** 2 + (count - number) for number, name in enumerate(layers)}
-    return {name: depths[name] / ((number + 1) ** 2 if rule == "plain" else 1) for number, name in enumerate(layers)}
+def keep_in_float32(total: int, sparsity: float) -> int:
+    """(1 - sparsity) * total, multiplied in float32 and rounded down, as SmartRatio's authors do.
+
+    >>> keep_in_float32(20_024_000, 0.9), int(20_024_000 * (1 - 0.9))
+    (2002400, 2002399)
+    """
+    return int(np.float32(total) * np.float32(1 - check_sparsity(sparsity)))
+
+
+def _rounded_down(falling: Mapping[str, tuple[int, int]], sizes: Mapping[str, int], keep: int) -> dict[str, int]:
+    """The counts of all layers but the last by the authors' arithmetic.
+
+    It is in float32, and rounds each layer's surplus and room down before they are handed on.
+    """
+    single = np.float32
+    *body, _ = sizes
+    weighted = {name: single(sizes[name]) * single(falling[name][0]) / single(falling[name][1]) for name in body}
+    factor = single(keep / sum(map(int, weighted.values())))
+    counts, surplus = {}, 0
+    for name in body:
+        depth, divisor = falling[name]
+        size, density = single(sizes[name]), single(depth) * factor / single(divisor)
+        free = (single(1) - density) * size
+        if density < 1 and int(free) >= surplus:
+            counts[name] = int((density + single(surplus) / size) * size)
+            surplus = 0
+        else:
+            counts[name] = sizes[name]
+            surplus -= int(free)
+    return counts
+
+
+def _falling(layers: Layers, rule: str) -> dict[str, tuple[int, int]]:
+    """Each layer's density up to a factor, as a numerator and a denominator."""
+    left = {name: len(layers) - number for number, name in enumerate(layers)}
+    return {
+        name: (count**2 + count, (len(layers) - count + 1) ** 2 if rule == "plain" else 1)
+        for name, count in left.items()
+    }
 
 
 def _is_plain(layers: Layers) -> bool:
