@@ -33,6 +33,7 @@ from hypersparse.methods.snip import SNIP
 from hypersparse.methods.sratio import SRatio
 from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
+from hypersparse.methods.topkast import TopKAST
 from hypersparse.sparsifier import Sparsifier, attach
 from hypersparse.sparsity import budgets, penalties, schedules, scores
 from hypersparse.sparsity.mask import Mask
@@ -73,6 +74,7 @@ __all__ = [
     "Sparsifier",
     "SynFlow",
     "Task",
+    "TopKAST",
     "TrainingState",
     "attach",
     "budgets",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -134,6 +135,13 @@ class Sparsifier:
     def mask(self) -> Mask | None:
         """The mask that holds now; None while all weights are free."""
         return self.weights.mask
+
+    @property
+    def learning(self) -> Mask | None:
+        """Which weights learn: those that the mask keeps, or more in some phases; None while all do."""
+        if self.phase.learning is not None and self._entered:
+            return self.phase.learning(self.state)
+        return self.mask
 
     @property
     def lr(self) -> float:
@@ -290,7 +298,7 @@ class Sparsifier:
         self._base_lrs, self._applied_lrs = (list(lrs) for lrs in saved["lrs"])
         state.observed.total.copy_(saved["observed"]["total"])
         state.observed.count = saved["observed"]["count"]
-        state.memory, state.log = dict(saved["memory"]), dict(saved["log"])
+        state.memory, state.log = deepcopy(saved["memory"]), dict(saved["log"])
         state.epoch_tensor.fill_(state.epoch)
         if saved["mask"] is None:
             self.weights.clear_mask_()

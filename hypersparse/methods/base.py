@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from hypersparse.errors import LoopError
 from hypersparse.methods.task import RunningMean, Task
 from hypersparse.sparsity.budgets import check_sparsity
+from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 
 MISSING_TASK = "This method scores the network; pass `task=Task(criterion, loader)` to hypersparse.attach."
@@ -66,6 +67,7 @@ class Phase:
     adjust_replaces_step: bool = False  # our own loop then leaves the optimizer's step out; a user's cannot
     before_step: Callable[[TrainingState], None] | None = None  # just before every optimizer step, gradients are there
     after_step: Callable[[TrainingState], None] | None = None  # just after it; both by the optimizer's own hooks
+    learning: Callable[[TrainingState], Mask] | None = None  # which weights learn, where more do than the mask keeps
     until: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase
     restart: bool = False  # begin with a fresh optimizer
     hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase

@@ -54,11 +54,15 @@ def exchange_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
 def change_mask_(state: TrainingState, mask: Mask) -> None:
     """Another mask holds from now on; what grows has no past, whatever the optimizer gathered about it meanwhile."""
     if state.weights.mask is not None:
-        grown = mask - state.weights.mask
-        for name, weight in state.weights.items():
-            for value in _moments(state, weight):
-                value.masked_fill_(grown[name], 0.0)
+        forget_past_(state, mask - state.weights.mask)
     state.weights.set_mask_(mask)
+
+
+def forget_past_(state: TrainingState, grown: Mask) -> None:
+    """What the optimizer gathered about these weights becomes zero."""
+    for name, weight in state.weights.items():
+        for value in _moments(state, weight):
+            value.masked_fill_(grown[name], 0.0)
 
 
 def forget_(state: TrainingState) -> None:

@@ -72,10 +72,10 @@ def to_cpu(tree: Any) -> Any:
     return tree
 
 
-def optimizer_state(optimizer: Optimizer, weights: PrunableWeights) -> dict[str, Any]:
-    """The optimizer's state; of masked weights only what belongs to kept ones."""
+def optimizer_state(optimizer: Optimizer, weights: PrunableWeights, learning: Mask | None) -> dict[str, Any]:
+    """The optimizer's state; of prunable weights only what belongs to those that learn, all if that is None."""
     saved = optimizer.state_dict()
-    masks = _masks_by_index(optimizer, weights)
+    masks = _masks_by_index(optimizer, weights, learning)
     saved["state"] = {
         str(index): {name: _kept(value, masks.get(index)) for name, value in values.items()}
         for index, values in saved["state"].items()
@@ -83,9 +83,11 @@ def optimizer_state(optimizer: Optimizer, weights: PrunableWeights) -> dict[str,
     return saved
 
 
-def load_optimizer_state_(optimizer: Optimizer, weights: PrunableWeights, saved: dict[str, Any]) -> None:
-    """The inverse of `optimizer_state`; the mask must hold already."""
-    masks = _masks_by_index(optimizer, weights)
+def load_optimizer_state_(
+    optimizer: Optimizer, weights: PrunableWeights, learning: Mask | None, saved: dict[str, Any]
+) -> None:
+    """The inverse of `optimizer_state`."""
+    masks = _masks_by_index(optimizer, weights, learning)
     state = {
         int(index): {name: _spread(value, masks.get(int(index))) for name, value in values.items()}
         for index, values in saved["state"].items()
@@ -97,11 +99,10 @@ def load_optimizer_state_(optimizer: Optimizer, weights: PrunableWeights, saved:
             group["lr"] = rate.fill_(float(group["lr"]))
 
 
-def _masks_by_index(optimizer: Optimizer, weights: PrunableWeights) -> dict[int, Tensor]:
-    mask: Mask | None = weights.mask
-    if mask is None:
+def _masks_by_index(optimizer: Optimizer, weights: PrunableWeights, learning: Mask | None) -> dict[int, Tensor]:
+    if learning is None:
         return {}
-    by_id = {id(weight): mask[name] for name, weight in weights.items()}
+    by_id = {id(weight): learning[name] for name, weight in weights.items()}
     parameters: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
     return {index: by_id[id(p)] for index, p in enumerate(parameters) if id(p) in by_id}
 

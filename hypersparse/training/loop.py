@@ -306,6 +306,7 @@ class Training:
     def state(self) -> dict[str, Any]:
         """Everything a later process needs to go on, bit for bit."""
         sparsifier, rated = self.sparsifier, self.images.rated
+        optimizer = sparsifier.state.optimizer
         elapsed = time.monotonic() - self._began if sparsifier.is_open else 0.0
         cuda = torch.cuda.is_available() and sparsifier.weights.device.type == "cuda"
         readable = {
@@ -317,7 +318,7 @@ class Training:
         return {
             "readable": readable,
             "model": compact(sparsifier.weights),
-            "optimizer": to_cpu(optimizer_state(sparsifier.state.optimizer, sparsifier.weights)),
+            "optimizer": to_cpu(optimizer_state(optimizer, sparsifier.weights, sparsifier.learning)),
             "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
             "batches": self.batches.state_dict(),
             "rated": rated.state_dict() if isinstance(rated, Batches) else None,
@@ -345,7 +346,8 @@ class Training:
         shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
         self.model.load_state_dict(expand(state["model"], shapes))
         sparsifier.load_state_dict(state["sparsifier"] | {"mask": packed_mask(state["model"])})
-        load_optimizer_state_(sparsifier.state.optimizer, sparsifier.weights, state["optimizer"])
+        optimizer = sparsifier.state.optimizer
+        load_optimizer_state_(optimizer, sparsifier.weights, sparsifier.learning, state["optimizer"])
         self.batches.load_state_dict(state["batches"])
         if isinstance(self.images.rated, Batches):
             self.images.rated.load_state_dict(state["rated"])

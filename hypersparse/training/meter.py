@@ -43,14 +43,17 @@ class Meter:
         """The cost of the steps of the epoch that is just ending, with the mask that holds."""
         if self.cost is None:
             return {}
-        mask = sparsifier.mask
+        mask, learning = sparsifier.mask, sparsifier.learning
         dense = self.cost.flops()
         sparse = dense if mask is None else self.cost.flops(mask.kept_by_layer())
-        # A step in which the method adjusts has the gradients of all weights, also of the dropped ones.
-        share = _adjusting_steps(sparsifier, steps) / steps
+        if sparsifier.phase.learning is None or learning is None:
+            # A step in which the method adjusts has the gradients of all weights, also of the dropped ones.
+            more = _adjusting_steps(sparsifier, steps) / steps * (dense - sparse)
+        else:
+            more = self.cost.flops(learning.kept_by_layer()) - sparse  # the gradients of those that learn unused
         return {
             "flops": images * FORWARD_AND_BACKWARD * dense,
-            "flops_sparse": images * (FORWARD_AND_BACKWARD * sparse + share * (dense - sparse)),
+            "flops_sparse": images * (FORWARD_AND_BACKWARD * sparse + more),
         }
 
     def scoring_of_epoch(self) -> dict[str, float]:

@@ -200,7 +200,7 @@ def build_learner(sparsifier: Sparsifier, machine: Machine, *, compiled: bool | 
     return Learner(sparsifier.weights, sparsifier.state.task.rating, machine, compiled=compiled)
 
 
-Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], dict[str, Any], Tensor]
+Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], list[Tensor], dict[str, Any], Tensor]
 
 
 def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
@@ -211,12 +211,15 @@ def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
         id(parameter): {key: value.clone() for key, value in values.items() if isinstance(value, Tensor)}
         for parameter, values in optimizer.state.items()
     }
-    return tensors, moments, record.state_dict(), torch.cuda.get_rng_state()
+    # Only what happens around the optimizer's step can change what a method remembers.
+    remembers = sparsifier.phase.before_step or sparsifier.phase.after_step
+    memory = [tensor.clone() for tensor in _remembered(sparsifier.state.memory)] if remembers else []
+    return tensors, moments, memory, record.state_dict(), torch.cuda.get_rng_state()
 
 
 def _restore_(sparsifier: Sparsifier, record: EpochLoss, before: Everything) -> None:
     """Put all of that back, in place; an optimizer's new tensors become zero, as if it had never stepped."""
-    tensors, moments, recorded, random = before
+    tensors, moments, memory, recorded, random = before
     with torch.no_grad():
         for name, tensor in _tensors(sparsifier.weights.model):
             tensor.copy_(tensors[name])
@@ -225,8 +228,18 @@ def _restore_(sparsifier: Sparsifier, record: EpochLoss, before: Everything) -> 
                 if isinstance(value, Tensor):
                     old = moments.get(id(parameter), {}).get(key)
                     value.zero_() if old is None else value.copy_(old)
+        for tensor, value in zip(_remembered(sparsifier.state.memory), memory, strict=False):
+            tensor.copy_(value)
     record.load_state_dict(recorded)
     torch.cuda.set_rng_state(random)
+
+
+def _remembered(memory: Any) -> list[Tensor]:
+    """All tensors in a method's memory, in a fixed order."""
+    if isinstance(memory, dict | list):
+        parts = memory.values() if isinstance(memory, dict) else memory
+        return [tensor for part in parts for tensor in _remembered(part)]
+    return [memory] if isinstance(memory, Tensor) else []
 
 
 def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:

@@ -30,6 +30,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "magnitude": {"dense_epochs": 2},
     "rigl": {"distribution": "erk", "every": 2, "search": 1.5},  # the first layer is too large to be kept whole
     "synflow": {"rounds": 5},
+    "topkast": {"every": 2, "end": 0.5},
 }
 SPARSITY = 0.8
 PRUNING = [

@@ -23,6 +23,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "powerprop": {},
     "rigl": {"every": 3, "search": 1.0},
     "set": {},
+    "topkast": {"every": 3, "end": 0.75},
 }
 
 

@@ -50,14 +50,14 @@ def test_optimizer_state_of_masked_weights_is_short_and_comes_back(kind: type[to
     weights.set_mask_(Mask.top(magnitude(weights), 7))
     model(torch.randn(4, 10)).sum().backward()
     optimizer.step()
-    saved = to_cpu(optimizer_state(optimizer, weights))
+    saved = to_cpu(optimizer_state(optimizer, weights, weights.mask))
     largest = max(t.numel() for t in saved["state"]["0"].values() if isinstance(t, torch.Tensor))
     assert largest == 7
 
     other_model, other, other_weights = build()
     assert weights.mask is not None
     other_weights.set_mask_(weights.mask)
-    load_optimizer_state_(other, other_weights, saved)
+    load_optimizer_state_(other, other_weights, weights.mask, saved)
     for name, value in optimizer.state[model.weight].items():
         back = other.state[other_model.weight][name]
         assert torch.equal(back, value * weights.mask["weight"] if value.dim() else value)

@@ -70,6 +70,17 @@ def test_steps_that_adjust_have_the_gradients_of_all_weights() -> None:
     assert found == pytest.approx([10 * (3 * 14 + (COST - 14) / 5)] * 2)
 
 
+def test_weights_that_learn_unused_count_once() -> None:
+    phase = Phase(
+        "explored",
+        epochs=1,
+        enter=half_of_the_first,
+        learning=lambda state: Mask.all_kept(state.weights),
+        adjust_every=1,
+    )
+    assert [epoch["flops_sparse"] for epoch in epochs(phase)] == [10 * (3 * 14 + (COST - 14))]
+
+
 def test_scoring_counts_forward_and_gradients_count_thrice() -> None:
     sparsifier, meter = metered(Phase("sparse", epochs=1, enter=half_of_the_first))
     loader = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))]

@@ -183,8 +183,11 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("pretended_gpu")
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_capture_that_fails_leaves_no_trace(tmp_path: Path, optimizer: str, caplog: pytest.LogCaptureFixture) -> None:
-    recipe = small(training={"optimizer": optimizer, "lr": 0.01})
+@pytest.mark.parametrize("method", [{}, {"name": "topkast", "sparsity": 0.9}])
+def test_a_capture_that_fails_leaves_no_trace(
+    tmp_path: Path, method: dict[str, Any], optimizer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = small(training={"optimizer": optimizer, "lr": 0.01}, method=method)
     machine = Machine(device="cpu")
     dataset = data.load(recipe.data.name, options=recipe.data.options)
     training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(tmp_path))
@@ -192,11 +195,15 @@ def test_a_capture_that_fails_leaves_no_trace(tmp_path: Path, optimizer: str, ca
     training.sparsifier.begin_epoch()
     training.model.train()
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+    remembered = [tensor.clone() for part in training.sparsifier.state.memory.get("topkast", []) for tensor in part]
     step = training.step_of_phase()
     assert type(step) is EagerStep
     assert "since it cannot be captured: this operation is not permitted" in caplog.text
     after = training.model.state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    now = [tensor for part in training.sparsifier.state.memory.get("topkast", []) for tensor in part]
+    assert all(torch.equal(*pair) for pair in zip(now, remembered, strict=True))
+    assert bool(now) == bool(method)
     assert (training.epoch_loss.loss.count, float(training.epoch_loss.index)) == (0, 0.0)
     assert training.sparsifier.state_dict()["calls"] == [0, 0]
     for values in training.sparsifier.state.optimizer.state.values():
