@@ -14,10 +14,11 @@ from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
 from hypersparse.sparsity import penalties
 from hypersparse.sparsity.budgets import keep_count
-from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.mask import Mask, kth_largest
 from hypersparse.sparsity.scores import magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 
+LOOKED = "w_kappa"  # under this name in the state's memory: the last look at the smallest weight that stays
 AVERAGED_EPOCHS = 3  # the pruned score is averaged over the epochs e-1, e, e+1 (supplement A)
 
 
@@ -53,6 +54,16 @@ class ART(Method):
         default="exact",
         help="Keep exactly total - floor(sparsity * total), or what is strictly above that last weight (`authors`).",
     )
+    refresh_every: int = option(
+        default=1,
+        help="For penalty=hypersparse: steps between two looks at the smallest weight that stays, from which the "
+        "penalty has its shape.",
+        ge=1,
+    )
+
+    def __post_init__(self) -> None:
+        if self.refresh_every > 1 and self.penalty != "hypersparse":
+            raise OptionError(f"`refresh_every` belongs to the penalty `hypersparse`; this one is `{self.penalty}`.")
 
     def label(self) -> str:
         return f"art-{self.penalty}-{self.sparsity:g}"
@@ -60,11 +71,15 @@ class ART(Method):
     def plan(self, epochs: int) -> Sequence[Phase]:
         length = self.pretrain_epochs
         pretrain = Phase("pre-train", epochs=length, hold_lr=True, pretraining=True, shared=f"dense, {length} epochs")
+        look = self.look if self.refresh_every > 1 else None  # otherwise the penalty itself looks
         return [
             *([pretrain] if length else []),
             Phase(
                 "regularize",
                 epochs=self.max_regularized_epochs,
+                enter=look,
+                adjust=look,
+                adjust_every=self.refresh_every,
                 penalty=self.weighted_penalty,
                 until=self.pruning_is_free,
                 leave=self.prune,
@@ -78,7 +93,20 @@ class ART(Method):
 
     def weighted_penalty(self, state: TrainingState) -> Tensor:
         """The penalty times its strength in this epoch (eq. 1)."""
-        return self.strength * self.growth**state.epoch_tensor * self.bare_penalty(state.weights.vector())
+        vector = state.weights.vector()
+        if self.refresh_every > 1:
+            smallest = state.memory[LOOKED] = state.memory[LOOKED].to(vector.device)  # a checkpoint's is on the CPU
+            bare = penalties.hypersparse_around(vector, smallest)
+        else:
+            bare = self.bare_penalty(vector)
+        return self.strength * self.growth**state.epoch_tensor * bare
+
+    def look(self, state: TrainingState) -> None:
+        """Find the smallest weight that stays, for the steps until the next look."""
+        vector = state.weights.vector().detach()
+        found = kth_largest(vector.abs(), keep_count(vector.numel(), self.sparsity))
+        # In place: a captured step knows the address.
+        state.memory[LOOKED] = state.memory[LOOKED].copy_(found) if LOOKED in state.memory else found
 
     def bare_penalty(self, vector: Tensor) -> Tensor:
         """The penalty of a vector of all weights, without a strength."""
@@ -157,8 +185,8 @@ class ART(Method):
             )
         restore_(state.weights, best["copy"])
         state.memory["pruned_at"] = best["epoch"]
-        for key in ("best", "previous", "recent", "free"):
-            del state.memory[key]
+        for key in ("best", "previous", "recent", "free", LOOKED):
+            state.memory.pop(key, None)
 
 
 def _smallest_kept(weights: PrunableWeights, mask: Mask) -> float:

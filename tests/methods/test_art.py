@@ -1,8 +1,6 @@
-"""ART: its plan, its penalty, which epoch it remembers, when it stops, and what it prunes."""
+"""ART: its plan, its penalty, which epoch it remembers, and when it stops."""
 
-import copy
-import warnings
-from collections.abc import Callable, Iterator
+import math
 from typing import Any, cast
 
 import pytest
@@ -12,80 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import hypersparse
-from hypersparse import ART, Mask, Sparsifier, Task, TrainingState
+from hypersparse import ART, OptionError, Sparsifier, Task
 from hypersparse.errors import LoopError
 from hypersparse.sparsifier import plan_of
-from hypersparse.sparsity.scores import magnitude
-from hypersparse.sparsity.weights import PrunableWeights
-
-cross_entropy = nn.functional.cross_entropy
-
-
-def three_classes() -> list[tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(3)
-    labels = torch.arange(48) % 3
-    inputs = torch.randn(3, 6, generator=generator)[labels] + 0.3 * torch.randn(48, 6, generator=generator)
-    return list(zip(inputs.split(16), labels.split(16), strict=True))
-
-
-def small_network() -> nn.Sequential:
-    torch.manual_seed(5)
-    return nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))
-
-
-class Scripted:
-    """A task that scores what it was told to, and writes down what it saw of the model."""
-
-    rating = staticmethod(lambda outputs, labels: torch.tensor(0.0))
-
-    def __init__(self, *scores: float) -> None:
-        self.scores = iter(scores)
-        self.nonzero: list[int] = []
-
-    def score(self, model: nn.Module) -> float:
-        weights = PrunableWeights(model)
-        self.nonzero.append(int(weights.vector().count_nonzero()))
-        return next(self.scores)
-
-
-def attached(method: ART, task: Any, epochs: int = 1, **options: Any) -> Sparsifier:
-    model = small_network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
-    return hypersparse.attach(model, optimizer, method, epochs=epochs, task=task, **options)
-
-
-def train_epoch(sparsifier: Sparsifier, *, observe: bool = False) -> None:
-    model, optimizer = sparsifier.state.model, sparsifier.state.optimizer
-    model.train()
-    for inputs, labels in three_classes():
-        outputs = model(inputs)
-        loss = cross_entropy(outputs, labels) + sparsifier.penalty()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        sparsifier.step()
-        if observe:
-            sparsifier.observe(outputs, labels)
-
-
-def trained(method: ART, task: Any, *, observe: bool = False, epochs: int = 1) -> Sparsifier:
-    sparsifier = attached(method, task, epochs)
-    for _ in sparsifier.epochs():
-        train_epoch(sparsifier, observe=observe)
-    return sparsifier
-
-
-def state_of(task: Any = None) -> TrainingState:
-    model = small_network()
-    return TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1), PrunableWeights(model), given_task=task)
-
-
-@pytest.fixture
-def quietly() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
-
+from tests.methods.scripted import Scripted, attached, state_of, train_epoch, trained
+from tests.methods.small import cross_entropy, three_classes
 
 # The plan
 
@@ -139,6 +68,87 @@ def test_the_hypersparse_penalty_spares_as_many_as_are_kept() -> None:
     grads = torch.cat([weight.grad.flatten() for weight in state.weights.values() if weight.grad is not None])
     expected = 2.0 * hypersparse.penalties.hypersparse_grad(state.weights.vector(), 27)  # of 108
     torch.testing.assert_close(grads, expected)
+
+
+def one_layer(method: ART) -> Sparsifier:
+    layer = nn.Linear(4, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[4.0, -2.0, 1.0, 0.5]]))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.5)
+    return hypersparse.attach(layer, optimizer, method, epochs=1, task=cast(Any, Scripted()))
+
+
+def gradients_of_steps(sparsifier: Sparsifier, steps: int) -> list[tuple[Tensor, Tensor]]:
+    """The weights before each step, which is the penalty's alone, and the gradient that it makes."""
+    sparsifier.begin_epoch()
+    weight, found = sparsifier.weights["weight"], []
+    for _ in range(steps):
+        sparsifier.state.optimizer.zero_grad()
+        sparsifier.penalty().backward()  # type: ignore[no-untyped-call]
+        assert weight.grad is not None
+        found.append((weight.detach().clone()[0], weight.grad.clone()[0]))
+        sparsifier.state.optimizer.step()
+        sparsifier.step()
+    return found
+
+
+def by_hand(weights: Tensor, smallest: float) -> list[float]:
+    s = math.atanh(1 / math.sqrt(3)) / smallest
+    sizes = weights.abs().tolist()
+    height = s * sum(sizes) / sum(math.tanh(s * size) for size in sizes)
+    return [
+        math.copysign((1 - math.tanh(s * size) ** 2) * height, weight)
+        for size, weight in zip(sizes, weights.tolist(), strict=True)
+    ]
+
+
+def test_the_smallest_weight_that_stays_is_looked_at_every_so_many_steps() -> None:
+    method = ART(sparsity=0.5, strength=1.0, pretrain_epochs=0, refresh_every=2)
+    steps = gradients_of_steps(one_layer(method), 4)
+    # Of four two stay: the smaller one is 2 in the first look; the next one is two steps later.
+    looks = [2.0, 2.0, *[float(steps[2][0].abs().sort().values[2])] * 2]
+    assert looks[2] < 2.0
+    for (weights, gradient), smallest in zip(steps, looks, strict=True):
+        assert gradient.tolist() == pytest.approx(by_hand(weights, smallest), rel=1e-4)
+    fresh = by_hand(steps[1][0], float(steps[1][0].abs().sort().values[2]))
+    assert steps[1][1].tolist() != pytest.approx(fresh, rel=1e-3)  # looking in every step would differ
+
+
+def test_the_last_look_is_saved() -> None:
+    method = ART(sparsity=0.5, strength=1.0, pretrain_epochs=0, refresh_every=3)
+    first, other = one_layer(method), one_layer(method)
+    gradients_of_steps(first, 1)
+    other.state.model.load_state_dict(first.state.model.state_dict())
+    other.load_state_dict(first.state_dict())
+    for (_, one), (_, two) in zip(gradients_of_steps(first, 3), gradients_of_steps(other, 3), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_look_in_every_step_is_what_the_penalty_does_by_itself() -> None:
+    plain = ART(sparsity=0.5, strength=1.0, pretrain_epochs=0)
+    phase = plain.plan(1)[0]
+    assert (phase.adjust, phase.enter) == (None, None)
+    for weights, gradient in gradients_of_steps(one_layer(plain), 3):
+        smallest = float(weights.abs().sort().values[2])
+        assert gradient.tolist() == pytest.approx(by_hand(weights, smallest), rel=1e-4)
+
+
+@pytest.mark.parametrize("observe", [True, False])
+def test_rare_looks_end_with_a_network_that_still_works(observe: bool) -> None:
+    task = Task(cross_entropy, three_classes())
+    method = ART(
+        sparsity=0.75, pretrain_epochs=3, strength=1e-3, growth=1.3, max_regularized_epochs=40, refresh_every=2
+    )
+    sparsifier = trained(method, task, observe=observe, epochs=4)
+    assert sparsifier.mask is not None
+    assert sparsifier.mask.kept == 27
+    assert task.score(sparsifier.state.model) > 0.9
+    assert sparsifier.state.memory.keys() == {"pruned_at"}
+
+
+def test_other_penalties_have_nothing_to_look_at() -> None:
+    with pytest.raises(OptionError, match="`refresh_every` belongs to the penalty `hypersparse`; this one is `l1`"):
+        ART(penalty="l1", refresh_every=5)
 
 
 # Which epoch is remembered
@@ -271,123 +281,3 @@ def test_a_forgotten_epoch_of_seeing_does_not_count_for_the_next() -> None:
         if observe:
             sparsifier.state.observed.total.fill_(48.0)  # a dense score of 1
         sparsifier.finish_epoch()
-
-
-# What it prunes
-
-
-def pruned(model: nn.Module, keep: int) -> nn.Module:
-    model = copy.deepcopy(model)
-    weights = PrunableWeights(model)
-    weights.set_mask_(Mask.top(magnitude(weights), keep))
-    return model
-
-
-@pytest.mark.parametrize(
-    ("scores", "best"),
-    [
-        ([0.9, 0.1, 0.1], 0),  # the averages 0.5 and 0.37 are not above 0.9
-        ([0.1, 0.9, 0.1], 1),
-        ([0.1, 0.2, 0.9], 1),  # the middle one, though the last is better
-    ],
-)
-@pytest.mark.usefixtures("quietly")
-def test_the_best_copy_comes_back_with_its_statistics(scores: list[float], best: int) -> None:
-    with_dense = [score for pair in zip(scores, [1.0] * 3, strict=True) for score in pair]
-    sparsifier = attached(ART(sparsity=0.75, pretrain_epochs=1, max_regularized_epochs=3), Scripted(*with_dense))
-    ends: list[nn.Module] = []
-    for _ in sparsifier.epochs():
-        if sparsifier.phase.name == "fine-tune":
-            break
-        train_epoch(sparsifier)
-        ends.append(copy.deepcopy(sparsifier.state.model))
-    expected = pruned(ends[1 + best], keep=27).state_dict()
-    found = sparsifier.state.model.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found)
-    assert int(found["1.num_batches_tracked"]) == 3 * (best + 2)  # three steps an epoch
-    assert sparsifier.state.memory == {"pruned_at": best}
-
-
-@pytest.mark.parametrize(("count", "kept"), [("exact", 27), ("authors", 26)])
-def test_how_many_are_kept(count: str, kept: int) -> None:
-    sparsifier = trained(ART(sparsity=0.75, pretrain_epochs=0, count=count), Scripted(1.0, 1.0))
-    assert sparsifier.mask is not None
-    assert sparsifier.mask.kept == kept
-    assert int(sparsifier.weights.vector().count_nonzero()) == kept
-
-
-def test_momentum_is_kept_for_the_penalty_and_new_for_the_fine_tuning() -> None:
-    sparsifier = attached(ART(sparsity=0.75, pretrain_epochs=1), Scripted(0.1, 0.9, 0.9, 0.1), epochs=2)
-    optimizer = sparsifier.state.optimizer
-    momentum: list[tuple[str, Tensor | None]] = []
-    last: dict[str, Tensor] = {}
-    for _ in sparsifier.epochs():
-        state = optimizer.state.get(sparsifier.weights["0.weight"], {})
-        found = state.get("momentum_buffer")
-        momentum.append((sparsifier.phase.name, found))
-        if sparsifier.phase.name == "regularize":
-            assert found is not None
-            assert torch.equal(found, last["momentum"])
-        train_epoch(sparsifier)
-        last["momentum"] = optimizer.state[sparsifier.weights["0.weight"]]["momentum_buffer"].clone()
-    names = ["pre-train", "regularize", "regularize", "fine-tune", "fine-tune"]
-    assert [name for name, _ in momentum] == names
-    assert [found is None for _, found in momentum] == [True, False, False, True, False]
-
-
-def test_a_phase_that_had_to_end_warns() -> None:
-    method = ART(sparsity=0.75, pretrain_epochs=0, max_regularized_epochs=2)
-    with pytest.warns(
-        UserWarning, match=r"still cost accuracy after 2 regularized epochs.*Raise max_regularized_epochs"
-    ):
-        sparsifier = trained(method, Scripted(0.1, 0.9, 0.1, 0.9))
-    assert sparsifier.total_epoch == 3
-    assert sparsifier.mask is not None
-
-
-def test_pruning_that_is_free_in_the_last_epoch_does_not_warn() -> None:
-    trained(ART(sparsity=0.75, pretrain_epochs=0, max_regularized_epochs=2), Scripted(0.1, 0.9, 0.9, 0.2))
-
-
-@pytest.mark.parametrize("penalty", ["hypersparse", "l1", "l2"])
-@pytest.mark.parametrize("observe", [True, False])
-def test_every_penalty_ends_with_a_network_that_still_works(penalty: str, observe: bool) -> None:
-    task = Task(cross_entropy, three_classes())
-    method = ART(
-        sparsity=0.75, penalty=penalty, pretrain_epochs=3, strength=1e-3, growth=1.3, max_regularized_epochs=40
-    )
-    sparsifier = trained(method, task, observe=observe, epochs=4)
-    assert sparsifier.mask is not None
-    assert sparsifier.mask.kept == 27
-    assert task.score(sparsifier.state.model) > 0.9
-
-
-def test_a_regression() -> None:
-    generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(40, 5, generator=generator)
-    targets = inputs[:, :1] - 2 * inputs[:, 1:2]  # two inputs of five matter
-    rating: Callable[[Tensor, Tensor], Tensor] = lambda outputs, wanted: -(outputs - wanted).square().mean()  # noqa: E731
-    task = Task(nn.functional.mse_loss, [(inputs, targets)], rating=rating)
-    model = nn.Sequential(nn.Linear(5, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    method = ART(sparsity=0.6, pretrain_epochs=10, strength=1e-2, growth=1.2, max_regularized_epochs=60)
-    sparsifier = hypersparse.attach(model, optimizer, method, epochs=60, task=task)
-    dense_scores = []
-    for _ in sparsifier.epochs():
-        loss = nn.functional.mse_loss(model(inputs), targets) + sparsifier.penalty()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        sparsifier.step()
-        dense_scores.append(sparsifier.log.get("dense_score"))
-    assert sparsifier.mask is not None
-    assert sparsifier.mask["0.weight"].tolist() == [[True, True, False, False, False]]
-    assert task.score(model) > -1e-3
-    assert sparsifier.total_epoch < 10 + 60 + 60  # pruning became free
-
-
-def test_a_rating_is_whatever_the_task_says() -> None:
-    task = cast(Any, Scripted(0.9, 0.2))
-    sparsifier = trained(ART(sparsity=0.75, pretrain_epochs=0), task)
-    assert sparsifier.total_epoch == 2
