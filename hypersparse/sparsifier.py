@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError, unknown
+from hypersparse.learning_rate import LearningRate
 from hypersparse.methods.ablation import Ablation, ablated
 from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
 from hypersparse.methods.task import Task
@@ -102,16 +103,13 @@ class Sparsifier:
         self.state = TrainingState(model, optimizer, self.weights, given_task=task)
         self._guard = CollapseGuard(self.weights, input_shape=input_shape, on_collapse=on_collapse)
         self.total_epoch = 0  # epochs finished, over all phases
-        self._schedule = lr or constant
+        self._lr = LearningRate(optimizer, lr or constant)
         self._accumulation = accumulation
         self._phase_index = 0
         self._entered = self._open = False
         self._steps = self._penalties = 0  # calls in this epoch
         self._rehearsing = False
         self._inside_steps = 0  # of the optimizer, one in the other
-        self._base_lrs = [_number(group["lr"]) for group in optimizer.param_groups]
-        self._applied_lrs = list(self._base_lrs)
-        self._check_lr()
         if any(phase.before_step or phase.after_step for phase in self.plan):
             optimizer.register_step_pre_hook(lambda *_: self._before_step())
             optimizer.register_step_post_hook(lambda *_: self._after_step())
@@ -146,7 +144,7 @@ class Sparsifier:
     @property
     def lr(self) -> float:
         """The learning rate of the first parameter group."""
-        return self._applied_lrs[0]
+        return self._lr.now
 
     @property
     def log(self) -> dict[str, Any]:
@@ -186,7 +184,7 @@ class Sparsifier:
         self.state.log.clear()
         self._inside_steps = 0
         self._steps = self._penalties = 0
-        self._set_lr()
+        self._lr.set_(self.phase, self.state.epoch)
         self._open = True
         return True
 
@@ -275,10 +273,10 @@ class Sparsifier:
             "entered": self._entered,
             "open": self._open,
             "calls": [self._steps, self._penalties],
-            "lrs": [list(self._base_lrs), list(self._applied_lrs)],
+            "lrs": self._lr.state_dict(),
             "generator": state.generator.get_state(),
             "observed": {"total": state.observed.total.clone(), "count": state.observed.count},
-            "memory": dict(state.memory),
+            "memory": deepcopy(state.memory),  # some methods change theirs in place
             "log": dict(state.log),
             "mask": None if mask is None else mask.pack(),
         }
@@ -295,7 +293,7 @@ class Sparsifier:
         self.total_epoch = saved["total_epoch"]
         self._entered, self._open = saved["entered"], saved["open"]
         self._steps, self._penalties = saved["calls"]
-        self._base_lrs, self._applied_lrs = (list(lrs) for lrs in saved["lrs"])
+        self._lr.load_state_dict(saved["lrs"])
         state.observed.total.copy_(saved["observed"]["total"])
         state.observed.count = saved["observed"]["count"]
         state.memory, state.log = deepcopy(saved["memory"]), dict(saved["log"])
@@ -335,27 +333,6 @@ class Sparsifier:
         self._entered = False
         self.state.epoch = self.state.step = 0
 
-    def _set_lr(self) -> None:
-        self._check_lr()
-        phase, groups = self.phase, self.state.optimizer.param_groups
-        progress = (phase.schedule_start + self.state.epoch) / (phase.schedule_epochs or phase.epochs)
-        factor = 1.0 if phase.hold_lr else self._schedule(progress)
-        self._base_lrs += [_number(group["lr"]) for group in groups[len(self._base_lrs) :]]
-        self._applied_lrs = [base * factor for base in self._base_lrs]
-        for group, lr in zip(groups, self._applied_lrs, strict=True):
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(lr)
-            else:
-                group["lr"] = lr
-
-    def _check_lr(self) -> None:
-        if hasattr(self.state.optimizer.step, "_wrapped_by_lr_sched"):  # set by every torch.optim.lr_scheduler
-            raise LoopError(_foreign_schedule())
-        now = [_number(group["lr"]) for group in self.state.optimizer.param_groups]
-        for found, set_to in zip(now, self._applied_lrs, strict=False):
-            if abs(found - set_to) > 1e-6 * abs(set_to):
-                raise LoopError(f"The learning rate was {set_to:g} and is now {found:g}. " + _foreign_schedule())
-
     def _check_calls(self) -> None:
         if self._steps == 0:
             raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
@@ -369,16 +346,4 @@ class Sparsifier:
                 "The method compares with the score seen while training: call "
                 "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop='paper'."
             )
-        self._check_lr()
-
-
-def _number(lr: Any) -> float:
-    return float(lr)
-
-
-def _foreign_schedule() -> str:
-    return (
-        "The learning rate across phases is the sparsifier's: drop the other scheduler and pass "
-        "`attach(..., lr=schedule)`, a factor as a function of progress in [0, 1), such as "
-        "`hypersparse.schedules.cosine`."
-    )
+        self._lr.check()

@@ -17,6 +17,7 @@ LAYERS = (
     {"errors"},
     {"options", "paper", "sparsity"},
     {"methods"},
+    {"learning_rate"},
     {"sparsifier"},
     {"__init__"},
     {"recipe", "models", "data"},

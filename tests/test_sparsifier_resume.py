@@ -121,7 +121,7 @@ def test_what_was_saved_does_not_change_with_the_training() -> None:
     assert saved["memory"]
     list(epochs_of(sparsifier))
     sparsifier.state.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.3})
-    sparsifier._set_lr()
+    sparsifier._lr.set_(sparsifier.phase, sparsifier.state.epoch)
     assert saved.keys() == before.keys()
     assert str(saved) == str(before)
 

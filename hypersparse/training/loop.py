@@ -14,7 +14,6 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from hypersparse import data
-from hypersparse.data.batches import Batches
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DivergedError
 from hypersparse.methods.base import Phase
@@ -26,13 +25,7 @@ from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.paths import find_paths
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training import optimizers
-from hypersparse.training.checkpoint import (
-    CheckpointWriter,
-    load_optimizer_state_,
-    load_tree,
-    optimizer_state,
-    to_cpu,
-)
+from hypersparse.training.checkpoint import CheckpointWriter
 from hypersparse.training.evaluate import evaluate
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import bring_images
@@ -42,20 +35,14 @@ from hypersparse.training.network import build_network
 from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
+from hypersparse.training.resume import resume_, state_of
 from hypersparse.training.scorer import Scorer
 from hypersparse.training.stages import StageCache
 from hypersparse.training.step import EpochLoss, Step, build_learner, build_step
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.streams import GATE
 from hypersparse.training.watcher import Silent, Watcher
-from hypersparse.training.weights_file import (
-    check_digest,
-    compact,
-    expand,
-    load_weights_,
-    packed_mask,
-    save_weights,
-)
+from hypersparse.training.weights_file import check_digest, load_weights_, save_weights
 
 # Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
 # cores take 22 s instead of 30 s, but when something else keeps one core busy they wait for each other: 179 s.
@@ -94,7 +81,7 @@ def train(
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
         with GATE.building():  # it sets the random numbers that all threads have in common
             training = Training(recipe, seed, machine, device, dataset, run, stages, record=record)
-            training.resume()
+            resume_(training)
             training.scorer.prepare(training.images)
         # Only now: what could not even begin leaves no run behind, and takes no result away.
         run.write_recipe(recipe, seed)
@@ -161,7 +148,7 @@ class Training:
         self.stages = StageCache(stages, recipe, seed, machine, record=record) if stages else None
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
-        self._began = 0.0
+        self.began = 0.0  # when its steps did, in this process
 
     def attach(self, optimizer: Optimizer, *, classes: int) -> Sparsifier:
         """The recipe's plan for this network."""
@@ -193,7 +180,7 @@ class Training:
                 phase = self.sparsifier.phase
                 with GATE.working():
                     watcher.finished_epoch(self.finish_epoch())
-                    state = self.state()
+                    state = state_of(self)
                 writer.submit(state)
                 self.keep_stage(phase, state)
                 if stop.requested() and not self.sparsifier.done:
@@ -228,7 +215,7 @@ class Training:
         """The steps of one epoch, from wherever it stands."""
         if self.batches.position == 0:
             self.epoch_loss.reset()
-        self._began = saved = time.monotonic()
+        self.began = saved = time.monotonic()
         for number in self.batches.numbers():
             step(number)
             watcher.stepped(self.batches.position)
@@ -238,7 +225,7 @@ class Training:
             if stop.requested() or now - saved > max(self.machine.checkpoint_seconds, 1.0):
                 with GATE.working():
                     self.check_loss()
-                    writer.submit(self.state())
+                    writer.submit(state_of(self))
                 saved = now
             if stop.requested():
                 raise Stopped(stop.reason)
@@ -264,7 +251,7 @@ class Training:
             entry |= self.measure()
             sparsifier.finish_epoch()
         entry = {**sparsifier.log, **entry, **self.meter.scoring_of_epoch()}
-        entry["seconds"] = self.epoch_seconds + time.monotonic() - self._began
+        entry["seconds"] = self.epoch_seconds + time.monotonic() - self.began
         self.epoch_seconds = 0.0
         self.entries.append(entry)
         self.run.append_log(entry)
@@ -302,62 +289,6 @@ class Training:
             f"Try a lower learning rate (--set training.lr={self.recipe.training.lr / 10:g}), "
             "a weaker penalty, or --precision fp32."
         )
-
-    def state(self) -> dict[str, Any]:
-        """Everything a later process needs to go on, bit for bit."""
-        sparsifier, rated = self.sparsifier, self.images.rated
-        optimizer = sparsifier.state.optimizer
-        elapsed = time.monotonic() - self._began if sparsifier.is_open else 0.0
-        cuda = torch.cuda.is_available() and sparsifier.weights.device.type == "cuda"
-        readable = {
-            "phase": sparsifier.phase.name,
-            "epochs_finished": sparsifier.total_epoch,
-            "steps_of_this_epoch": self.batches.position,
-            "seconds_of_this_epoch": self.epoch_seconds + elapsed,
-        }
-        return {
-            "readable": readable,
-            "model": compact(sparsifier.weights),
-            "optimizer": to_cpu(optimizer_state(optimizer, sparsifier.weights, sparsifier.learning)),
-            "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
-            "batches": self.batches.state_dict(),
-            "rated": rated.state_dict() if isinstance(rated, Batches) else None,
-            "record": to_cpu(self.epoch_loss.state_dict()),
-            "scoring": dict(self.meter.scoring),
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state() if cuda else None,
-        }
-
-    def resume(self) -> None:
-        """Go on from the checkpoint in the folder, if there is one."""
-        if self.run.checkpoint_file.exists():
-            state = load_tree(self.run.checkpoint_file)
-        else:
-            self.run.cut_log(0)
-            stage = self.stages.load(self.sparsifier.plan) if self.stages else None
-            if stage is None:
-                return
-            state = stage
-            for entry in state["entries"]:
-                self.run.append_log({**entry, "shared": True})
-            for number, epoch in enumerate(state["history"]):
-                self.run.history.write(number, epoch)
-        sparsifier = self.sparsifier
-        shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
-        self.model.load_state_dict(expand(state["model"], shapes))
-        sparsifier.load_state_dict(state["sparsifier"] | {"mask": packed_mask(state["model"])})
-        optimizer = sparsifier.state.optimizer
-        load_optimizer_state_(optimizer, sparsifier.weights, sparsifier.learning, state["optimizer"])
-        self.batches.load_state_dict(state["batches"])
-        if isinstance(self.images.rated, Batches):
-            self.images.rated.load_state_dict(state["rated"])
-        self.epoch_loss.load_state_dict(state["record"])
-        self.meter.scoring |= state.get("scoring", {})  # not in the first checkpoints that were written
-        torch.set_rng_state(state["random"])
-        if state["random_cuda"] is not None:
-            torch.cuda.set_rng_state(state["random_cuda"])
-        self.entries = self.run.cut_log(sparsifier.total_epoch)
-        self.epoch_seconds = state["readable"]["seconds_of_this_epoch"]
 
     def finish(self) -> dict[str, Any]:
         """Write the final network and, last, the result."""

@@ -84,7 +84,7 @@ def test_it_is_the_training_of_a_network_with_two_masks(momentum: float) -> None
         full = torch.where(learning, full - 0.05 * buffer, full)
         bias_optimizer.step()
 
-    groups = [{"params": [layer.weight], "weight_decay": 0.01}, {"params": [layer.bias]}]
+    groups: list[dict[str, Any]] = [{"params": [layer.weight], "weight_decay": 0.01}, {"params": [layer.bias]}]
     optimizer = torch.optim.SGD(groups, lr=0.05, momentum=momentum)
     method = TopKAST(sparsity=0.8, learning=2.5, strength=0.02, every=5)
     sparsifier = hypersparse.attach(layer, optimizer, method, epochs=1)
@@ -141,7 +141,7 @@ def test_one_schedule_goes_through_both_phases() -> None:
     assert [phase.epochs for phase in TopKAST(end=0.01).plan(10)] == [1, 9]
 
 
-def test_a_state_that_was_loaded_stays_as_it_was() -> None:
+def test_a_state_that_was_saved_or_loaded_stays_as_it_was() -> None:
     first = one_layer([5.0, -4.0, 3.0, -2.0, 1.0], TopKAST(sparsity=0.6, learning=2.0, every=9))
     first.begin_epoch()
     saved = first.state_dict()
@@ -150,6 +150,8 @@ def test_a_state_that_was_loaded_stays_as_it_was() -> None:
     step(other, [1.0, 1.0, 1.0, 1.0, 1.0])
     assert stored(other)[2:] == pytest.approx([2.9, -2.1, 1.0], abs=1e-3)
     assert stored(first)[2:] == [3.0, -2.0, 1.0]
+    step(first, [1.0, 1.0, 1.0, 1.0, 1.0])
+    assert saved["memory"]["topkast"][0][0].tolist() == [[0.0, 0.0, 3.0, -2.0, 1.0]]
 
 
 def test_fewer_cannot_learn_than_are_used() -> None:

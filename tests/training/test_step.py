@@ -19,6 +19,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.learner import Learner, shadow_of
 from hypersparse.training.loop import Training, train
 from hypersparse.training.machine import Machine
+from hypersparse.training.resume import resume_
 from hypersparse.training.step import CapturedStep, EagerStep, EpochLoss, build_learner
 from hypersparse.training.stop import Stopped
 from tests.training.small import StopAfter, small
@@ -42,7 +43,7 @@ def trained(recipe: Recipe, folder: Path, machine: Machine) -> Training:
     with machine.active() as device:
         dataset = data.load(recipe.data.name, options=recipe.data.options)
         training = Training(recipe, 0, machine, device, dataset, RunFolder(folder))
-        training.resume()
+        resume_(training)
         training.sparsifier.begin_epoch()
         training.model.train()
         step = training.step_of_phase()

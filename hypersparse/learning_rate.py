@@ -1,0 +1,63 @@
+"""`LearningRate`: the rates of an optimizer across the phases of a plan."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from hypersparse.errors import LoopError
+from hypersparse.methods.base import Phase
+from hypersparse.sparsity.schedules import Schedule
+
+FOREIGN_SCHEDULE = (
+    "The learning rate across phases is the sparsifier's: drop the other scheduler and pass "
+    "`attach(..., lr=schedule)`, a factor as a function of progress in [0, 1), such as "
+    "`hypersparse.schedules.cosine`."
+)
+
+
+class LearningRate:
+    """Sets the rate of every parameter group, a factor times the one it came with, and notices who else does."""
+
+    def __init__(self, optimizer: Optimizer, schedule: Schedule) -> None:
+        self._optimizer, self._schedule = optimizer, schedule
+        self._base = self._found()
+        self._applied = list(self._base)
+        self.check()
+
+    @property
+    def now(self) -> float:
+        """The rate of the first parameter group."""
+        return self._applied[0]
+
+    def set_(self, phase: Phase, epoch: int) -> None:
+        """At the start of an epoch of a phase."""
+        self.check()
+        progress = (phase.schedule_start + epoch) / (phase.schedule_epochs or phase.epochs)
+        factor = 1.0 if phase.hold_lr else self._schedule(progress)
+        self._base += self._found()[len(self._base) :]  # of groups that were added meanwhile
+        self._applied = [base * factor for base in self._base]
+        for group, lr in zip(self._optimizer.param_groups, self._applied, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr)
+            else:
+                group["lr"] = lr
+
+    def check(self) -> None:
+        """Say if anybody else has set a rate."""
+        if hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):  # set by every torch.optim.lr_scheduler
+            raise LoopError(FOREIGN_SCHEDULE)
+        for found, set_to in zip(self._found(), self._applied, strict=False):
+            if abs(found - set_to) > 1e-6 * abs(set_to):
+                raise LoopError(f"The learning rate was {set_to:g} and is now {found:g}. " + FOREIGN_SCHEDULE)
+
+    def state_dict(self) -> list[list[float]]:
+        """The rates that the groups came with, and those that hold now."""
+        return [list(self._base), list(self._applied)]
+
+    def load_state_dict(self, saved: Any) -> None:
+        """Go on where `state_dict` was taken."""
+        self._base, self._applied = (list(lrs) for lrs in saved)
+
+    def _found(self) -> list[float]:
+        return [float(group["lr"]) for group in self._optimizer.param_groups]

@@ -1,0 +1,71 @@
+"""What a run has to save to go on later with the same bits, and how it goes on."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hypersparse.data.batches import Batches
+from hypersparse.training.checkpoint import load_optimizer_state_, load_tree, optimizer_state, to_cpu
+from hypersparse.training.weights_file import compact, expand, packed_mask
+
+if TYPE_CHECKING:
+    from hypersparse.training.loop import Training
+
+
+def state_of(training: "Training") -> dict[str, Any]:
+    """Everything a later process needs to go on, bit for bit."""
+    sparsifier, rated = training.sparsifier, training.images.rated
+    optimizer = sparsifier.state.optimizer
+    elapsed = time.monotonic() - training.began if sparsifier.is_open else 0.0
+    cuda = torch.cuda.is_available() and sparsifier.weights.device.type == "cuda"
+    readable = {
+        "phase": sparsifier.phase.name,
+        "epochs_finished": sparsifier.total_epoch,
+        "steps_of_this_epoch": training.batches.position,
+        "seconds_of_this_epoch": training.epoch_seconds + elapsed,
+    }
+    return {
+        "readable": readable,
+        "model": compact(sparsifier.weights),
+        "optimizer": to_cpu(optimizer_state(optimizer, sparsifier.weights, sparsifier.learning)),
+        "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
+        "batches": training.batches.state_dict(),
+        "rated": rated.state_dict() if isinstance(rated, Batches) else None,
+        "record": to_cpu(training.epoch_loss.state_dict()),
+        "scoring": dict(training.meter.scoring),
+        "random": torch.get_rng_state(),
+        "random_cuda": torch.cuda.get_rng_state() if cuda else None,
+    }
+
+
+def resume_(training: "Training") -> None:
+    """Go on from the checkpoint in the folder, if there is one."""
+    if training.run.checkpoint_file.exists():
+        state = load_tree(training.run.checkpoint_file)
+    else:
+        training.run.cut_log(0)
+        stage = training.stages.load(training.sparsifier.plan) if training.stages else None
+        if stage is None:
+            return
+        state = stage
+        for entry in state["entries"]:
+            training.run.append_log({**entry, "shared": True})
+        for number, epoch in enumerate(state["history"]):
+            training.run.history.write(number, epoch)
+    sparsifier = training.sparsifier
+    shapes = {name: tuple(tensor.shape) for name, tensor in training.model.state_dict().items()}
+    training.model.load_state_dict(expand(state["model"], shapes))
+    sparsifier.load_state_dict(state["sparsifier"] | {"mask": packed_mask(state["model"])})
+    optimizer = sparsifier.state.optimizer
+    load_optimizer_state_(optimizer, sparsifier.weights, sparsifier.learning, state["optimizer"])
+    training.batches.load_state_dict(state["batches"])
+    if isinstance(training.images.rated, Batches):
+        training.images.rated.load_state_dict(state["rated"])
+    training.epoch_loss.load_state_dict(state["record"])
+    training.meter.scoring |= state.get("scoring", {})  # not in the first checkpoints that were written
+    torch.set_rng_state(state["random"])
+    if state["random_cuda"] is not None:
+        torch.cuda.set_rng_state(state["random_cuda"])
+    training.entries = training.run.cut_log(sparsifier.total_epoch)
+    training.epoch_seconds = state["readable"]["seconds_of_this_epoch"]
