@@ -37,6 +37,7 @@ class GMP(Method):
 
     def prune(self, state: TrainingState, *, epochs: int) -> None:
         """At the start of an epoch: drop the smallest of the kept weights, as many as its turn says."""
+        # Deviation: epoch by epoch, not every so many steps, and what is dropped stays so.
         mask, keep = state.weights.mask, self.keep_in(state.epoch, epochs, state.weights.total)
         if mask is not None and keep < mask.kept:
             change_mask_(state, shrunk(state.weights, keep, self.distribution))

@@ -44,6 +44,6 @@ class SET(Method):
     def move(self, state: TrainingState, *, until: int) -> None:
         """At the start of an epoch but the first: drop the smallest weights, grow as many at random places."""
         if 0 < state.epoch < until:
-            # Deviation: by magnitude, not a share of the positive and one of the negative weights; and what grows
-            # begins at 0.0, not at a random value.
+            # Deviation: by magnitude, not a share of the positive and one of the negative weights; and not to the end.
+            # What grows begins at 0.0, as in one of the authors' two codes; in the other at a random value.
             exchange_(state, chance(state.weights, state.generator), fraction=self.fraction)

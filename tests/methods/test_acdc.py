@@ -16,6 +16,11 @@ def test_the_papers_turns_over_100_epochs() -> None:
     assert turns(ACDC(), 100) == 10 * "d" + 6 * (5 * "s" + 5 * "d") + 5 * "s" + 10 * "d" + 15 * "s"
 
 
+def test_the_authors_turns_for_cifar_over_200_epochs() -> None:
+    method = ACDC(warmup=0.05, turn=0.1, final=0.15)
+    assert turns(method, 200) == 10 * "d" + 4 * (20 * "s" + 20 * "d") + 30 * "s"
+
+
 @pytest.mark.parametrize(("epochs", "expected"), [(1, "s"), (2, "ds"), (3, "sds"), (5, "sdsds"), (10, "dsdsdsddss")])
 def test_short_trainings(epochs: int, expected: str) -> None:
     assert turns(ACDC(), epochs) == expected
