@@ -71,7 +71,7 @@ class ART(Method):
     def plan(self, epochs: int) -> Sequence[Phase]:
         length = self.pretrain_epochs
         pretrain = Phase("pre-train", epochs=length, hold_lr=True, pretraining=True, shared=f"dense, {length} epochs")
-        look = self.look if self.refresh_every > 1 else None  # otherwise the penalty itself looks
+        look = self.look_at_w_kappa if self.refresh_every > 1 else None  # otherwise the penalty itself looks
         return [
             *([pretrain] if length else []),
             Phase(
@@ -101,7 +101,7 @@ class ART(Method):
             bare = self.bare_penalty(vector)
         return self.strength * self.growth**state.epoch_tensor * bare
 
-    def look(self, state: TrainingState) -> None:
+    def look_at_w_kappa(self, state: TrainingState) -> None:
         """Find the smallest weight that stays, for the steps until the next look."""
         vector = state.weights.vector().detach()
         found = kth_largest(vector.abs(), keep_count(vector.numel(), self.sparsity))

@@ -39,19 +39,19 @@ class TopKAST(Method):
             "explore",
             epochs=exploring,
             schedule_epochs=epochs,
-            enter=self.choose,
-            adjust=self.choose,
+            enter=self.choose_largest,
+            adjust=self.choose_largest,
             adjust_every=self.every,
             before_step=self.unite,
             after_step=self.part,
             learning=self.learners,
-            leave=self.forget,
+            leave=self.forget_unused,
         )
         settle = Phase("settle", epochs=epochs - exploring, schedule_epochs=epochs, schedule_start=exploring)
         return [explore, settle] if settle.epochs else [explore]
 
     @torch.no_grad()
-    def choose(self, state: TrainingState) -> None:
+    def choose_largest(self, state: TrainingState) -> None:
         """From now on the largest of all weights are used, and the next largest learn (sets A and B of the paper)."""
         weights, (rest, learning) = state.weights, self.remembered(state)
         weights.apply_mask_()  # the optimizer has just moved the dropped ones too
@@ -84,7 +84,7 @@ class TopKAST(Method):
         used = state.weights.mask or Mask.all_kept(state.weights)
         return used | Mask(dict(zip(state.weights, self.remembered(state)[1], strict=True)))
 
-    def forget(self, state: TrainingState) -> None:
+    def forget_unused(self, state: TrainingState) -> None:
         """Dropped weights have no value any more."""
         del state.memory[self.name]
 
