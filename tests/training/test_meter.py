@@ -71,13 +71,10 @@ def test_steps_that_adjust_have_the_gradients_of_all_weights() -> None:
 
 
 def test_weights_that_learn_unused_count_once() -> None:
-    phase = Phase(
-        "explored",
-        epochs=1,
-        enter=half_of_the_first,
-        learning=lambda state: Mask.all_kept(state.weights),
-        adjust_every=1,
-    )
+    def all_learn(state: TrainingState) -> Mask:
+        return Mask.all_kept(state.weights)
+
+    phase = Phase("explored", epochs=1, enter=half_of_the_first, learning=all_learn, adjust=lambda _: None)
     assert [epoch["flops_sparse"] for epoch in epochs(phase)] == [10 * (3 * 14 + (COST - 14))]
 
 
