@@ -35,7 +35,7 @@ from hypersparse.training.network import build_network
 from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
-from hypersparse.training.resume import resume_, state_of
+from hypersparse.training.resume import resume_, state_of, unless_past
 from hypersparse.training.scorer import Scorer
 from hypersparse.training.stages import StageCache
 from hypersparse.training.step import EpochLoss, Step, build_learner, build_step
@@ -95,15 +95,6 @@ def reaches(recipe: Recipe, ended_after: str | None) -> bool:
     names = [phase.name for phase in replace(recipe, until=None).plan()]
     asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
     return there >= asked
-
-
-def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
-    """The recipe; without its `until` where the run has begun a later phase, from which there is no way back."""
-    if recipe.until is None or not run.checkpoint_file.exists():
-        return recipe
-    there = load_tree(run.checkpoint_file)["sparsifier"]
-    past = there["entered"] and there["phase_index"] >= len(recipe.plan())
-    return replace(recipe, until=None) if past else recipe
 
 
 class Training:

@@ -1,16 +1,28 @@
 """What a run has to save to go on later with the same bits, and how it goes on."""
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hypersparse.data.batches import Batches
+from hypersparse.recipe import Recipe
 from hypersparse.training.checkpoint import load_optimizer_state_, load_tree, optimizer_state, to_cpu
+from hypersparse.training.folder import RunFolder
 from hypersparse.training.weights_file import compact, expand, packed_mask
 
 if TYPE_CHECKING:
     from hypersparse.training.loop import Training
+
+
+def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
+    """The recipe; without its `until` where the run has begun a later phase, from which there is no way back."""
+    if recipe.until is None or not run.checkpoint_file.exists():
+        return recipe
+    there = load_tree(run.checkpoint_file)["sparsifier"]
+    past = there["entered"] and there["phase_index"] >= len(recipe.plan())
+    return replace(recipe, until=None) if past else recipe
 
 
 def state_of(training: "Training") -> dict[str, Any]:
