@@ -1,12 +1,13 @@
-"""Reads the pickles of CIFAR and refuses every other kind.
+"""Reads the pickles of CIFAR and CIFAR-N and refuses every other kind.
 
-A pickle is a program. This reader gives it nothing to call but the stand-ins below, which build byte
-arrays and text; numpy's own unpickling, which can make arrays of arbitrary objects, is never reached.
-The stand-ins are instances without attributes, so a pickle cannot change them either.
+A pickle is a program. This reader gives it nothing to call but the stand-ins below, which build arrays of
+plain numbers and text; numpy's own unpickling, which can make arrays of arbitrary objects, is never reached.
+The stand-ins are instances that a pickle cannot give another state, so it cannot change them either.
 """
 
 import io
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,28 +16,40 @@ import numpy.typing as npt
 from hypersparse.errors import DataError
 
 
-class _UInt8:
-    """Stands for `numpy.dtype("u1")`; its state (byte order and the like) means nothing for bytes."""
+BYTES = "u1"
+LABELS = "i8"  # what numpy's whole numbers are pickled as
 
-    __slots__ = ()
 
-    def __setstate__(self, state: object) -> None:
-        return
+class _Kind:
+    """Stands for a `numpy.dtype`; of its state only the byte order means something."""
+
+    __slots__ = ("_code",)
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        if state[1] not in ("<", b"<", "|", b"|"):
+            raise ValueError("an array is not in little-endian order")
+
+    def read(self, content: bytes) -> npt.NDArray[Any]:
+        """The numbers in these bytes, as one row."""
+        return np.frombuffer(content, np.dtype(f"<{self._code}"))
 
 
 class _Array:
-    """Stands for an array of bytes until the pickle tells its content."""
+    """Stands for an array until the pickle tells its content."""
 
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.value: npt.NDArray[np.uint8] | None = None
+        self.value: npt.NDArray[Any] | None = None
 
-    def __setstate__(self, state: tuple[int, tuple[int, ...], _UInt8, bool, bytes]) -> None:
+    def __setstate__(self, state: tuple[int, tuple[int, ...], _Kind, bool, bytes]) -> None:
         _, shape, kind, fortran_order, content = state
-        if not isinstance(kind, _UInt8) or fortran_order or not isinstance(content, bytes):
+        if not isinstance(kind, _Kind) or fortran_order or not isinstance(content, bytes):
             raise ValueError("an array is not made of bytes in C order")
-        self.value = np.frombuffer(content, np.uint8).reshape(shape)
+        self.value = kind.read(content).reshape(shape)
 
 
 class _Reconstruct:
@@ -51,12 +64,19 @@ class _Reconstruct:
 class _DType:
     """Stands for the class `numpy.dtype`."""
 
-    __slots__ = ()
+    __slots__ = ("_allowed",)
 
-    def __call__(self, code: str | bytes, align: object, copy: object) -> _UInt8:
-        if code not in ("u1", b"u1"):
-            raise ValueError(f"an array of kind {code!r} where only bytes are allowed")
-        return _UInt8()
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self._allowed = tuple(allowed)
+
+    def __setstate__(self, state: object) -> None:
+        raise ValueError("it wants to change what numpy.dtype is")  # without this method, pickle could set `_allowed`
+
+    def __call__(self, code: str | bytes, align: object, copy: object) -> _Kind:
+        text = code.decode("latin1") if isinstance(code, bytes) else code
+        if text not in self._allowed:
+            raise ValueError(f"an array of kind {code!r} where only {' and '.join(self._allowed)} is allowed")
+        return _Kind(text)
 
 
 class _Encode:
@@ -72,7 +92,6 @@ class _Encode:
 
 _STAND_INS: dict[tuple[str, str], object] = {
     ("numpy", "ndarray"): "ndarray",
-    ("numpy", "dtype"): _DType(),
     ("numpy.core.multiarray", "_reconstruct"): _Reconstruct(),
     ("numpy._core.multiarray", "_reconstruct"): _Reconstruct(),
     ("_codecs", "encode"): _Encode(),
@@ -80,20 +99,29 @@ _STAND_INS: dict[tuple[str, str], object] = {
 
 
 class _Reader(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, kinds: Sequence[str]) -> None:
+        super().__init__(stream, encoding="bytes")
+        self._allowed = {**_STAND_INS, ("numpy", "dtype"): _DType(kinds)}
+
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _STAND_INS:
-            raise DataError(f"it asks for {module}.{name}, which image data has no use for")
-        return _STAND_INS[module, name]
+        if (module, name) not in self._allowed:
+            raise DataError(f"it asks for {module}.{name}, which data has no use for")
+        return self._allowed[module, name]
 
 
-def read_pickle(content: bytes, name: str) -> dict[str, Any]:
-    """A pickled dict of byte arrays, lists, numbers and text, as Python 2 wrote it; `name` is for errors.
+def read_pickle(content: bytes, name: str, *, kinds: Sequence[str] = (BYTES,), after: int = 0) -> dict[str, Any]:
+    """A pickled dict of arrays, lists, numbers and text, as Python 2 wrote it; `name` is for errors.
+
+    `kinds` are the numbers that arrays may have, and `after` counts the pickles that stand before this one.
 
     >>> read_pickle(pickle.dumps({b"labels": [3, 1]}, protocol=2), "train")
     {'labels': [3, 1]}
     """
     try:
-        table = _Reader(io.BytesIO(content), encoding="bytes").load()
+        stream = io.BytesIO(content)
+        for _ in range(after):
+            _Reader(stream, kinds).load()
+        table = _Reader(stream, kinds).load()
         if not isinstance(table, dict):
             raise ValueError(f"it holds a {type(table).__name__}, not a dict")
         return {_text(key): _finished(value) for key, value in table.items()}

@@ -80,8 +80,13 @@ def hold_out(split: Split, count: int) -> tuple[Split, Split | None]:
     """Take `count` samples out of a split, the same ones for every seed."""
     if count == 0:
         return split, None
-    if count >= len(split):
-        raise DataError(f"`validation` holds out {count} of {len(split)} training samples; none would be left.")
-    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
-    held, rest = order[:count].sort().values, order[count:].sort().values
+    rest, held = places(len(split), count)
     return Split(split.images[rest], split.labels[rest]), Split(split.images[held], split.labels[held])
+
+
+def places(total: int, held_out: int) -> tuple[Tensor, Tensor]:
+    """Where in the file the samples are that are trained on, and the held-out ones; both in order."""
+    if held_out >= total:
+        raise DataError(f"`validation` holds out {held_out} of {total} training samples; none would be left.")
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
+    return order[held_out:].sort().values, order[:held_out].sort().values

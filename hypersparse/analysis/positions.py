@@ -1,0 +1,192 @@
+"""Compression Position: in which order training images are learnt, by class and by how hard they are for people.
+
+psi(x) is the share of epochs in which image x was right: of the dense network in pre-training, or of its pruned copies
+while the penalty grows. CP(x) is the place of psi(x) among all images in descending order, so early images have a CP
+near 0 and late ones near 1. The mean over all images is exactly 0.5.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hypersparse.analysis.paper import table
+from hypersparse.analysis.samples import Samples, check_counts
+from hypersparse.analysis.stored import Stored, with_records
+from hypersparse.errors import RunError
+
+DENSE = 0.0  # the sparsity that stands for the dense network
+ALL = -1  # the hardness that stands for all images of a class
+KEYS = ["model", "method", "sparsity"]  # what tells levels apart
+
+
+def compression_position(correct: NDArray[Any]) -> NDArray[np.float64]:
+    """Of each image, from the number of epochs in which it was right; equal counts share their average place.
+
+    >>> compression_position(np.array([5, 9, 5, 0])).tolist()
+    [0.5, 0.125, 0.5, 0.875]
+    """
+    ranks = pd.Series(correct.astype(np.int64)).rank(method="average", ascending=False).to_numpy()  # from 1
+    positions: NDArray[np.float64] = (ranks - 0.5) / len(ranks)
+    return positions
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What one network, dense or pruned, learnt in which order."""
+
+    run: Stored
+    sparsity: float
+    correct: NDArray[Any]  # epochs in which each image was right
+    epochs: int
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """Model, method and sparsity; the dense network's method is the phase it is counted in."""
+        words = self.run.words
+        method = "pre-training" if self.sparsity == DENSE else " ".join(filter(None, (words["method"], _penalty(words))))
+        return {"model": words["model"], "method": method, "sparsity": self.sparsity}
+
+    @property
+    def positions(self) -> NDArray[np.float64]:
+        """The Compression Position of each image."""
+        return compression_position(self.correct)
+
+
+def _penalty(words: dict[str, Any]) -> str:
+    return words["penalty"] if isinstance(words["penalty"], str) else ""
+
+
+def counted(runs: Sequence[Stored], samples: Samples) -> list[Counted]:
+    """Every network that was looked at, the dense one first; what runs share because they began alike counts once."""
+    found: dict[Any, Counted] = {}
+    for run in with_records(runs):
+        check_counts(run, samples)
+        for each in _of_run(run):
+            found.setdefault((*each.words.values(), run.seed, each.correct.tobytes()), each)
+    if not found:
+        raise RunError(
+            "None of these runs counted how often each training image was right; that is taken down in pre-training, "
+            "and by methods that score pruned copies on images that are not augmented (art)."
+        )
+    return sorted(found.values(), key=lambda each: (*map(str, each.words.values()), each.run.seed))
+
+
+def _of_run(run: Stored) -> Iterator[Counted]:
+    record = run.record
+    if record["dense_epochs"]:
+        yield Counted(run, DENSE, record["dense_correct"], int(record["dense_epochs"]))
+    if record["pruned_epochs"] and not np.isnan(record["sparsity"]):
+        yield Counted(run, float(record["sparsity"]), record["pruned_correct"], int(record["pruned_epochs"]))
+
+
+def by_seed(networks: Sequence[Counted], samples: Samples) -> pd.DataFrame:
+    """One row a network, class and hardness, with CP and psi averaged over the images; hardness -1 is all of them."""
+    frames = []
+    for network in networks:
+        images = pd.DataFrame(
+            {
+                "class": pd.Categorical.from_codes(samples.labels, list(samples.classes)),
+                "human_label_errors": ALL if samples.hardness is None else samples.hardness,
+                "compression_position": network.positions,
+                "psi": network.correct / network.epochs,
+            }
+        )
+        kinds = [images.assign(human_label_errors=ALL)] + ([images] if samples.hardness is not None else [])
+        for kind in kinds:
+            groups = kind.groupby(["human_label_errors", "class"], observed=True)
+            means = groups.agg(
+                images=("psi", "size"), compression_position=("compression_position", "mean"), psi=("psi", "mean")
+            )
+            frames.append(means.reset_index().assign(**network.words, seed=network.run.seed, epochs=network.epochs))
+    frame = pd.concat(frames, ignore_index=True)
+    return frame.assign(**{"class": frame["class"].astype(str)})
+
+
+def over_seeds(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
+    """Means and deviations over seeds, with the paper's number and the difference beside them where it has one."""
+    groups = rows.groupby([*KEYS, "human_label_errors", "class"], sort=False)
+    means = groups.agg(
+        images=("images", "first"),
+        seeds=("seed", "nunique"),
+        compression_position=("compression_position", "mean"),
+        deviation=("compression_position", "std"),
+        psi=("psi", "mean"),
+    ).reset_index()
+    known = paper_positions(means) if samples.data == "cifar10" else None
+    if known is None:
+        return means.assign(paper=np.nan, difference=np.nan)
+    means = means.merge(known, how="left", on=["sparsity", "human_label_errors", "class"])
+    comparable = means["method"].isin(["pre-training", "art hypersparse"])
+    means["paper"] = means["paper"].where(comparable)
+    return means.assign(difference=means["compression_position"] - means["paper"])
+
+
+def paper_positions(means: pd.DataFrame) -> pd.DataFrame:
+    """The paper's table for CIFAR-10, and each class's mean over it, weighted by how many images are how hard."""
+    known = table("compression_position").rename(columns={"compression_position": "paper"})
+    counts = means[means["human_label_errors"] >= 0].drop_duplicates(["human_label_errors", "class"])
+    if len(counts) == 0:  # how hard the images are is not known, so neither is the paper's mean of a class
+        return known
+    weighted = known.merge(counts[["human_label_errors", "class", "images"]], on=["human_label_errors", "class"])
+    weighted["paper"] *= weighted["images"]
+    sums = weighted.groupby(["sparsity", "class"])[["paper", "images"]].sum().reset_index()
+    classes = sums.assign(paper=sums["paper"] / sums["images"], human_label_errors=ALL).drop(columns="images")
+    return pd.concat([known, classes], ignore_index=True)
+
+
+def wide(means: pd.DataFrame, column: str = "compression_position") -> pd.DataFrame:
+    """As in the paper: sparsity and human label errors down, classes across; `all` where they are not told apart."""
+    having = means.dropna(subset=[column])
+    classes = list(dict.fromkeys(means["class"]))
+    flat = having.pivot_table(index=[*KEYS, "human_label_errors"], columns="class", values=column, sort=True)
+    flat = flat[[name for name in classes if name in flat]].reset_index()
+    flat["human_label_errors"] = [str(errors) if errors >= 0 else "all" for errors in flat["human_label_errors"]]
+    return flat.rename_axis(columns=None)
+
+
+def agreement(means: pd.DataFrame) -> pd.DataFrame:
+    """For each level: how classes are ordered, whether harder images come later, and how near the paper's table is."""
+    return pd.DataFrame([_agreement(dict(zip(KEYS, keys, strict=True)), level) for keys, level in levels(means)])
+
+
+def levels(means: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """The rows of each model, method and sparsity, the dense network first."""
+    order = sorted(means.groupby(KEYS), key=lambda group: (group[0][2], *group[0][:2]))
+    yield from order
+
+
+def _agreement(words: dict[str, Any], level: pd.DataFrame) -> dict[str, Any]:
+    classes = level[level["human_label_errors"] == ALL].sort_values("compression_position")
+    cells = level[level["human_label_errors"] >= 0]
+    both = cells.dropna(subset=["paper"])
+    known = classes.dropna(subset=["paper"])
+    later = cells.sort_values("human_label_errors").groupby("class")["compression_position"]
+    return {
+        **words,
+        "seeds": int(level["seeds"].max()),
+        "first": classes["class"].iloc[0],
+        "first_position": classes["compression_position"].iloc[0],
+        "last": classes["class"].iloc[-1],
+        "last_position": classes["compression_position"].iloc[-1],
+        "harder_is_later": int(later.apply(lambda each: each.is_monotonic_increasing).sum()) if len(cells) else None,
+        "paper_first": known.loc[known["paper"].idxmin(), "class"] if len(known) else None,
+        "paper_last": known.loc[known["paper"].idxmax(), "class"] if len(known) else None,
+        "rank_correlation": rank_correlation(both["compression_position"], both["paper"]),
+        "rank_correlation_classes": rank_correlation(known["compression_position"], known["paper"]),
+        "mean_difference": float(both["difference"].abs().mean()) if len(both) else None,
+    }
+
+
+def rank_correlation(ours: "pd.Series[float]", paper: "pd.Series[float]") -> float | None:
+    """Spearman's: 1 for the same order, -1 for the opposite one, None where there is nothing to put in order.
+
+    >>> rank_correlation(pd.Series([0.1, 0.5, 0.9]), pd.Series([0.2, 0.3, 0.4]))
+    1.0
+    """
+    if len(ours) < 2 or ours.nunique() < 2 or paper.nunique() < 2:
+        return None
+    return round(float(np.corrcoef(ours.rank(), paper.rank())[0, 1]), 6)

@@ -1,0 +1,98 @@
+"""CIFAR-N: what people said the training images of CIFAR show, and so how hard each image is.
+
+J. Wei et al., "Learning with Noisy Labels Revisited", ICLR 2022 (CC BY-NC 4.0, so nothing of it is in this package).
+`CIFAR-10_human.pt` and `CIFAR-100_human.pt` are read as they are published; so is an `.npz` file of the same arrays.
+"""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypersparse.data.dataset import Dataset
+from hypersparse.data.npz import read_arrays
+from hypersparse.data.pickles import BYTES, LABELS, read_pickle
+from hypersparse.errors import DataError
+
+CLEAN = "clean_label"
+SAID = ("random_label1", "random_label2", "random_label3", "noisy_label")  # CIFAR-10N has three, CIFAR-100N the last
+BEFORE_THE_OBJECT = 3  # pickles in a file of torch.save before version 1.6: a number, a version, the machine
+LARGEST_BYTES = 1 << 26  # of the pickle; CIFAR-10N has 2.4 MB
+
+
+@dataclass(frozen=True, eq=False)
+class HumanLabels:
+    """The true label of each training image, and one label a person gave it for each of `said`'s rows."""
+
+    path: Path
+    clean: NDArray[np.int64]  # [N]
+    said: NDArray[np.int64]  # [people, N]
+
+    @property
+    def people(self) -> int:
+        """How many looked at each image: three for CIFAR-10, one for CIFAR-100."""
+        return len(self.said)
+
+    @property
+    def hardness(self) -> NDArray[np.int64]:
+        """How many of them were wrong, for each image."""
+        wrong: NDArray[np.int64] = (self.said != self.clean).sum(0)
+        return wrong
+
+    def check(self, dataset: Dataset) -> None:
+        """Say if these are not labels of this data set's training images, in its order."""
+        labels = dataset.train.labels.numpy()
+        if len(labels) != len(self.clean):
+            came = f"{len(self.clean):,} images and {dataset.name} has {len(labels):,}"
+            raise DataError(f"{self.path} is not about {dataset.name}: it labels {came}.")
+        if differing := int((labels != self.clean).sum()):
+            raise DataError(
+                f"{self.path} is not about {dataset.name}: its clean labels differ from the data set's in "
+                f"{differing:,} of {len(labels):,} images; pass CIFAR-10N for cifar10 and CIFAR-100N for cifar100."
+            )
+
+
+def read(path: str | Path) -> HumanLabels:
+    """The labels in an `.npz` file or in the original `.pt` file; nothing in it is executed."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise DataError(f"There is no file {path}; expected CIFAR-N as an .npz or its original .pt file.")
+    table: Mapping[str, Any] = read_arrays(path) if path.suffix == ".npz" else _read_torch(path)
+    said = [_labels(path, table, name) for name in SAID if name in table]
+    if CLEAN not in table or not said:
+        raise DataError(
+            f"{path} is not CIFAR-N: expected `{CLEAN}` and `random_label1` to 3 or `noisy_label`; "
+            f"it has: {', '.join(sorted(table)) or 'nothing'}."
+        )
+    clean = _labels(path, table, CLEAN)
+    if any(len(each) != len(clean) for each in said):
+        raise DataError(f"{path} is damaged: its arrays of labels differ in length.")
+    return HumanLabels(path, clean, np.stack(said))
+
+
+def _labels(path: Path, table: Mapping[str, Any], name: str) -> NDArray[np.int64]:
+    array = np.asarray(table[name])
+    if array.ndim != 1 or array.dtype.kind not in "ui" or len(array) == 0:
+        raise DataError(f"{path} is damaged: `{name}` must be one row of whole numbers; got {array.dtype}.")
+    return array.astype(np.int64)
+
+
+def _read_torch(path: Path) -> dict[str, Any]:
+    """What `torch.save` wrote: a pickle in a zip file, or in older files a pickle after three others."""
+    content = path.read_bytes()
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return read_pickle(content, str(path), kinds=(BYTES, LABELS), after=BEFORE_THE_OBJECT)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            member = next(info for info in archive.infolist() if info.filename.endswith("/data.pkl"))
+            if member.file_size > LARGEST_BYTES:
+                raise ValueError(f"it unpacks to {member.file_size:,} bytes")
+            pickled = archive.read(member)
+    except (StopIteration, ValueError, RuntimeError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a whole file of torch.save ({error or 'no pickle in it'}).") from error
+    return read_pickle(pickled, str(path), kinds=(BYTES, LABELS))
