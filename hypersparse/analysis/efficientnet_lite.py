@@ -5,8 +5,9 @@ have no squeeze-and-excitation and ReLU6 in place of swish. Modules are named as
 """
 
 import torch
-import torch.nn.functional as F
+
 from torch import Tensor, nn
+from torch.nn import functional
 
 # Kernel, stride of the first block, expansion, output channels, blocks.
 STAGES = (
@@ -30,10 +31,10 @@ class SamePadded(nn.Conv2d):
         """Pad to ceil(size / stride) outputs, then convolve."""
         kernel, stride = self.kernel_size[0], self.stride[0]
         sides: list[int] = []
-        for size in (input.shape[3], input.shape[2]):  # F.pad begins with the last axis
+        for size in (input.shape[3], input.shape[2]):  # padding begins with the last axis
             missing = max((-(-size // stride) - 1) * stride + kernel - size, 0)
             sides += [missing // 2, missing - missing // 2]
-        return F.conv2d(F.pad(input, sides), self.weight, self.bias, self.stride, groups=self.groups)
+        return functional.conv2d(functional.pad(input, sides), self.weight, self.bias, self.stride, groups=self.groups)
 
 
 class Block(nn.Module):
@@ -53,8 +54,8 @@ class Block(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """[N, inputs, H, W] to [N, outputs, H / stride, W / stride]."""
-        wide = F.relu6(self._bn0(self._expand_conv(input))) if self.widens else input
-        narrow: Tensor = self._bn2(self._project_conv(F.relu6(self._bn1(self._depthwise_conv(wide)))))
+        wide = functional.relu6(self._bn0(self._expand_conv(input))) if self.widens else input
+        narrow: Tensor = self._bn2(self._project_conv(functional.relu6(self._bn1(self._depthwise_conv(wide)))))
         return narrow + input if self.adds else narrow
 
 
@@ -77,7 +78,7 @@ class EfficientNetLite0(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Features before the classifier: the mean over all places."""
-        values = F.relu6(self._bn0(self._conv_stem(images)))
+        values = functional.relu6(self._bn0(self._conv_stem(images)))
         for block in self._blocks:
             values = block(values)
-        return torch.mean(F.relu6(self._bn1(self._conv_head(values))), dim=(2, 3))
+        return torch.mean(functional.relu6(self._bn1(self._conv_head(values))), dim=(2, 3))

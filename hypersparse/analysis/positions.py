@@ -47,7 +47,9 @@ class Counted:
     def words(self) -> dict[str, Any]:
         """Model, method and sparsity; the dense network's method is the phase it is counted in."""
         words = self.run.words
-        method = "pre-training" if self.sparsity == DENSE else " ".join(filter(None, (words["method"], _penalty(words))))
+        method = (
+            "pre-training" if self.sparsity == DENSE else " ".join(filter(None, (words["method"], _penalty(words))))
+        )
         return {"model": words["model"], "method": method, "sparsity": self.sparsity}
 
     @property
@@ -72,7 +74,7 @@ def counted(runs: Sequence[Stored], samples: Samples) -> list[Counted]:
             "None of these runs counted how often each training image was right; that is taken down in pre-training, "
             "and by methods that score pruned copies on images that are not augmented (art)."
         )
-    return sorted(found.values(), key=lambda each: (*map(str, each.words.values()), each.run.seed))
+    return sorted(found.values(), key=lambda each: (each.sparsity, *map(str, each.words.values()), each.run.seed))
 
 
 def _of_run(run: Stored) -> Iterator[Counted]:
@@ -141,11 +143,25 @@ def paper_positions(means: pd.DataFrame) -> pd.DataFrame:
 def wide(means: pd.DataFrame, column: str = "compression_position") -> pd.DataFrame:
     """As in the paper: sparsity and human label errors down, classes across; `all` where they are not told apart."""
     having = means.dropna(subset=[column])
-    classes = list(dict.fromkeys(means["class"]))
-    flat = having.pivot_table(index=[*KEYS, "human_label_errors"], columns="class", values=column, sort=True)
-    flat = flat[[name for name in classes if name in flat]].reset_index()
+    down = ["sparsity", *(name for name in ("model", "method") if _tells_apart(having, name)), "human_label_errors"]
+    flat = having.pivot_table(index=down, columns="class", values=column, sort=True)
+    flat = flat[[name for name in dict.fromkeys(means["class"]) if name in flat]].reset_index()
     flat["human_label_errors"] = [str(errors) if errors >= 0 else "all" for errors in flat["human_label_errors"]]
     return flat.rename_axis(columns=None)
+
+
+def by_class(means: pd.DataFrame) -> pd.DataFrame:
+    """Sparsity and class down; how many people were wrong, all images, and the paper's mean of them across."""
+    down = ["sparsity", *(name for name in ("model", "method") if _tells_apart(means, name)), "class"]
+    across = means.pivot_table(index=down, columns="human_label_errors", values="compression_position", sort=False)
+    across.columns = pd.Index(["all" if errors == ALL else f"h={errors}" for errors in across.columns])
+    whole = means[means["human_label_errors"] == ALL].set_index(down)
+    across = across.join(whole[["deviation", "paper", "difference"]]).dropna(axis="columns", how="all")
+    return across.reset_index()
+
+
+def _tells_apart(means: pd.DataFrame, name: str) -> bool:
+    return bool((means.groupby("sparsity")[name].nunique() > 1).any())
 
 
 def agreement(means: pd.DataFrame) -> pd.DataFrame:

@@ -98,3 +98,9 @@ def _save(figure: Figure, path: Path, suffix: str) -> None:
     dateless: dict[str, Any] = {"metadata": {"Date": None}} if suffix == "svg" else {}
     with rc_context({"svg.hashsalt": "hypersparse"}):  # the same figure makes the same file
         figure.savefig(path, format=suffix, dpi=DPI, **dateless)
+
+
+def class_styles(count: int) -> list[dict[str, Any]]:
+    """Colour and marker of each class: ten that everyone tells apart, and markers where colours come again."""
+    ten = (*COLORS, "#000000", "#E58BBB")
+    return [{"color": ten[n % len(ten)], "marker": MARKERS[n % len(MARKERS)]} for n in range(count)]

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from hypersparse.errors import DataError
 
-
 BYTES = "u1"
 LABELS = "i8"  # what numpy's whole numbers are pickled as
 

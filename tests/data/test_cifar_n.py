@@ -63,7 +63,7 @@ class Hostile:
 def test_nothing_in_a_file_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"clean_label": Hostile()}, "human.pt", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(DataError, match="cannot be trusted|that can be trusted"):
+    with pytest.raises(DataError, match="that can be trusted"):
         cifar_n.read("human.pt")
     assert not Path("owned").exists()
 

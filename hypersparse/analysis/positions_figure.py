@@ -1,0 +1,252 @@
+"""Compression Position as pictures: classes by hardness beside the paper's, and class accuracy over the epochs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from hypersparse.analysis.positions import (
+    ALL,
+    DENSE,
+    Counted,
+    agreement,
+    by_class,
+    by_seed,
+    counted,
+    levels,
+    over_seeds,
+    rank_correlation,
+    wide,
+)
+from hypersparse.analysis.samples import Samples
+from hypersparse.analysis.stored import Stored
+from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, PALE, TEXT, Study, panels, plain, title
+
+NAME, ACCURACY = "positions", "class-accuracy"
+SHADES = ("#7FB8D9", "#3D8FBF", "#0B5F91", "#052F4A")  # of hardness 0 to 3, light to dark
+HARDNESS_MARKERS = "os^D"
+MOST_CLASSES = 20  # drawn; of more, the first half and the last half are shown
+APART = 0.17  # between ours and the paper's, in classes
+
+
+def study(runs: Sequence[Stored], samples: Samples) -> Study:
+    """CP by class and hardness of every sparsity, beside the paper's table where it has one."""
+    rows = by_seed(counted(runs, samples), samples)
+    means = over_seeds(rows, samples)
+    found = agreement(means)
+    tables = {"positions-classes": by_class(means), "positions-agreement": found, "positions-table": wide(means)}
+    if means["paper"].notna().any():
+        tables["positions-difference"] = wide(means, "difference")
+    if rows["seed"].nunique() > 1:
+        tables["positions-seeds"] = rows
+    return Study(NAME, _draw(means, found, samples), means, tables)
+
+
+def _draw(means: pd.DataFrame, found: pd.DataFrame, samples: Samples) -> Figure:
+    groups = list(levels(means))
+    classes = shown_classes(groups[-1][1])
+    figure, axes = panels(len(groups), 1, width=PAGE, height=0.9 + 1.45 * len(groups), sharex=True)
+    for each, (_, level), (_, facts) in zip(axes[:, 0], groups, found.iterrows(), strict=True):
+        _draw_level(each, level, classes)
+        each.set_title(_level_words(facts, samples), loc="left", fontsize=TEXT)
+        each.set_ylim(0, 1)
+        each.set_ylabel("CP")
+    axes[-1, 0].set_xticks(range(len(classes)), classes, rotation=90 if len(classes) > 12 else 0)
+    title(figure, _headline(found, samples))
+    if handles := _handles(means):
+        figure.legend(
+            handles=handles, loc="outside lower left", ncols=6, frameon=False, fontsize=TEXT - 1, handletextpad=0.3
+        )
+    return figure
+
+
+def shown_classes(level: pd.DataFrame) -> list[str]:
+    """From the first class to the last; of very many only those at both ends."""
+    ordered = level[level["human_label_errors"] == ALL].sort_values("compression_position")["class"].tolist()
+    half = MOST_CLASSES // 2
+    return ordered if len(ordered) <= MOST_CLASSES else [*ordered[:half], *ordered[-half:]]
+
+
+def _draw_level(axes: Axes, level: pd.DataFrame, classes: Sequence[str]) -> None:
+    hard = level["human_label_errors"].max() != ALL
+    apart = APART if level["paper"].notna().any() else 0.0
+    for place, name in enumerate(classes):
+        own = level[(level["class"] == name) & ((level["human_label_errors"] >= 0) == hard)]
+        own = own.sort_values("human_label_errors")
+        for column, shift, filled in (("compression_position", -apart, True), ("paper", apart, False)):
+            values = own[column].to_numpy()
+            if np.isnan(values).all():
+                continue
+            axes.plot([place + shift] * len(values), values, color=GREY, linewidth=0.6, zorder=1)
+            for errors, value in zip(own["human_label_errors"], values, strict=True):
+                axes.plot(place + shift, value, **_look(errors, filled=filled))
+    axes.axhline(0.5, color=GREY, linewidth=0.6, linestyle=":")
+    axes.grid(visible=False, axis="x")
+    for place in range(0, len(classes), 2):
+        axes.axvspan(place - 0.5, place + 0.5, color=PALE, alpha=0.5, linewidth=0, zorder=0)
+    axes.set_xlim(-0.5, len(classes) - 0.5)
+
+
+def _look(errors: int, *, filled: bool) -> dict[str, Any]:
+    number = min(max(int(errors), 0), len(SHADES) - 1)
+    shade = BLUE if errors == ALL else SHADES[number]
+    color = shade if filled else ORANGE
+    return {
+        "marker": HARDNESS_MARKERS[number], "linestyle": "", "markersize": 4.5, "color": color,
+        "markerfacecolor": color if filled else "white", "markeredgewidth": 0.9, "zorder": 2,
+    }  # fmt: skip
+
+
+def _handles(means: pd.DataFrame) -> list[Line2D]:
+    kinds = sorted({int(errors) for errors in means["human_label_errors"] if errors >= 0}) or [ALL]
+    words = {ALL: "ours", 0: "ours: no person wrong"}
+    ours = [Line2D([], [], label=words.get(kind, f"{kind} wrong"), **_look(kind, filled=True)) for kind in kinds]
+    paper = [Line2D([], [], label="paper", **_look(kinds[0], filled=False))] if means["paper"].notna().any() else []
+    return ours + paper if len(kinds) > 1 or paper else []
+
+
+def _level_words(facts: "pd.Series[Any]", samples: Samples) -> str:
+    words = [
+        f"{level_name(facts)}: {class_name(facts['first'])} first ({facts['first_position']:.2f}), "
+        f"{facts['last']} last ({facts['last_position']:.2f})"
+    ]
+    if samples.hardness is not None:
+        words.append(f"harder later in {facts['harder_is_later']:.0f} of {len(samples.classes)} classes")
+    if pd.notna(facts["rank_correlation"]):
+        words.append(f"rank correlation with paper {facts['rank_correlation']:.2f}")
+    return " · ".join(words)
+
+
+def class_name(name: str) -> str:
+    """As it stands in a sentence: `deer`, but `class 8`."""
+    return f"class {name}" if name.isdigit() else name
+
+
+def level_name(facts: Any) -> str:
+    """Such as `dense` or `98 % pruned`, with seeds where there are several."""
+    name = "dense" if facts["sparsity"] == DENSE else f"{100 * facts['sparsity']:g} % pruned"
+    return name if facts["seeds"] == 1 else f"{name}, {facts['seeds']} seeds"
+
+
+def _headline(found: pd.DataFrame, samples: Samples) -> str:
+    sparse = found[found["sparsity"] > DENSE]
+    if len(sparse) == 0:
+        return f"Classes of {samples.data} in the order in which the dense network learns them"
+    firsts = [f"{class_name(row['first'])} at {100 * row['sparsity']:g} %" for _, row in sparse.iterrows()]
+    if len(sparse) > 1 and sparse["first"].nunique() == 1:
+        firsts = [f"{class_name(sparse['first'].iloc[0])} at every sparsity"]
+    return f"What the largest weights know first: {', '.join(firsts)}"
+
+
+def class_study(runs: Sequence[Stored], samples: Samples) -> Study:
+    """Test accuracy of each class over the epochs, and its area under the curve beside CP."""
+    networks = counted(runs, samples)
+    seen: dict[tuple[Any, ...], Counted] = {}
+    for network in networks:  # one seed of each
+        seen.setdefault(tuple(network.words.values()), network)
+    rows = pd.concat([_accuracies(network, samples) for network in networks], ignore_index=True)
+    areas = _areas(rows, by_seed(networks, samples))
+    return Study(ACCURACY, _draw_accuracy(list(seen.values()), rows, areas), rows, {"class-accuracy-area": areas})
+
+
+def epochs_of(network: Counted) -> NDArray[np.int64]:
+    """The epochs of the run over which it was counted: pre-training, or those with pruned copies."""
+    phases = network.run.record["phase"]
+    if network.sparsity == DENSE:
+        (epochs,) = np.nonzero(np.cumsum(phases != phases[0]) == 0)
+        return epochs[: network.epochs]
+    (scored,) = np.nonzero(phases == "regularize")
+    return scored if len(scored) else np.arange(len(phases))
+
+
+def _accuracies(network: Counted, samples: Samples) -> pd.DataFrame:
+    record, epochs = network.run.record, epochs_of(network)
+    right = record["class_correct"][epochs].astype(float)
+    right[right < 0] = np.nan
+    accuracy = right / np.maximum(record["class_total"], 1)
+    frame = pd.DataFrame(accuracy, columns=list(samples.classes)).assign(epoch=epochs)
+    long = frame.melt(id_vars="epoch", var_name="class", value_name="test_accuracy")
+    return long.assign(**network.words, seed=network.run.seed)
+
+
+def area_under_curve(values: NDArray[Any]) -> float:
+    """Of a curve with a value an epoch, over its length: between 0 and 1 as the values are.
+
+    >>> area_under_curve(np.array([0.0, 1.0, 1.0]))
+    0.75
+    """
+    known = values[~np.isnan(values)]
+    if len(known) < 2:
+        return float(known.mean()) if len(known) else float("nan")
+    return float(np.trapezoid(known)) / (len(known) - 1)
+
+
+def _areas(rows: pd.DataFrame, positions: pd.DataFrame) -> pd.DataFrame:
+    """By network and class, over seeds."""
+    keys = ["sparsity", "model", "method", "class"]
+    curves = rows.sort_values("epoch").groupby([*keys, "seed"], sort=False)["test_accuracy"]
+    areas = curves.apply(lambda values: area_under_curve(values.to_numpy())).rename("test_area").reset_index()
+    own = positions[positions["human_label_errors"] == ALL]
+    both = own.merge(areas, on=[*keys, "seed"])
+    named = both.rename(columns={"psi": "training_area"})  # psi's mean over a class is that curve's mean
+    means = named.groupby(keys, sort=False)[["compression_position", "training_area", "test_area"]].mean()
+    return means.reset_index()
+
+
+def _draw_accuracy(networks: Sequence[Counted], rows: pd.DataFrame, areas: pd.DataFrame) -> Figure:
+    figure, axes = panels(
+        len(networks), 2, width=PAGE, height=0.9 + 1.9 * len(networks), width_ratios=(2.2, 1), sharey="row"
+    )
+    for (left, right), network in zip(axes, networks, strict=True):
+        words = network.words
+        own = areas[(areas[list(words)] == pd.Series(words)).all(axis=1)].sort_values("compression_position")
+        same = rank_correlation(own["test_area"], -own["compression_position"])
+        half = MOST_CLASSES // 2
+        own = own if len(own) <= MOST_CLASSES else pd.concat([own[:half], own[-half:]])
+        of_run = rows[(rows[list(words)] == pd.Series(words)).all(axis=1) & (rows["seed"] == network.run.seed)]
+        image = _draw_grid(left, of_run.pivot(index="class", columns="epoch", values="test_accuracy").loc[own["class"]])
+        left.set_title(_order_words(level_name({**words, "seeds": 1}), same), loc="left", fontsize=TEXT)
+        _draw_areas(right, own)
+    axes[-1, 0].set_xlabel("epoch")
+    axes[-1, 1].set_xlabel("CP, and areas under the curve")
+    axes[0, 1].legend(
+        loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, frameon=False, fontsize=TEXT - 1.5,
+        columnspacing=0.8, handletextpad=0.1, borderaxespad=0.1,
+    )  # fmt: skip
+    bar = figure.colorbar(image, ax=axes[:, 0].tolist(), location="bottom", shrink=0.4, aspect=30, pad=0.02)
+    bar.set_label("test accuracy of the class, network not pruned", fontsize=TEXT - 1)
+    bar.ax.tick_params(labelsize=TEXT - 1)
+    title(figure, "Class accuracy over the epochs; classes stand in order of Compression Position")
+    return figure
+
+
+def _draw_grid(axes: Axes, grid: pd.DataFrame) -> AxesImage:
+    """Classes down, epochs across."""
+    extent = (grid.columns[0] - 0.5, grid.columns[-1] + 0.5, len(grid) - 0.5, -0.5)
+    axes.set_yticks(range(len(grid)), list(grid.index))
+    axes.grid(visible=False)
+    return axes.imshow(grid, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest", extent=extent)
+
+
+def _order_words(name: str, same: float | None) -> str:
+    return name if same is None else f"{name}: test area and early place, rank correlation {same:.2f}"
+
+
+def _draw_areas(axes: Axes, own: pd.DataFrame) -> None:
+    places = np.arange(len(own))
+    looks: list[tuple[str, str, dict[str, Any]]] = [
+        ("compression_position", "CP", {"marker": "D", "color": ORANGE, "markerfacecolor": "white"}),
+        ("training_area", "area, training", {"marker": "o", "color": BLUE}),
+        ("test_area", "area, test", {"marker": "^", "color": GREY}),
+    ]
+    for column, label, look in looks:
+        axes.plot(own[column], places, linestyle="", markersize=4, label=label, **look)
+    axes.set_xlim(-0.03, 1.03)
+    axes.tick_params(axis="y", length=0)
+    plain(axes)
