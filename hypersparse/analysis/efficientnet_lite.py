@@ -5,7 +5,6 @@ have no squeeze-and-excitation and ReLU6 in place of swish. Modules are named as
 """
 
 import torch
-
 from torch import Tensor, nn
 from torch.nn import functional
 

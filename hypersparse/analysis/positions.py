@@ -5,7 +5,7 @@ while the penalty grows. CP(x) is the place of psi(x) among all images in descen
 near 0 and late ones near 1. The mean over all images is exactly 0.5.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,6 +173,21 @@ def levels(means: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
     """The rows of each model, method and sparsity, the dense network first."""
     order = sorted(means.groupby(KEYS), key=lambda group: (group[0][2], *group[0][:2]))
     yield from order
+
+
+def level_names(words: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Such as `dense` and `98 % pruned`, with the method or the model where levels would be confused without.
+
+    >>> level_names([{"model": "a", "method": "art l1", "sparsity": 0.9}, {"model": "a", "method": "x", "sparsity": 0}])
+    ['90 % pruned', 'dense']
+    """
+    names = []
+    for each in words:
+        name = "dense" if each["sparsity"] == DENSE else f"{100 * each['sparsity']:g} % pruned"
+        alike = [other for other in words if other["sparsity"] == each["sparsity"]]
+        more = [each[key] for key in ("method", "model") if len({other[key] for other in alike}) > 1]
+        names.append(" ".join([name, *more]))
+    return names
 
 
 def _agreement(words: dict[str, Any], level: pd.DataFrame) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hypersparse.analysis.positions import (
     by_class,
     by_seed,
     counted,
+    level_names,
     levels,
     over_seeds,
     rank_correlation,
@@ -52,13 +53,14 @@ def _draw(means: pd.DataFrame, found: pd.DataFrame, samples: Samples) -> Figure:
     groups = list(levels(means))
     classes = shown_classes(groups[-1][1])
     figure, axes = panels(len(groups), 1, width=PAGE, height=0.9 + 1.45 * len(groups), sharex=True)
-    for each, (_, level), (_, facts) in zip(axes[:, 0], groups, found.iterrows(), strict=True):
+    names = level_names([dict(facts) for _, facts in found.iterrows()])
+    for each, (_, level), (_, facts), name in zip(axes[:, 0], groups, found.iterrows(), names, strict=True):
         _draw_level(each, level, classes)
-        each.set_title(_level_words(facts, samples), loc="left", fontsize=TEXT)
+        each.set_title(_level_words(name, facts, samples), loc="left", fontsize=TEXT)
         each.set_ylim(0, 1)
         each.set_ylabel("CP")
     axes[-1, 0].set_xticks(range(len(classes)), classes, rotation=90 if len(classes) > 12 else 0)
-    title(figure, _headline(found, samples))
+    title(figure, _headline(found, names, samples))
     if handles := _handles(means):
         figure.legend(
             handles=handles, loc="outside lower left", ncols=6, frameon=False, fontsize=TEXT - 1, handletextpad=0.3
@@ -111,9 +113,10 @@ def _handles(means: pd.DataFrame) -> list[Line2D]:
     return ours + paper if len(kinds) > 1 or paper else []
 
 
-def _level_words(facts: "pd.Series[Any]", samples: Samples) -> str:
+def _level_words(name: str, facts: "pd.Series[Any]", samples: Samples) -> str:
+    seeds = "" if facts["seeds"] == 1 else f", {facts['seeds']} seeds"
     words = [
-        f"{level_name(facts)}: {class_name(facts['first'])} first ({facts['first_position']:.2f}), "
+        f"{name}{seeds}: {class_name(facts['first'])} first ({facts['first_position']:.2f}), "
         f"{facts['last']} last ({facts['last_position']:.2f})"
     ]
     if samples.hardness is not None:
@@ -128,17 +131,11 @@ def class_name(name: str) -> str:
     return f"class {name}" if name.isdigit() else name
 
 
-def level_name(facts: Any) -> str:
-    """Such as `dense` or `98 % pruned`, with seeds where there are several."""
-    name = "dense" if facts["sparsity"] == DENSE else f"{100 * facts['sparsity']:g} % pruned"
-    return name if facts["seeds"] == 1 else f"{name}, {facts['seeds']} seeds"
-
-
-def _headline(found: pd.DataFrame, samples: Samples) -> str:
-    sparse = found[found["sparsity"] > DENSE]
+def _headline(found: pd.DataFrame, names: Sequence[str], samples: Samples) -> str:
+    sparse = found.assign(level=[name.replace(" pruned", "") for name in names])[found["sparsity"] > DENSE]
     if len(sparse) == 0:
         return f"Classes of {samples.data} in the order in which the dense network learns them"
-    firsts = [f"{class_name(row['first'])} at {100 * row['sparsity']:g} %" for _, row in sparse.iterrows()]
+    firsts = [f"{class_name(row['first'])} at {row['level']}" for _, row in sparse.iterrows()]
     if len(sparse) > 1 and sparse["first"].nunique() == 1:
         firsts = [f"{class_name(sparse['first'].iloc[0])} at every sparsity"]
     return f"What the largest weights know first: {', '.join(firsts)}"
@@ -203,7 +200,8 @@ def _draw_accuracy(networks: Sequence[Counted], rows: pd.DataFrame, areas: pd.Da
     figure, axes = panels(
         len(networks), 2, width=PAGE, height=0.9 + 1.9 * len(networks), width_ratios=(2.2, 1), sharey="row"
     )
-    for (left, right), network in zip(axes, networks, strict=True):
+    names = level_names([network.words for network in networks])
+    for (left, right), network, name in zip(axes, networks, names, strict=True):
         words = network.words
         own = areas[(areas[list(words)] == pd.Series(words)).all(axis=1)].sort_values("compression_position")
         same = rank_correlation(own["test_area"], -own["compression_position"])
@@ -211,7 +209,7 @@ def _draw_accuracy(networks: Sequence[Counted], rows: pd.DataFrame, areas: pd.Da
         own = own if len(own) <= MOST_CLASSES else pd.concat([own[:half], own[-half:]])
         of_run = rows[(rows[list(words)] == pd.Series(words)).all(axis=1) & (rows["seed"] == network.run.seed)]
         image = _draw_grid(left, of_run.pivot(index="class", columns="epoch", values="test_accuracy").loc[own["class"]])
-        left.set_title(_order_words(level_name({**words, "seeds": 1}), same), loc="left", fontsize=TEXT)
+        left.set_title(_order_words(name, same), loc="left", fontsize=TEXT)
         _draw_areas(right, own)
     axes[-1, 0].set_xlabel("epoch")
     axes[-1, 1].set_xlabel("CP, and areas under the curve")

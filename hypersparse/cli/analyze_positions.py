@@ -2,21 +2,33 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
+import numpy as np
 import pandas as pd
+import torch
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
+from rich.progress import Progress
 
-from hypersparse.analysis.positions_figure import class_study, study
+from hypersparse.analysis.embedding import Encoder, Kind, best_encoder, make_encoder, read_vectors
+from hypersparse.analysis.positions import counted
+from hypersparse.analysis.positions_figure import class_study
+from hypersparse.analysis.positions_figure import study as positions_study
+from hypersparse.analysis.sample_map import hardness_study, levels_of
+from hypersparse.analysis.sample_map import study as map_study
 from hypersparse.analysis.samples import Samples, samples_of
 from hypersparse.analysis.stored import Stored, with_records
-from hypersparse.analysis.style import write
+from hypersparse.analysis.style import Study, write
+from hypersparse.analysis.tsne import PERPLEXITY, Points, key_of, lay_out, stored_points
 from hypersparse.cli.analyze import Names, Out, as_table, find
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders
 from hypersparse.cli.display import load_data
 from hypersparse.data import cifar_n
 from hypersparse.data.dataset import Dataset
+from hypersparse.errors import OptionError, unknown
+from hypersparse.training.weights_file import digest
 
 Human = Annotated[
     Path | None,
@@ -34,12 +46,19 @@ def positions(
     """Which classes, and which images, are learnt first (table 3 of the paper)."""
     stored = with_records(find(runs, runs_dir))
     _, samples = bring(stored, human, data_dir)
-    found, accuracies = study(stored, samples), class_study(stored, samples)
+    found, accuracies = positions_study(stored, samples), class_study(stored, samples)
+    classes, facts = found.tables["positions-classes"], found.tables["positions-agreement"]
+    tell([found, accuracies], [classes.round(3), turned(facts.round(3))], out)
+
+
+def tell(studies: Sequence[Study], tables: Sequence[pd.DataFrame], out: Path) -> None:
+    """Print the tables that fit a terminal, write all files and say where they are."""
     console = Console(highlight=False)
-    console.print(as_table(found.tables["positions-classes"].round(3)))
-    console.print(as_table(turned(found.tables["positions-agreement"].round(3))))
-    for path in (*write(out, found), *write(out, accuracies)):
-        console.print(str(path), style="dim", markup=False, soft_wrap=True)
+    for frame in tables:
+        console.print(as_table(frame))
+    for study in studies:
+        for path in write(out, study):
+            console.print(str(path), style="dim", markup=False, soft_wrap=True)
 
 
 def turned(facts: pd.DataFrame) -> pd.DataFrame:
@@ -53,3 +72,79 @@ def bring(runs: Sequence[Stored], human: Path | None, data_dir: Path | None) -> 
     labels = cifar_n.read(human) if human else None  # first, as data may take a while
     dataset = load_data(runs[0].recipe, data_folders(data_dir), quiet=not Console(stderr=True).is_terminal)
     return dataset, samples_of(runs, dataset, labels)
+
+
+def sample_map(
+    runs: Names = None,
+    embedding: Annotated[
+        str,
+        typer.Option(
+            "--embedding",
+            help="clip, imagenet, network (a run's own features), or a .npy file with a row for each training image; "
+            "auto takes the first of clip, imagenet and network that is here.",
+        ),
+    ] = "auto",
+    clip: Annotated[Path | None, typer.Option("--clip", help="Folder with CLIP's config.json and weights.")] = None,
+    pixels: Annotated[int, typer.Option("--pixels", help="Size of images for imagenet; 128 is faster.", min=32)] = 224,
+    samples: Annotated[
+        int | None, typer.Option("--samples", help="A quick map of so many images, drawn at random.", min=100)
+    ] = None,
+    perplexity: Annotated[float, typer.Option("--perplexity", help="Of t-SNE.", min=2)] = PERPLEXITY,
+    seed: Annotated[int, typer.Option("--seed", help="Of the images drawn and of t-SNE.", min=0)] = 0,
+    human: Human = None,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+    out: Out = Path("figures"),
+) -> None:
+    """Training images on a map, in the order in which they are learnt (figure 4 of the paper)."""
+    stored = with_records(find(runs, runs_dir))
+    dataset, everyone = bring(stored, human, data_dir)
+    networks = counted(stored, everyone)
+    chosen = _chosen(len(everyone), samples, seed)
+    ours = everyone.take(chosen)
+    encoder = _encoder(embedding, stored, dataset, ours, clip=clip, pixels=pixels)
+    points = _points(encoder, ours, dataset, out / "map-coordinates.npz", perplexity=perplexity, seed=seed)
+    studies = [map_study(levels_of(networks, chosen), ours, points, total=len(everyone))]
+    tables = [studies[0].tables["map-windows"].drop(columns="embedding")]
+    if ours.hardness is not None:
+        studies.append(hardness_study(ours, points, total=len(everyone)))
+        tables.append(studies[1].tables["map-spread"].drop(columns="embedding"))
+    tell(studies, tables, out)
+
+
+def _chosen(total: int, samples: int | None, seed: int) -> NDArray[np.int64]:
+    if samples is None or samples >= total:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, samples, replace=False))
+
+
+def _encoder(
+    choice: str, runs: Sequence[Stored], dataset: Dataset, samples: Samples, *, clip: Path | None, pixels: int
+) -> Encoder:
+    if choice == "auto":
+        return best_encoder(runs, dataset, clip=clip, pixels=pixels)
+    if choice in get_args(Kind):
+        return make_encoder(choice, runs, dataset, clip=clip, pixels=pixels)  # type: ignore[arg-type]
+    path = Path(choice)
+    if path.suffix != ".npy":
+        raise OptionError(unknown("embedding", choice, ["auto", *get_args(Kind), "FILE.npy"]))
+    rows = read_vectors(path, dataset)[samples.places]
+    return Encoder(f"vectors from {path.name}", digest(path), lambda split: iter([torch.from_numpy(rows)]))
+
+
+def _points(
+    encoder: Encoder, samples: Samples, dataset: Dataset, path: Path, *, perplexity: float, seed: int
+) -> Points:
+    """Where the images lie, with a bar while vectors are made of them."""
+
+    def make() -> NDArray[np.float32]:
+        console = Console(stderr=True)
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task("Looking at images", total=len(samples))
+            vectors = encoder.vectors(samples.images(dataset), lambda done: bar.update(task, completed=done))
+        return lay_out(vectors, perplexity=perplexity, seed=seed)
+
+    key = key_of(encoder.identity, samples.places, perplexity=perplexity, seed=seed)
+    points, reused = stored_points(path, key, encoder.name, make)
+    typer.echo(f"{'Stored coordinates, made of' if reused else 'Made of'} {encoder.name}")
+    return points

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from hypersparse import __version__
 from hypersparse.cli.analyze import analyze
-from hypersparse.cli.analyze_positions import positions
+from hypersparse.cli.analyze_positions import positions, sample_map
 from hypersparse.cli.bench import bench
 from hypersparse.cli.compare import compare
 from hypersparse.cli.evaluate import evaluate
@@ -34,6 +34,7 @@ app = typer.Typer(
 for command in (train, compare, sweep, paper, plan, methods, evaluate, runs, show, pack, unpack):
     app.command()(command)
 analyze.command()(positions)
+analyze.command("map")(sample_map)
 app.add_typer(analyze, name="analyze")
 app.add_typer(bench, name="bench")
 

@@ -1,0 +1,224 @@
+"""Images on a map, in the order in which they are learnt (figure 4 of the paper), and by how hard they are."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Ellipse
+from numpy.typing import NDArray
+
+from hypersparse.analysis.positions import Counted, level_names
+from hypersparse.analysis.positions_figure import class_name
+from hypersparse.analysis.samples import Samples
+from hypersparse.analysis.style import GREY, PAGE, TEXT, Study, class_styles, panels, title
+from hypersparse.analysis.tsne import Points
+
+NAME, HARDNESS = "map", "map-hardness"
+WINDOWS = ((0.0, 0.05), (0.40, 0.45), (0.95, 1.0))  # of the images in CP order
+DRAWN = 250  # points a panel, as many as every tenth of 5 % of CIFAR
+SIGMAS = 2.0  # half-axes of an ellipse
+FEWEST = 8  # images of a class for an ellipse
+MOST_CLASSES = 10  # with a colour; of more, the most frequent ones
+BEHIND = 3000  # faint points that show the whole map
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One sparsity: the images in CP order, over seeds."""
+
+    name: str  # such as `98 % pruned`
+    words: dict[str, Any]
+    positions: NDArray[np.float64]
+    order: NDArray[np.int64]  # of all images on the map, the earliest first
+
+
+def levels_of(networks: Sequence[Counted], chosen: NDArray[np.int64]) -> list[Level]:
+    """Each sparsity's order of the `chosen` images; CP is averaged over seeds and ties are in random order."""
+    groups: dict[tuple[Any, ...], list[Counted]] = {}
+    for network in networks:
+        groups.setdefault(tuple(network.words.values()), []).append(network)
+    shuffled = np.random.default_rng(0).permutation(len(chosen))  # files may be sorted by class
+    found = []
+    names = level_names([members[0].words for members in groups.values()])
+    for name, members in zip(names, groups.values(), strict=True):
+        positions = np.mean([network.positions for network in members], axis=0)[chosen]
+        order = shuffled[np.argsort(positions[shuffled], kind="stable")]
+        found.append(Level(name, members[0].words, positions, order))
+    return found
+
+
+def window(order: NDArray[np.int64], start: float, end: float) -> NDArray[np.int64]:
+    """The images from `start` to `end` of the order, as fractions.
+
+    >>> window(np.arange(20), 0.95, 1.0).tolist(), window(np.arange(20), 0.4, 0.45).tolist()
+    ([19], [8])
+    """
+    return order[round(start * len(order)) : round(end * len(order))]
+
+
+def study(levels: Sequence[Level], samples: Samples, points: Points, *, total: int) -> Study:
+    """The first 5 %, 40 to 45 % and the last 5 % of the images of every level."""
+    rows, counts, seen = [], [], []
+    figure, axes = panels(len(levels), len(WINDOWS), width=PAGE, height=0.95 + 1.95 * len(levels))
+    looks = looks_of(samples)
+    for level, across in zip(levels, axes, strict=True):
+        for (start, end), each in zip(WINDOWS, across, strict=True):
+            inside = window(level.order, start, end)
+            drawn = inside[:: max(1, round(len(inside) / DRAWN))]
+            _draw_panel(each, samples, points, inside, drawn, looks)
+            shares = _shares(samples, inside)
+            each.set_title(f"{_window_name(start, end)}: {_most(shares)}", fontsize=TEXT - 1, loc="left")
+            words = {**level.words, "start": start, "end": end}
+            rows.append(_rows(samples, points, drawn).assign(**words, compression_position=level.positions[drawn]))
+            counts.append({**words, "images": len(inside), **shares, "embedding": points.source})
+            seen.append({"level": level.name, "images": _window_name(start, end), "classes": _most(shares)})
+        across[0].set_ylabel(level.name, fontsize=TEXT)
+    _finish(figure, looks, samples, points, total)
+    title(figure, _headline(levels, samples))
+    tables = {"map-classes": pd.DataFrame(counts), "map-windows": pd.DataFrame(seen).assign(embedding=points.source)}
+    return Study(NAME, figure, pd.concat(rows, ignore_index=True), tables)
+
+
+def hardness_study(samples: Samples, points: Points, *, total: int) -> Study:
+    """A panel for each number of people who were wrong."""
+    if samples.hardness is None:
+        raise ValueError("the hardness of the images is not known")
+    kinds = list(range(samples.people + 1))
+    columns = 2 if len(kinds) > 1 else 1
+    figure, axes = panels(-(-len(kinds) // columns), columns, width=PAGE, height=0.95 + 2.6 * (-(-len(kinds) // 2)))
+    looks, rows, spreads = looks_of(samples), [], []
+    for kind, each in zip(kinds, axes.flat, strict=True):
+        (inside,) = np.nonzero(samples.hardness == kind)
+        drawn = inside[:: max(1, round(len(inside) / DRAWN))]
+        _draw_panel(each, samples, points, inside, drawn, looks)
+        each.set_title(f"{kind} of {samples.people} people wrong: {len(inside):,} images", fontsize=TEXT, loc="left")
+        rows.append(_rows(samples, points, drawn))
+        spreads.append({"human_label_errors": kind, "images": len(inside), "spread": _spread(samples, points, inside)})
+    table = pd.DataFrame(spreads).assign(embedding=points.source)
+    _finish(figure, looks, samples, points, total)
+    known = table["spread"].dropna()
+    wider = len(known) > 1 and known.is_monotonic_increasing
+    words = "Images that are hard for people lie wider apart" if wider else "Images by how hard they are for people"
+    title(figure, f"{words}: mean width of a class {', '.join(f'{spread:.1f}' for spread in known)}")
+    return Study(HARDNESS, figure, pd.concat(rows, ignore_index=True), {"map-spread": table})
+
+
+def ellipse_of(points: NDArray[Any]) -> tuple[NDArray[np.float64], float, float, float]:
+    """Centre, width, height and angle in degrees of the ellipse two standard deviations around.
+
+    >>> ellipse_of(np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, 2.0]]))[0].tolist()
+    [0.0, 0.0]
+    """
+    variances, directions = np.linalg.eigh(np.cov(points.astype(np.float64).T))
+    width, height = 2 * SIGMAS * np.sqrt(np.maximum(variances, 0.0))
+    angle = float(np.degrees(np.arctan2(directions[1, 0], directions[0, 0])))
+    return points.mean(0, dtype=np.float64), float(width), float(height), angle
+
+
+def looks_of(samples: Samples) -> dict[int, dict[str, Any]]:
+    """Colour and marker by label, of the ten most frequent classes if there are more."""
+    counts = np.bincount(samples.labels, minlength=len(samples.classes))
+    shown = sorted(np.argsort(-counts, kind="stable")[:MOST_CLASSES].tolist())
+    return dict(zip(shown, class_styles(len(shown)), strict=True))
+
+
+def _draw_panel(
+    axes: Axes,
+    samples: Samples,
+    points: Points,
+    inside: NDArray[np.int64],
+    drawn: NDArray[np.int64],
+    looks: dict[int, dict[str, Any]],
+) -> None:
+    where = points.coordinates
+    behind = where[:: max(1, len(where) // BEHIND)]
+    axes.plot(behind[:, 0], behind[:, 1], ",", color="#CBD2DA", zorder=0)
+    for label, look in looks.items():
+        own = drawn[samples.labels[drawn] == label]
+        axes.plot(where[own, 0], where[own, 1], linestyle="", markersize=2.6, markeredgewidth=0, **look)
+        everyone = inside[samples.labels[inside] == label]
+        if len(everyone) >= FEWEST:
+            centre, width, height, angle = ellipse_of(where[everyone])
+            axes.add_patch(
+                Ellipse(tuple(centre), width, height, angle=angle, facecolor="none", edgecolor=look["color"], lw=0.9)
+            )
+    others = drawn[~np.isin(samples.labels[drawn], list(looks))]
+    axes.plot(where[others, 0], where[others, 1], ".", color=GREY, markersize=2.0, zorder=1)
+    _frame(axes, where)
+
+
+def _frame(axes: Axes, where: NDArray[np.float32]) -> None:
+    """The same part of the map in every panel, without numbers, which mean nothing."""
+    low, high = np.percentile(where, [0.2, 99.8], axis=0)
+    margin = 0.06 * (high - low)
+    axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
+    axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _finish(figure: Figure, looks: dict[int, dict[str, Any]], samples: Samples, points: Points, total: int) -> None:
+    handles = [
+        Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, label=samples.classes[label], **look)
+        for label, look in looks.items()
+    ]
+    part = f"all {total:,}" if len(samples) == total else f"{len(samples):,} of {total:,}"
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=TEXT - 1, handletextpad=0.2,
+        title=f"t-SNE of {part} training images of {samples.data} by {points.source}; ellipses: 2 deviations",
+        title_fontsize=TEXT - 1.5,
+    )  # fmt: skip
+
+
+def _headline(levels: Sequence[Level], samples: Samples) -> str:
+    found = [
+        sum(share > 0 for share in _shares(samples, window(level.order, *WINDOWS[0])).values()) for level in levels
+    ]
+    words = [f"{count} ({level.name.replace(' pruned', '')})" for count, level in zip(found, levels, strict=True)]
+    return f"Classes among the first 5 % of the images: {', '.join(words)}"
+
+
+def _shares(samples: Samples, inside: NDArray[np.int64]) -> dict[str, float]:
+    counts = np.bincount(samples.labels[inside], minlength=len(samples.classes))
+    return {name: count / max(len(inside), 1) for name, count in zip(samples.classes, counts.tolist(), strict=True)}
+
+
+def _most(shares: dict[str, float]) -> str:
+    name = max(shares, key=lambda each: shares[each])
+    return f"{100 * shares[name]:.0f} % are {class_name(name)}"
+
+
+def _window_name(start: float, end: float) -> str:
+    if start == 0:
+        return f"first {100 * end:g} %"
+    return f"last {100 * (1 - start):.3g} %" if end == 1 else f"{100 * start:g} to {100 * end:g} %"
+
+
+def _rows(samples: Samples, points: Points, drawn: NDArray[np.int64]) -> pd.DataFrame:
+    frame = pd.DataFrame(
+        {
+            "place": samples.places[drawn],
+            "class": [samples.classes[label] for label in samples.labels[drawn]],
+            "x": points.coordinates[drawn, 0],
+            "y": points.coordinates[drawn, 1],
+            "embedding": points.source,
+        }
+    )
+    return frame if samples.hardness is None else frame.assign(human_label_errors=samples.hardness[drawn])
+
+
+def _spread(samples: Samples, points: Points, inside: NDArray[np.int64]) -> float:
+    """How wide a class lies: the root of its two variances' sum, averaged over the classes."""
+    own = list(_by_class(samples, inside))
+    widths = [np.sqrt(points.coordinates[each].var(0, ddof=1).sum()) for each in own if len(each) >= FEWEST]
+    return float(np.mean(widths)) if widths else float("nan")
+
+
+def _by_class(samples: Samples, inside: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    for label in range(len(samples.classes)):
+        yield inside[samples.labels[inside] == label]
