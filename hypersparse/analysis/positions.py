@@ -20,6 +20,8 @@ from hypersparse.errors import RunError
 
 DENSE = 0.0  # the sparsity that stands for the dense network
 ALL = -1  # the hardness that stands for all images of a class
+PRETRAINING = "pre-training"
+IN_THE_PAPER = (PRETRAINING, "art hypersparse")  # methods whose order it reports
 KEYS = ["model", "method", "sparsity"]  # what tells levels apart
 
 
@@ -47,19 +49,15 @@ class Counted:
     def words(self) -> dict[str, Any]:
         """Model, method and sparsity; the dense network's method is the phase it is counted in."""
         words = self.run.words
-        method = (
-            "pre-training" if self.sparsity == DENSE else " ".join(filter(None, (words["method"], _penalty(words))))
-        )
+        method = " ".join(str(words[name]) for name in ("method", "penalty") if words[name])
+        if self.sparsity == DENSE:  # art's holds the learning rate, so that of another method is another training
+            method = PRETRAINING if words["method"] == "art" else f"{PRETRAINING} of {words['method']}"
         return {"model": words["model"], "method": method, "sparsity": self.sparsity}
 
     @property
     def positions(self) -> NDArray[np.float64]:
         """The Compression Position of each image."""
         return compression_position(self.correct)
-
-
-def _penalty(words: dict[str, Any]) -> str:
-    return words["penalty"] if isinstance(words["penalty"], str) else ""
 
 
 def counted(runs: Sequence[Stored], samples: Samples) -> list[Counted]:
@@ -91,7 +89,7 @@ def by_seed(networks: Sequence[Counted], samples: Samples) -> pd.DataFrame:
     for network in networks:
         images = pd.DataFrame(
             {
-                "class": pd.Categorical.from_codes(samples.labels, list(samples.classes)),
+                "class": pd.Categorical.from_codes(samples.labels, pd.Index(list(samples.classes))),
                 "human_label_errors": ALL if samples.hardness is None else samples.hardness,
                 "compression_position": network.positions,
                 "psi": network.correct / network.epochs,
@@ -122,7 +120,7 @@ def over_seeds(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
     if known is None:
         return means.assign(paper=np.nan, difference=np.nan)
     means = means.merge(known, how="left", on=["sparsity", "human_label_errors", "class"])
-    comparable = means["method"].isin(["pre-training", "art hypersparse"])
+    comparable = means["method"].isin(IN_THE_PAPER)
     means["paper"] = means["paper"].where(comparable)
     return means.assign(difference=means["compression_position"] - means["paper"])
 
@@ -154,7 +152,7 @@ def by_class(means: pd.DataFrame) -> pd.DataFrame:
     """Sparsity and class down; how many people were wrong, all images, and the paper's mean of them across."""
     down = ["sparsity", *(name for name in ("model", "method") if _tells_apart(means, name)), "class"]
     across = means.pivot_table(index=down, columns="human_label_errors", values="compression_position", sort=False)
-    across.columns = pd.Index(["all" if errors == ALL else f"h={errors}" for errors in across.columns])
+    across = across.rename(columns=lambda errors: "all" if errors == ALL else f"h={errors}").rename_axis(columns=None)
     whole = means[means["human_label_errors"] == ALL].set_index(down)
     across = across.join(whole[["deviation", "paper", "difference"]]).dropna(axis="columns", how="all")
     return across.reset_index()
@@ -204,8 +202,8 @@ def _agreement(words: dict[str, Any], level: pd.DataFrame) -> dict[str, Any]:
         "last": classes["class"].iloc[-1],
         "last_position": classes["compression_position"].iloc[-1],
         "harder_is_later": int(later.apply(lambda each: each.is_monotonic_increasing).sum()) if len(cells) else None,
-        "paper_first": known.loc[known["paper"].idxmin(), "class"] if len(known) else None,
-        "paper_last": known.loc[known["paper"].idxmax(), "class"] if len(known) else None,
+        "paper_first": known.sort_values("paper")["class"].iloc[0] if len(known) else None,
+        "paper_last": known.sort_values("paper")["class"].iloc[-1] if len(known) else None,
         "rank_correlation": rank_correlation(both["compression_position"], both["paper"]),
         "rank_correlation_classes": rank_correlation(known["compression_position"], known["paper"]),
         "mean_difference": float(both["difference"].abs().mean()) if len(both) else None,

@@ -226,7 +226,7 @@ def _draw_accuracy(networks: Sequence[Counted], rows: pd.DataFrame, areas: pd.Da
 
 def _draw_grid(axes: Axes, grid: pd.DataFrame) -> AxesImage:
     """Classes down, epochs across."""
-    extent = (grid.columns[0] - 0.5, grid.columns[-1] + 0.5, len(grid) - 0.5, -0.5)
+    extent = (int(grid.columns[0]) - 0.5, int(grid.columns[-1]) + 0.5, len(grid) - 0.5, -0.5)
     axes.set_yticks(range(len(grid)), list(grid.index))
     axes.grid(visible=False)
     return axes.imshow(grid, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest", extent=extent)

@@ -140,7 +140,7 @@ def _draw_panel(
     axes.plot(behind[:, 0], behind[:, 1], ",", color="#CBD2DA", zorder=0)
     for label, look in looks.items():
         own = drawn[samples.labels[drawn] == label]
-        axes.plot(where[own, 0], where[own, 1], linestyle="", markersize=2.6, markeredgewidth=0, **look)
+        axes.plot(where[own, 0], where[own, 1], linestyle="", markersize=_size(look), markeredgewidth=0, **look)
         everyone = inside[samples.labels[inside] == label]
         if len(everyone) >= FEWEST:
             centre, width, height, angle = ellipse_of(where[everyone])
@@ -150,6 +150,10 @@ def _draw_panel(
     others = drawn[~np.isin(samples.labels[drawn], list(looks))]
     axes.plot(where[others, 0], where[others, 1], ".", color=GREY, markersize=2.0, zorder=1)
     _frame(axes, where)
+
+
+def _size(look: dict[str, Any]) -> float:
+    return 4.4 if look["marker"] == "*" else 2.7  # a star has little ink
 
 
 def _frame(axes: Axes, where: NDArray[np.float32]) -> None:
@@ -164,7 +168,9 @@ def _frame(axes: Axes, where: NDArray[np.float32]) -> None:
 
 def _finish(figure: Figure, looks: dict[int, dict[str, Any]], samples: Samples, points: Points, total: int) -> None:
     handles = [
-        Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, label=samples.classes[label], **look)
+        Line2D(
+            [], [], linestyle="", markersize=1.5 * _size(look), markeredgewidth=0, label=samples.classes[label], **look
+        )
         for label, look in looks.items()
     ]
     part = f"all {total:,}" if len(samples) == total else f"{len(samples):,} of {total:,}"

@@ -104,3 +104,17 @@ def test_registered_extensions_are_no_way_around() -> None:
             read_pickle(b"\x80\x02}U\x01d\x82\xf0s.", "train")
     finally:
         copyreg.remove_extension("os", "system", 240)
+
+
+def test_a_pickle_cannot_change_which_arrays_are_allowed() -> None:
+    # numpy.dtype, and the state it would get if it were an ordinary object: (None, {"_allowed": ("i8",)}).
+    content = b"\x80\x02}X\x01\x00\x00\x00acnumpy\ndtype\nN}X\x08\x00\x00\x00_allowedX\x02\x00\x00\x00i8\x85s\x86bs."
+    with pytest.raises(DataError, match=r"wants to change what numpy\.dtype is"):
+        read_pickle(content, "train")
+
+
+def test_labels_are_read_where_they_are_allowed() -> None:
+    content = pickle.dumps({"labels": np.array([3, -1, 300])}, protocol=2)
+    assert read_pickle(content, "human", kinds=("u1", "i8"))["labels"].tolist() == [3, -1, 300]
+    with pytest.raises(DataError, match="where only u1 is allowed"):
+        read_pickle(content, "train")

@@ -1,0 +1,105 @@
+"""The map of images: windows, ellipses, stored coordinates."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hypersparse.analysis.positions import counted
+from hypersparse.analysis.sample_map import ellipse_of, hardness_study, levels_of, looks_of, study, window
+from hypersparse.analysis.samples import Samples, samples_of
+from hypersparse.analysis.style import write
+from hypersparse.analysis.tsne import Points, key_of, lay_out, stored_points
+from hypersparse.errors import DataError
+from tests.analysis.recorded import CIFAR, dataset, runs_in, store
+
+MANY = 400
+
+
+def points(count: int = MANY) -> Points:
+    return Points(np.random.default_rng(0).normal(size=(count, 2)).astype(np.float32), "noise")
+
+
+def test_the_windows_are_in_order_of_position(tmp_path: Path) -> None:
+    counts = np.arange(MANY)[::-1]
+    store(tmp_path, dense=counts)
+    runs = runs_in(tmp_path)
+    samples = samples_of(runs, dataset([place % 10 for place in range(MANY)], name="digits"))
+    (level,) = levels_of(counted(runs, samples), np.arange(MANY))
+    assert window(level.order, 0.0, 0.05).tolist() == list(range(20))
+    assert window(level.order, 0.95, 1.0).tolist() == list(range(380, 400))
+    (part,) = levels_of(counted(runs, samples), np.arange(0, MANY, 2))
+    assert part.order.tolist() == list(range(200))
+    assert part.positions[1] == pytest.approx(2.5 / MANY)
+
+
+def test_ties_are_not_in_file_order(tmp_path: Path) -> None:
+    labels = sorted(place % 10 for place in range(MANY))  # as in a folder of images
+    store(tmp_path, dense=np.full(MANY, 2))
+    runs = runs_in(tmp_path)
+    samples = samples_of(runs, dataset(labels, name="digits"))
+    (level,) = levels_of(counted(runs, samples), np.arange(MANY))
+    assert len(set(samples.labels[window(level.order, 0.0, 0.05)])) > 5
+
+
+def test_an_ellipse_by_hand() -> None:
+    line = np.array([[-3.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]) + 5
+    centre, width, height, angle = ellipse_of(line)
+    long, short = 4 * np.sqrt(18 / 3), 4 * np.sqrt(2 / 3)
+    assert centre.tolist() == [5.0, 5.0]
+    assert (width, height) == (pytest.approx(short), pytest.approx(long))
+    assert abs(angle) == pytest.approx(90)  # the first axis is the short one, which stands upright
+
+
+def test_the_figures_and_their_data_say_what_they_are_made_of(tmp_path: Path) -> None:
+    counts = np.random.default_rng(1).integers(0, 3, MANY)
+    store(tmp_path, dense=counts, pruned=counts)
+    runs = runs_in(tmp_path)
+    labels = np.arange(MANY) % 10
+    samples = Samples("digits", CIFAR, np.arange(MANY), labels, hardness=np.arange(MANY) // 10 % 4, people=3)
+    found = study(levels_of(counted(runs, samples), np.arange(MANY)), samples, points(), total=MANY)
+    hard = hardness_study(samples, points(), total=MANY)
+    for each in (found, hard):
+        assert set(each.data["embedding"]) == {"noise"}
+        assert "noise" in each.figure.legends[0].get_title().get_text()
+        assert all(path.stat().st_size for path in write(tmp_path, each))
+    assert found.tables["map-classes"]["images"].tolist() == [20] * 6
+    assert found.tables["map-classes"][list(CIFAR)].sum(axis=1).tolist() == pytest.approx([1.0] * 6)
+    assert hard.tables["map-spread"]["images"].tolist() == [100] * 4
+
+
+def test_ten_of_many_classes_have_a_colour() -> None:
+    labels = np.array([label for label in range(30) for _ in range(label + 1)])
+    looks = looks_of(Samples("x", tuple(map(str, range(30))), np.arange(len(labels)), labels))
+    assert list(looks) == list(range(20, 30))
+    assert len({look["color"] for look in looks.values()}) == len({look["marker"] for look in looks.values()}) == 10
+
+
+def test_coordinates_are_made_once(tmp_path: Path) -> None:
+    path, made = tmp_path / "new" / "map.npz", []
+
+    def make() -> np.ndarray:
+        made.append(1)
+        return np.full((3, 2), len(made), dtype=np.float32)
+
+    key = key_of("clip", np.arange(3), perplexity=30, seed=0)
+    assert not stored_points(path, key, "CLIP", make)[1]
+    again, reused = stored_points(path, key, "CLIP", make)
+    assert reused
+    assert again.coordinates.tolist() == [[1.0, 1.0]] * 3
+    for other in ("clip", "efficientnet"):
+        changed = key_of(other, np.arange(4) if other == "clip" else np.arange(3), perplexity=30, seed=0)
+        assert not stored_points(path, changed, "CLIP", make)[1]
+    path.write_bytes(b"damaged")
+    assert not stored_points(path, key, "CLIP", make)[1]
+    assert len(made) == 4
+
+
+def test_two_clouds_stay_apart_and_few_points_are_refused() -> None:
+    vectors = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    vectors[30:] += 20
+    laid = lay_out(vectors, perplexity=10, seed=0)
+    near = np.linalg.norm(laid[:30] - laid[:30].mean(0), axis=1).max()
+    assert np.linalg.norm(laid[:30].mean(0) - laid[30:].mean(0)) > near
+    with pytest.raises(DataError, match="more than 30 images"):
+        lay_out(vectors[:20], perplexity=30, seed=0)
