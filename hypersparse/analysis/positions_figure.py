@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from hypersparse.analysis.positions import (
@@ -60,6 +61,8 @@ def _draw(means: pd.DataFrame, found: pd.DataFrame, samples: Samples) -> Figure:
         each.set_ylim(0, 1)
         each.set_ylabel("CP")
     axes[-1, 0].set_xticks(range(len(classes)), classes, rotation=90 if len(classes) > 12 else 0)
+    if words := _left_out(len(samples.classes)):
+        axes[-1, 0].set_xlabel(words)
     title(figure, _headline(found, names, samples))
     if handles := _handles(means):
         figure.legend(
@@ -73,6 +76,11 @@ def shown_classes(level: pd.DataFrame) -> list[str]:
     ordered = level[level["human_label_errors"] == ALL].sort_values("compression_position")["class"].tolist()
     half = MOST_CLASSES // 2
     return ordered if len(ordered) <= MOST_CLASSES else [*ordered[:half], *ordered[-half:]]
+
+
+def _left_out(classes: int) -> str:
+    half = MOST_CLASSES // 2
+    return "" if classes <= MOST_CLASSES else f" (the first {half} and the last {half} of {classes} classes are shown)"
 
 
 def _draw_level(axes: Axes, level: pd.DataFrame, classes: Sequence[str]) -> None:
@@ -197,8 +205,10 @@ def _areas(rows: pd.DataFrame, positions: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_accuracy(networks: Sequence[Counted], rows: pd.DataFrame, areas: pd.DataFrame) -> Figure:
+    shown = min(areas["class"].nunique(), MOST_CLASSES)
+    each = 0.6 + 0.13 * shown  # inches
     figure, axes = panels(
-        len(networks), 2, width=PAGE, height=0.9 + 1.9 * len(networks), width_ratios=(2.2, 1), sharey="row"
+        len(networks), 2, width=PAGE, height=0.9 + each * len(networks), width_ratios=(2.2, 1), sharey="row"
     )
     names = level_names([network.words for network in networks])
     for (left, right), network, name in zip(axes, networks, names, strict=True):
@@ -211,7 +221,7 @@ def _draw_accuracy(networks: Sequence[Counted], rows: pd.DataFrame, areas: pd.Da
         image = _draw_grid(left, of_run.pivot(index="class", columns="epoch", values="test_accuracy").loc[own["class"]])
         left.set_title(_order_words(name, same), loc="left", fontsize=TEXT)
         _draw_areas(right, own)
-    axes[-1, 0].set_xlabel("epoch")
+    axes[-1, 0].set_xlabel(f"epoch{_left_out(areas['class'].nunique())}")
     axes[-1, 1].set_xlabel("CP, and areas under the curve")
     axes[0, 1].legend(
         loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, frameon=False, fontsize=TEXT - 1.5,
@@ -229,6 +239,7 @@ def _draw_grid(axes: Axes, grid: pd.DataFrame) -> AxesImage:
     extent = (int(grid.columns[0]) - 0.5, int(grid.columns[-1]) + 0.5, len(grid) - 0.5, -0.5)
     axes.set_yticks(range(len(grid)), list(grid.index))
     axes.grid(visible=False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes.imshow(grid, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest", extent=extent)
 
 

@@ -65,7 +65,7 @@ def study(levels: Sequence[Level], samples: Samples, points: Points, *, total: i
     """The first 5 %, 40 to 45 % and the last 5 % of the images of every level."""
     rows, counts, seen = [], [], []
     figure, axes = panels(len(levels), len(WINDOWS), width=PAGE, height=0.95 + 1.95 * len(levels))
-    looks = looks_of(samples)
+    looks = looks_of(samples, np.concatenate([window(level.order, *WINDOWS[0]) for level in levels]))
     for level, across in zip(levels, axes, strict=True):
         for (start, end), each in zip(WINDOWS, across, strict=True):
             inside = window(level.order, start, end)
@@ -91,7 +91,7 @@ def hardness_study(samples: Samples, points: Points, *, total: int) -> Study:
     kinds = list(range(samples.people + 1))
     columns = 2 if len(kinds) > 1 else 1
     figure, axes = panels(-(-len(kinds) // columns), columns, width=PAGE, height=0.95 + 2.6 * (-(-len(kinds) // 2)))
-    looks, rows, spreads = looks_of(samples), [], []
+    looks, rows, spreads = looks_of(samples, np.arange(len(samples))), [], []
     for kind, each in zip(kinds, axes.flat, strict=True):
         (inside,) = np.nonzero(samples.hardness == kind)
         drawn = inside[:: max(1, round(len(inside) / DRAWN))]
@@ -120,9 +120,9 @@ def ellipse_of(points: NDArray[Any]) -> tuple[NDArray[np.float64], float, float,
     return points.mean(0, dtype=np.float64), float(width), float(height), angle
 
 
-def looks_of(samples: Samples) -> dict[int, dict[str, Any]]:
-    """Colour and marker by label, of the ten most frequent classes if there are more."""
-    counts = np.bincount(samples.labels, minlength=len(samples.classes))
+def looks_of(samples: Samples, among: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
+    """Colour and marker by label; of more than ten classes those that are most frequent `among` some images."""
+    counts = np.bincount(samples.labels[among], minlength=len(samples.classes))
     shown = sorted(np.argsort(-counts, kind="stable")[:MOST_CLASSES].tolist())
     return dict(zip(shown, class_styles(len(shown)), strict=True))
 
@@ -173,6 +173,8 @@ def _finish(figure: Figure, looks: dict[int, dict[str, Any]], samples: Samples, 
         )
         for label, look in looks.items()
     ]
+    if len(looks) < len(samples.classes):
+        handles.append(Line2D([], [], linestyle="", marker=".", color=GREY, label="others"))
     part = f"all {total:,}" if len(samples) == total else f"{len(samples):,} of {total:,}"
     figure.legend(
         handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=TEXT - 1, handletextpad=0.2,

@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from hypersparse.analysis.embedding import Encoder, Kind, best_encoder, make_encoder, read_vectors
 from hypersparse.analysis.positions import counted
-from hypersparse.analysis.positions_figure import class_study
+from hypersparse.analysis.positions_figure import MOST_CLASSES, class_study
 from hypersparse.analysis.positions_figure import study as positions_study
 from hypersparse.analysis.sample_map import hardness_study, levels_of
 from hypersparse.analysis.sample_map import study as map_study
@@ -48,7 +48,8 @@ def positions(
     _, samples = bring(stored, human, data_dir)
     found, accuracies = positions_study(stored, samples), class_study(stored, samples)
     classes, facts = found.tables["positions-classes"], found.tables["positions-agreement"]
-    tell([found, accuracies], [classes.round(3), turned(facts.round(3))], out)
+    few = [classes.round(3)] if len(samples.classes) <= MOST_CLASSES else []  # more would only scroll by
+    tell([found, accuracies], [*few, turned(facts.round(3))], out)
 
 
 def tell(studies: Sequence[Study], tables: Sequence[pd.DataFrame], out: Path) -> None:

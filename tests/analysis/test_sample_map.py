@@ -70,7 +70,9 @@ def test_the_figures_and_their_data_say_what_they_are_made_of(tmp_path: Path) ->
 
 def test_ten_of_many_classes_have_a_colour() -> None:
     labels = np.array([label for label in range(30) for _ in range(label + 1)])
-    looks = looks_of(Samples("x", tuple(map(str, range(30))), np.arange(len(labels)), labels))
+    samples = Samples("x", tuple(map(str, range(30))), np.arange(len(labels)), labels)
+    looks = looks_of(samples, np.arange(len(labels)))
+    assert 0 in looks_of(samples, np.array([0]))
     assert list(looks) == list(range(20, 30))
     assert len({look["color"] for look in looks.values()}) == len({look["marker"] for look in looks.values()}) == 10
 
