@@ -74,31 +74,39 @@ def clip_is_here() -> bool:
 
 
 def _clip_encoder(folder: Path | None, scale: tuple[float, float]) -> Encoder:
-    try:
-        from transformers import CLIPVisionModelWithProjection
-    except ImportError:
-        raise ModelError("CLIP needs the package transformers: pip install 'hypersparse[clip]'.") from None
     if folder is not None and not (folder / "config.json").is_file():
         raise ModelError(f"There is no CLIP in {folder}; expected a folder with config.json and model.safetensors.")
-    try:
-        # Never from the network; files of torch.save are read weights-only by transformers.
-        model: Any = CLIPVisionModelWithProjection.from_pretrained(str(folder or CLIP_NAME), local_files_only=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(
-            f"CLIP is not on this machine ({reason}); point --clip to a folder with config.json and model.safetensors."
-        ) from None
-    model.eval()
-    side, patch = int(model.config.image_size), int(model.config.patch_size)
+    model = _read_clip(str(folder or CLIP_NAME))
+    seen = getattr(model.config, "vision_config", model.config)
 
     def encode(split: Split) -> Iterator[Tensor]:
         for images in torch.split(split.images, AT_ONCE):
-            yield model(pixel_values=prepare(images, scale, side, CLIP_MEAN, CLIP_STD)).image_embeds
+            ready = prepare(images, scale, seen.image_size, CLIP_MEAN, CLIP_STD)
+            yield model.visual_projection(model.vision_model(pixel_values=ready).pooler_output)
 
-    width = int(model.config.hidden_size)
-    known = (width, patch) == (768, 32)
-    name = "CLIP ViT-B/32" if known else f"CLIP ViT (width {width}, patches of {patch})"
+    width, patch = seen.hidden_size, seen.patch_size
+    name = "CLIP ViT-B/32" if (width, patch) == (768, 32) else f"CLIP ViT (width {width}, patches of {patch})"
     return Encoder(name, f"{name} {_fingerprint(model)} {scale}", encode)
+
+
+def _read_clip(place: str) -> Any:
+    """The network, whole or only the half that looks; never from the web, and torch's files weights-only."""
+    try:
+        from transformers import AutoConfig, CLIPModel, CLIPVisionModelWithProjection
+    except ImportError:
+        raise ModelError("CLIP needs the package transformers: pip install 'hypersparse[clip]'.") from None
+    try:
+        kind = AutoConfig.from_pretrained(place, local_files_only=True).model_type
+        if kind not in ("clip", "clip_vision_model"):
+            raise ModelError(f"Expected a CLIP network in {place}; got `{kind}`.")
+        half = CLIPModel if kind == "clip" else CLIPVisionModelWithProjection
+        return half.from_pretrained(place, local_files_only=True, weights_only=True).eval()
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f"CLIP could not be read from this machine ({reason}); "
+            "point --clip to a folder with config.json and model.safetensors."
+        ) from None
 
 
 def _imagenet_encoder(pixels: int, scale: tuple[float, float]) -> Encoder:

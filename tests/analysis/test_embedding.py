@@ -63,28 +63,49 @@ def test_the_weights_of_the_package_fit_and_tell_images_apart() -> None:
     assert "EfficientNet-Lite0" in found.name
 
 
+SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
 @pytest.mark.slow
 @needs_transformers
 @pytest.mark.filterwarnings("ignore")
-def test_clip_is_read_from_a_folder(tmp_path: Path) -> None:
-    from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
+@pytest.mark.parametrize("file", ["whole.safetensors", "whole.bin", "half"])
+def test_clip_is_read_from_a_folder(tmp_path: Path, file: str) -> None:
+    from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModelWithProjection
 
-    config = CLIPVisionConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=32,
-        patch_size=16, projection_dim=8,
-    )  # fmt: skip
-    model = CLIPVisionModelWithProjection(config).eval()
+    vision = {**SMALL, "image_size": 32, "patch_size": 16, "projection_dim": 8}
+    if file == "half":
+        model = CLIPVisionModelWithProjection(CLIPVisionConfig(**vision)).eval()
+    else:
+        text = {**SMALL, "vocab_size": 50, "projection_dim": 8}
+        model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)).eval()
     model.save_pretrained(tmp_path)
+    if file == "whole.bin":
+        (tmp_path / "model.safetensors").unlink()
+        torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     data = colours()
     found = best_encoder([], data, clip=tmp_path, pixels=224)
     vectors = found.vectors(data.train)
     pixels = prepare(data.train.images, (0, 255), 32, embedding.CLIP_MEAN, embedding.CLIP_STD)
     with torch.inference_mode():
-        want = functional.normalize(model(pixel_values=pixels).image_embeds, dim=1).numpy()
+        tokens = {} if file == "half" else {"input_ids": torch.tensor([[1, 49]])}
+        want = functional.normalize(model(pixel_values=pixels, **tokens).image_embeds, dim=1).numpy()
     np.testing.assert_allclose(vectors, want, atol=1e-5)
     assert found.name == "CLIP ViT (width 16, patches of 16)"
+
+
+@pytest.mark.slow
+@needs_transformers
+@pytest.mark.filterwarnings("ignore")
+def test_folders_without_clip_are_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="There is no CLIP in"):
-        make_encoder("clip", [], data, clip=tmp_path / "none", pixels=224)
+        make_encoder("clip", [], colours(), clip=tmp_path, pixels=224)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError, match="got `bert`"):
+        make_encoder("clip", [], colours(), clip=tmp_path, pixels=224)
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    with pytest.raises(ModelError, match="could not be read"):
+        make_encoder("clip", [], colours(), clip=tmp_path, pixels=224)
 
 
 def test_the_runs_own_network_as_a_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
