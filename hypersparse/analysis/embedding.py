@@ -99,8 +99,8 @@ def _read_clip(place: str) -> Any:
         kind = AutoConfig.from_pretrained(place, local_files_only=True).model_type
         if kind not in ("clip", "clip_vision_model"):
             raise ModelError(f"Expected a CLIP network in {place}; got `{kind}`.")
-        half = CLIPModel if kind == "clip" else CLIPVisionModelWithProjection
-        return half.from_pretrained(place, local_files_only=True, weights_only=True).eval()
+        network: Any = CLIPModel if kind == "clip" else CLIPVisionModelWithProjection
+        return network.from_pretrained(place, local_files_only=True, weights_only=True).eval()
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(
