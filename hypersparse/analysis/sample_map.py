@@ -1,6 +1,6 @@
 """Images on a map, in the order in which they are learnt (figure 4 of the paper), and by how hard they are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,7 @@ def hardness_study(samples: Samples, points: Points, *, total: int) -> Study:
     """A panel for each number of people who were wrong."""
     if samples.hardness is None:
         raise ValueError("the hardness of the images is not known")
-    kinds = list(range(samples.people + 1))
+    kinds, classes = list(range(samples.people + 1)), _common(samples, samples.hardness)
     columns = 2 if len(kinds) > 1 else 1
     figure, axes = panels(-(-len(kinds) // columns), columns, width=PAGE, height=0.95 + 2.6 * (-(-len(kinds) // 2)))
     looks, rows, spreads = looks_of(samples, np.arange(len(samples))), [], []
@@ -98,13 +98,15 @@ def hardness_study(samples: Samples, points: Points, *, total: int) -> Study:
         _draw_panel(each, samples, points, inside, drawn, looks)
         each.set_title(f"{kind} of {samples.people} people wrong: {len(inside):,} images", fontsize=TEXT, loc="left")
         rows.append(_rows(samples, points, drawn))
-        spreads.append({"human_label_errors": kind, "images": len(inside), "spread": _spread(samples, points, inside)})
+        spread = _spread(samples, points, inside, classes)
+        spreads.append({"human_label_errors": kind, "images": len(inside), "classes": len(classes), "spread": spread})
     table = pd.DataFrame(spreads).assign(embedding=points.source)
     _finish(figure, looks, samples, points, total)
     known = table["spread"].dropna()
     wider = len(known) > 1 and known.is_monotonic_increasing
     words = "Images that are hard for people lie wider apart" if wider else "Images by how hard they are for people"
-    title(figure, f"{words}: mean width of a class {', '.join(f'{spread:.1f}' for spread in known)}")
+    widths = f": mean width of {len(classes)} classes {', '.join(f'{spread:.1f}' for spread in known)}"
+    title(figure, words + (widths if classes else ""))
     return Study(HARDNESS, figure, pd.concat(rows, ignore_index=True), {"map-spread": table})
 
 
@@ -220,13 +222,16 @@ def _rows(samples: Samples, points: Points, drawn: NDArray[np.int64]) -> pd.Data
     return frame if samples.hardness is None else frame.assign(human_label_errors=samples.hardness[drawn])
 
 
-def _spread(samples: Samples, points: Points, inside: NDArray[np.int64]) -> float:
+def _common(samples: Samples, hardness: NDArray[np.int64]) -> list[int]:
+    """The classes with enough images of every hardness, so that widths are means over the same ones."""
+    counts = [
+        np.bincount(samples.labels[hardness == kind], minlength=len(samples.classes))
+        for kind in range(samples.people + 1)
+    ]
+    return np.flatnonzero(np.min(counts, axis=0) >= FEWEST).tolist()
+
+
+def _spread(samples: Samples, points: Points, inside: NDArray[np.int64], classes: Sequence[int]) -> float:
     """How wide a class lies: the root of its two variances' sum, averaged over the classes."""
-    own = list(_by_class(samples, inside))
-    widths = [np.sqrt(points.coordinates[each].var(0, ddof=1).sum()) for each in own if len(each) >= FEWEST]
-    return float(np.mean(widths)) if widths else float("nan")
-
-
-def _by_class(samples: Samples, inside: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    for label in range(len(samples.classes)):
-        yield inside[samples.labels[inside] == label]
+    own = [points.coordinates[inside[samples.labels[inside] == label]] for label in classes]
+    return float(np.mean([np.sqrt(each.var(0, ddof=1).sum()) for each in own])) if own else float("nan")

@@ -105,3 +105,16 @@ def test_two_clouds_stay_apart_and_few_points_are_refused() -> None:
     assert np.linalg.norm(laid[:30].mean(0) - laid[30:].mean(0)) > near
     with pytest.raises(DataError, match="more than 30 images"):
         lay_out(vectors[:20], perplexity=30, seed=0)
+
+
+def test_widths_are_means_over_the_same_classes() -> None:
+    labels = np.array([0] * 32 + [1] * 16)  # class 1 has no image that three people got wrong
+    hardness = np.array([*(place // 8 for place in range(32)), *(place // 8 for place in range(16))])
+    samples = Samples("x", ("a", "b"), np.arange(48), labels, hardness=hardness, people=3)
+    where = np.zeros((48, 2), dtype=np.float32)
+    where[:32, 0] = np.tile([-1, 1], 16) * (hardness[:32] + 1)
+    where[32:] = 1000 * np.arange(16)[:, None]
+    table = hardness_study(samples, Points(where, "hand"), total=48).tables["map-spread"]
+    assert table["classes"].tolist() == [1] * 4
+    deviation = np.sqrt(8 / 7)  # of eight values -1 and 1
+    assert table["spread"].tolist() == pytest.approx([deviation * (kind + 1) for kind in range(4)], rel=1e-5)
