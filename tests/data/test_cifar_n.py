@@ -21,7 +21,8 @@ TABLE = {
     "random_label2": np.array([0, 1, 0, 1]),
     "random_label3": np.array([0, 1, 2, 300]),  # above a byte
 }
-HUMAN = Path(os.environ.get("HYPERSPARSE_CIFAR_N", "/work/shared/data/cifarn")) / "cifar10n.npz"
+BESIDE = Path(__file__).parents[3] / "shared" / "data" / "cifarn"  # of a checkout
+HUMAN = Path(os.environ.get("HYPERSPARSE_CIFAR_N", BESIDE)) / "cifar10n.npz"
 
 
 def dataset(labels: list[int]) -> Dataset:
