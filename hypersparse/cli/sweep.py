@@ -1,6 +1,7 @@
 """`hypersparse sweep`: train an experiment, as far as the time goes."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -14,18 +15,21 @@ from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_of
 from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import DataError, HypersparseError
+from hypersparse.errors import DataError, HypersparseError, OptionError, unknown
+from hypersparse.integrations.ray import RayCluster
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Experiment, Run, parse_only
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import Outcome, job_of, missing
+from hypersparse.runs.sweep import Executor, Local, job_of, keep_finished, missing
 from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job
+from hypersparse.training.together import Job, Outcome
 from hypersparse.training.trial import seconds_an_epoch
 
 Load = Callable[[Recipe], Dataset]
+EXECUTORS = ("local", "ray")
+RAY = "On a cluster"
 
 
 def sweep(
@@ -41,7 +45,25 @@ def sweep(
     ] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
-    at_once: Annotated[int | None, typer.Option("--at-once", help="Runs that share the device.", min=1)] = None,
+    at_once: Annotated[
+        int | None, typer.Option("--at-once", help="Runs that share the device, or the cluster.", min=1)
+    ] = None,
+    executor: Annotated[
+        str, typer.Option("--executor", help="local, or ray: a cluster that shares the folders.", rich_help_panel=RAY)
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            envvar="RAY_ADDRESS",
+            help="HOST:PORT, or auto for one that runs here; otherwise this machine's cores and GPUs.",
+            rich_help_panel=RAY,
+        ),
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option("--gpus-per-run", help="1 by default; 0.25 lets four runs share one.", rich_help_panel=RAY),
+    ] = None,
     stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what is missing and what it costs.")] = False,
 ) -> None:
@@ -51,7 +73,9 @@ def sweep(
     """
     found = Experiment.read(experiment).only(parse_only(only))
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
-    machine.torch_device()
+    _check_executor(executor, gpus_per_run)
+    if executor == "local" or dry_run:
+        machine.torch_device()
     console, store = Console(), RunStore(runs_dir)
     folders, loaded = data_folders(data_dir), dict[str, Dataset]()
 
@@ -61,6 +85,8 @@ def sweep(
             loaded[recipe.data.name] = load_data(recipe, folders, quiet=not console.is_terminal)
         return loaded[recipe.data.name]
 
+    if results and not dry_run:
+        keep_finished(found.runs, store, results)  # of a sweep that was killed
     left = missing(found.runs, store, results)
     console.print(f"[bold]{found.title}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
     if dry_run:
@@ -70,19 +96,22 @@ def sweep(
     stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
     jobs = [job_of(run, store) for run in left]
     display = Grid(console, jobs)
-    with stopped_by_signals(stop), display:
-        outcomes = train_all(
-            left,
-            machine,
-            store,
-            load=load,
-            stages=runs_dir / STAGES,
-            results=results,
-            at_once=at_once,
-            stop=stop,
-            watcher=display.watcher,
-        )
+    workers: AbstractContextManager[Executor] = (
+        RayCluster(machine, folders=folders, address=ray_address, gpus=gpus_per_run, at_once=at_once)
+        if executor == "ray"
+        else nullcontext(Local(machine, load, at_once))
+    )
+    stages = runs_dir / STAGES
+    with stopped_by_signals(stop), workers as chosen, display:
+        outcomes = train_all(left, chosen, store, stages=stages, results=results, stop=stop, watcher=display.watcher)
     _report(console, jobs, outcomes)
+
+
+def _check_executor(executor: str, gpus_per_run: float | None) -> None:
+    if executor not in EXECUTORS:
+        raise OptionError(unknown("executor", executor, EXECUTORS))
+    if executor == "local" and gpus_per_run is not None:
+        raise OptionError("`--gpus-per-run` is for `--executor ray`; on one device `--at-once` says how many share it.")
 
 
 def _cost(runs: Sequence[Run], machine: Machine, load: Load) -> Table:

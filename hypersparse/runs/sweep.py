@@ -3,9 +3,11 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
@@ -17,36 +19,66 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import reaches
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job, train_together
+from hypersparse.training.together import Ended, Job, Outcome, train_together
 from hypersparse.training.watcher import Watcher
 
 FAILURE = "failed.txt"  # in a run's folder: why the last try failed
-Outcome = dict[str, Any] | Exception
+
+
+class Executor(Protocol):
+    """Where the runs of a sweep are trained."""
+
+    def train(self, jobs: Sequence[Job], *, stages: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
+        """Train them in order, several at once; `ended` is told of each that was begun."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """On the device of this machine, those that follow each other on the same data at once."""
+
+    machine: Machine
+    load: Callable[[Recipe], Dataset]
+    at_once: int | None = None
+
+    def train(self, jobs: Sequence[Job], *, stages: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
+        """Train them in order, several at once."""
+        outcomes: list[Outcome] = []
+        for same in _by_data(jobs):
+            if stop.requested():
+                outcomes += [Stopped(stop.reason) for _ in same]
+                continue
+            try:
+                dataset = self.load(same[0].recipe)
+            except HypersparseError as error:  # data that are not there must not keep the others from being trained
+                outcomes += [error] * len(same)
+                continue
+            outcomes += train_together(
+                same, self.machine, dataset, at_once=self.at_once, stop=stop, stages=stages, ended=ended
+            )
+        return outcomes
 
 
 def sweep(
     runs: Sequence[Run],
-    machine: Machine,
+    executor: Executor,
     store: RunStore,
     *,
-    load: Callable[[Recipe], Dataset],
     stages: Path,
     results: Path | None = None,
-    at_once: int | None = None,
     stop: StopRequest | None = None,
     watcher: Callable[[Job], Watcher] | None = None,
 ) -> list[Outcome]:
     """Train the runs in order, as many at once as is fastest; one that fails is noted and the rest goes on.
 
-    A run whose result lies in `results` is not trained again; new results are copied there, without weights.
+    A run whose result lies in `results` is not trained again; new results are copied there, without weights, as they
+    come.
     """
-    stop = stop or StopRequest()
-    outcomes: list[Outcome] = []
-    for same in _by_data(runs):
-        jobs = [job_of(run, store) for run in same]
-        jobs = [Job(job.recipe, job.seed, job.folder, watcher(job) if watcher else None) for job in jobs]
-        outcomes += _train(jobs, machine, load, stages, results, at_once, stop)
-    return outcomes
+    found = [finished(run, store, results) for run in runs]
+    jobs = [job_of(run, store) for run, result in zip(runs, found, strict=True) if result is None]
+    watched = [Job(job.recipe, job.seed, job.folder, watcher(job) if watcher else None) for job in jobs]
+    noted = partial(_note, results=results)
+    trained = iter(executor.train(watched, stages=stages, stop=stop or StopRequest(), ended=noted))
+    return [next(trained) if result is None else result for result in found]
 
 
 def job_of(run: Run, store: RunStore) -> Job:
@@ -86,38 +118,30 @@ def failures(store: RunStore) -> dict[Path, str]:
     return {path.parent: path.read_text().strip() for path in sorted(store.root.glob(f"*/seed-*/{FAILURE}"))}
 
 
-def _by_data(runs: Sequence[Run]) -> Iterator[list[Run]]:
+def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
+    """Copy the runs that are finished here and are not among the results, such as after a crash."""
+    for run in missing(runs, RunStore(results), None):
+        if finished(run, store, None):
+            keep_small(store.folder(run.recipe, run.seed).path, results)
+
+
+def _note(job: Job, outcome: Outcome, *, results: Path | None) -> None:
+    """Keep what a run gave, or why it failed."""
+    note = job.folder / FAILURE
+    if isinstance(outcome, dict):
+        note.unlink(missing_ok=True)
+        if results:
+            keep_small(job.folder, results)
+    elif not isinstance(outcome, Stopped) and job.folder.is_dir():
+        kind = "" if isinstance(outcome, HypersparseError) else f"{type(outcome).__name__}: "
+        write_text(note, f"{kind}{outcome}\n")
+
+
+def _by_data(jobs: Sequence[Job]) -> Iterator[list[Job]]:
     """Runs that follow each other on the same data: they can share a device."""
 
-    def data(run: Run) -> str:
-        return json.dumps([run.recipe.data.name, run.recipe.data.options], sort_keys=True)
+    def data(job: Job) -> str:
+        return json.dumps([job.recipe.data.name, job.recipe.data.options], sort_keys=True)
 
-    for _, same in groupby(runs, key=data):
+    for _, same in groupby(jobs, key=data):
         yield list(same)
-
-
-def _train(
-    jobs: Sequence[Job],
-    machine: Machine,
-    load: Callable[[Recipe], Dataset],
-    stages: Path,
-    results: Path | None,
-    at_once: int | None,
-    stop: StopRequest,
-) -> list[Outcome]:
-    if stop.requested():
-        return [Stopped(stop.reason) for _ in jobs]
-    try:
-        dataset = load(jobs[0].recipe)
-    except HypersparseError as error:  # a data set that is not there must not keep the others from being trained
-        return [error] * len(jobs)
-    outcomes = train_together(jobs, machine, dataset, at_once=at_once, stop=stop, stages=stages)
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        note = job.folder / FAILURE
-        if isinstance(outcome, dict):
-            note.unlink(missing_ok=True)
-            if results:
-                keep_small(job.folder, results)
-        elif isinstance(outcome, HypersparseError) and job.folder.is_dir():
-            write_text(note, f"{outcome}\n")
-    return outcomes

@@ -20,7 +20,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
-from hypersparse.training.watcher import Watcher
+from hypersparse.training.watcher import LogReader, Watcher
 
 SECONDS_BETWEEN_LOOKS = 0.3  # into a run's log, for who is told
 
@@ -36,8 +36,8 @@ class Processes:
     def __init__(self, count: int, machine: Machine, dataset: Dataset) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit locks of torch's threads
         self._machine, self._stop = machine, context.Event()
-        threads = machine.threads or max(1, cores() // count)
-        self._pool = ProcessPoolExecutor(count, context, _begin, (dataset, self._stop, threads))
+        self.threads = machine.threads or max(1, cores() // count)
+        self._pool = ProcessPoolExecutor(count, context, _begin, (dataset, self._stop, self.threads))
 
     def __enter__(self) -> "Processes":
         return self
@@ -60,13 +60,13 @@ class Processes:
         record: bool,
     ) -> dict[str, Any]:
         """Train a run in one of the processes; its epochs are told as they appear in its log."""
-        log, told = RunFolder(folder), len(RunFolder(folder).log())
+        reader = LogReader(RunFolder(folder), watcher)
         future = self._pool.submit(_train, recipe.to_toml(), seed, self._machine, folder, stages, record)
         while not wait([future], SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED).done:
             if stop.requested():
                 self._stop.set()
-            told = _tell(watcher, log, told)
-        _tell(watcher, log, told)
+            reader.tell()
+        reader.tell()
         try:
             return future.result()
         except BrokenProcessPool:
@@ -74,14 +74,6 @@ class Processes:
                 f"A process that trained runs was killed, perhaps for want of memory; {folder} can go on from its "
                 "checkpoint: give the same command again, with fewer runs --at-once."
             ) from None
-
-
-def _tell(watcher: Watcher | None, run: RunFolder, told: int) -> int:
-    entries = run.log() if watcher else []
-    for entry in entries[told:]:
-        if watcher:
-            watcher.finished_epoch(entry)
-    return max(told, len(entries))
 
 
 class _Asked(StopRequest):

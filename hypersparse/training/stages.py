@@ -6,6 +6,7 @@ Six sparsities, or the penalties HyperSparse, L1 and L2, begin with the same den
 import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,26 @@ log = logging.getLogger("hypersparse")
 class StageCache:
     """The stages in a folder. They hold a checkpoint each, and the history of its epochs where a run is recorded.
 
-    They are bit-equal to what the run would have computed.
+    They are bit-equal to what the run would have computed. `described` is what another process says of itself that
+    will train the run, to look for stages in its name.
     """
 
-    def __init__(self, root: Path, recipe: Recipe, seed: int, machine: Machine, *, record: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        recipe: Recipe,
+        seed: int,
+        machine: Machine,
+        *,
+        record: bool = True,
+        described: Mapping[str, Any] | None = None,
+    ) -> None:
         self.root = root
         # A user's own model or data may have changed under the same name; nothing of them is shared.
         self._ours = recipe.model.name in models.names() and recipe.data.name in data.names()
         tables = recipe.to_mapping()
         same = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
-        found = describe(machine)
+        found = dict(described or describe(machine))
         if found["device"] != "cpu":
             found["threads"] = None  # they decide nothing on a GPU
         self._decides = {

@@ -4,10 +4,11 @@ One run of a small network leaves most of a GPU idle; captured steps of several 
 the data set on the device and the stages on disk, so that each is what it would be alone.
 """
 
+import json
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,14 @@ from hypersparse.training.loop import SMALL_NETWORK, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.network import build_network
 from hypersparse.training.processes import Processes, cores
+from hypersparse.training.result import describe
 from hypersparse.training.stages import StageCache
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.streams import side_by_side
 from hypersparse.training.trial import best_at_once
 from hypersparse.training.watcher import Watcher
 
+CPU = torch.device("cpu")
 SECONDS_BETWEEN_LOOKS = 0.5  # for a stage that another run is training
 log = logging.getLogger("hypersparse")
 
@@ -44,6 +47,10 @@ class Job:
     watcher: Watcher | None = None
 
 
+Outcome = dict[str, Any] | Exception  # a run's result, or why there is none
+Ended = Callable[[Job, Outcome], None]
+
+
 def train_together(
     jobs: Sequence[Job],
     machine: Machine,
@@ -53,37 +60,65 @@ def train_together(
     stop: StopRequest | None = None,
     stages: Path | None = None,
     record: bool = True,
-) -> list[dict[str, Any] | Exception]:
+    ended: Ended | None = None,
+) -> list[Outcome]:
     """Train several runs on one data set, `at_once` of them side by side; without it a short trial finds the fastest.
 
     Results come in the order of the jobs. A run that fails or is stopped leaves its exception in its place and the
-    others go on. A run whose beginning another one is just training waits for it, if it is kept in `stages`.
+    others go on. A run whose beginning another one is just training waits for it, if it is kept in `stages`. `ended`
+    is told of every run that was begun, in the thread that trained it.
     """
     stop = stop or StopRequest()
     with machine.active() as device:
         dataset = dataset.to(device)
-        queue = _Queue(jobs, machine, stages, record=record)
-        count = _at_once(at_once, queue.unfinished(), machine, device, dataset)
-        results: dict[int, dict[str, Any] | Exception] = {}
+        count = _at_once(at_once, unfinished(jobs), machine, device, dataset)
         several = count > 1 and device.type == "cpu"
+        asked: dict[str, Any] = {"stop": stop, "stages": stages, "record": record}
         with Processes(count, machine, dataset) if several else nullcontext() as processes:
 
-            def work() -> None:
-                while (number := queue.take(stop)) is not None:
-                    job = jobs[number]
-                    asked: dict[str, Any] = {"watcher": job.watcher, "stop": stop, "stages": stages, "record": record}
-                    try:
-                        if processes:
-                            results[number] = processes.train(job.recipe, job.seed, job.folder, **asked)
-                        else:
-                            results[number] = train(job.recipe, job.seed, machine, job.folder, dataset=dataset, **asked)
-                    except Exception as error:
-                        results[number] = error
-                    finally:
-                        queue.ended(number)
+            def train_one(job: Job) -> dict[str, Any]:
+                if processes:
+                    return processes.train(job.recipe, job.seed, job.folder, watcher=job.watcher, **asked)
+                here = {"dataset": dataset, "watcher": job.watcher}
+                return train(job.recipe, job.seed, machine, job.folder, **here, **asked)
 
-            side_by_side([work] * count, device)
-    return [results.get(number, Stopped(stop.reason)) for number in range(len(jobs))]
+            threads = processes.threads if processes else torch.get_num_threads()
+            caches = _caches(jobs, machine, dataset, stages, record=record, threads=threads) if stages else None
+            return work_through(jobs, train_one, count=count, caches=caches, stop=stop, ended=ended, device=device)
+
+
+def work_through(
+    jobs: Sequence[Job],
+    train_one: Callable[[Job], dict[str, Any]],
+    *,
+    count: int,
+    caches: Sequence[StageCache] | None,
+    stop: StopRequest,
+    ended: Ended | None = None,
+    device: torch.device = CPU,
+) -> list[Outcome]:
+    """Train the jobs in their order, `count` at a time, a thread each; what came out of each, in the same order."""
+    queue = _Queue(jobs, caches)
+    outcomes: dict[int, Outcome] = {}
+
+    def work() -> None:
+        while (number := queue.take(stop)) is not None:
+            try:
+                outcomes[number] = train_one(jobs[number])
+            except Exception as error:
+                outcomes[number] = error
+            finally:
+                queue.ended(number)
+            if ended:
+                ended(jobs[number], outcomes[number])
+
+    side_by_side([work] * count, device)
+    return [outcomes.get(number, Stopped(stop.reason)) for number in range(len(jobs))]
+
+
+def unfinished(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that are not just looked up."""
+    return [job for job in jobs if not RunFolder(job.folder).result_file.exists()]
 
 
 def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: torch.device, dataset: Dataset) -> int:
@@ -114,20 +149,29 @@ def _draws(recipe: Recipe, dataset: Dataset) -> bool:
     return any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules)
 
 
+def _caches(
+    jobs: Sequence[Job], machine: Machine, dataset: Dataset, stages: Path, *, record: bool, threads: int
+) -> list[StageCache]:
+    """The stages of each job, by the names that the thread or process which trains it will give them."""
+    found = describe(machine)
+    used: dict[str, int] = {}  # threads, by model
+    caches = []
+    for job in jobs:
+        model = json.dumps(job.recipe.to_mapping()["model"], sort_keys=True)
+        if model not in used:
+            used[model] = 1 if machine.threads is None and _is_small(job.recipe, dataset) else threads
+        there = found | {"threads": used[model]}
+        caches.append(StageCache(stages, job.recipe, job.seed, machine, record=record, described=there))
+    return caches
+
+
 class _Queue:
     """The jobs nobody has taken; one that can begin from a stage in the making is left until that is there."""
 
-    def __init__(self, jobs: Sequence[Job], machine: Machine, stages: Path | None, *, record: bool) -> None:
-        self._jobs, self._waiting = jobs, list(range(len(jobs)))
+    def __init__(self, jobs: Sequence[Job], caches: Sequence[StageCache] | None) -> None:
+        self._jobs, self._caches, self._waiting = jobs, caches, list(range(len(jobs)))
         self._changed = threading.Condition()
         self._making: dict[Path, int] = {}  # which job is training a stage
-        self._caches = [
-            StageCache(stages, job.recipe, job.seed, machine, record=record) if stages else None for job in jobs
-        ]
-
-    def unfinished(self) -> list[Job]:
-        """The jobs that are not just looked up."""
-        return [job for job in self._jobs if not RunFolder(job.folder).result_file.exists()]
 
     def take(self, stop: StopRequest) -> int | None:
         """The next job to train; None when there is none left or a stop was asked for."""
@@ -150,8 +194,8 @@ class _Queue:
             self._changed.notify_all()
 
     def _missing_stage(self, number: int) -> Path | None:
-        cache, job = self._caches[number], self._jobs[number]
+        job = self._jobs[number]
         folder = RunFolder(job.folder)
-        if cache is None or folder.checkpoint_file.exists() or folder.result_file.exists():
+        if self._caches is None or folder.checkpoint_file.exists() or folder.result_file.exists():
             return None
-        return cache.missing(job.recipe.plan())
+        return self._caches[number].missing(job.recipe.plan())

@@ -11,7 +11,7 @@ from hypersparse.errors import DataError, DivergedError
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import failures, finished, missing, sweep
+from hypersparse.runs.sweep import Local, failures, finished, missing, sweep
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
@@ -29,7 +29,7 @@ def load(recipe: Recipe) -> Dataset:
 
 def go(runs: list[Run], tmp_path: Path, **more: Any) -> list[Any]:
     store, stages = RunStore(tmp_path / "runs"), tmp_path / "stages"
-    return sweep(runs, CPU, store, load=load, stages=stages, at_once=1, **more)
+    return sweep(runs, Local(CPU, load, at_once=1), store, stages=stages, **more)
 
 
 def test_one_that_fails_is_noted_and_the_rest_goes_on(tmp_path: Path) -> None:
