@@ -26,6 +26,7 @@ from hypersparse.cli.choices import (
 from hypersparse.cli.display import load_data
 from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_of
+from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
@@ -65,6 +66,10 @@ def compare(
     at_once: Annotated[int | None, typer.Option("--at-once", help="Runs that share the device.", min=1)] = None,
     stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trained and how long.")] = False,
+    tensorboard: TensorBoard = False,
+    tensorboard_dir: TensorBoardDir = None,
+    wandb: Wandb = None,
+    mlflow: Mlflow = None,
 ) -> None:
     """Compare methods fairly: the same data, network and seeds; mean and deviation, tables and a picture.
 
@@ -85,8 +90,11 @@ def compare(
     if dry_run:
         return
     display = Grid(console, jobs)
-    watched = [replace(job, watcher=display.watcher(job)) for job in jobs]
-    with stopped_by_signals(stop), display:
+    views = live_views(
+        runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
+    )
+    with stopped_by_signals(stop), views as tell, display:
+        watched = [replace(job, watcher=tell(job, display.watcher(job))) for job in jobs]
         results = train_together(watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES)
     finished = [result for result in results if isinstance(result, dict)]
     _report(console, jobs, results, finished, output)

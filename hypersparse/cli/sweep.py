@@ -13,7 +13,8 @@ from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_second
 from hypersparse.cli.display import load_data
 from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_of
-from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
+from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.train import STAGES, Device, Precision, exit_if_signalled, stopped_by_signals
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
@@ -26,6 +27,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Job, Outcome
 from hypersparse.training.trial import seconds_an_epoch
+from hypersparse.training.watcher import Watcher
 
 Load = Callable[[Recipe], Dataset]
 EXECUTORS = ("local", "ray")
@@ -66,6 +68,10 @@ def sweep(
     ] = None,
     stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what is missing and what it costs.")] = False,
+    tensorboard: TensorBoard = False,
+    tensorboard_dir: TensorBoardDir = None,
+    wandb: Wandb = None,
+    mlflow: Mlflow = None,
 ) -> None:
     """Train what is missing of an experiment, in the order of worth, several runs at once.
 
@@ -102,9 +108,17 @@ def sweep(
         else nullcontext(Local(machine, load, at_once))
     )
     stages = runs_dir / STAGES
-    with stopped_by_signals(stop), workers as chosen, display:
-        outcomes = train_all(left, chosen, store, stages=stages, results=results, stop=stop, watcher=display.watcher)
+    views = live_views(
+        runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
+    )
+    with stopped_by_signals(stop), views as tell, workers as chosen, display:
+
+        def watcher(job: Job) -> Watcher:
+            return tell(job, display.watcher(job))
+
+        outcomes = train_all(left, chosen, store, stages=stages, results=results, stop=stop, watcher=watcher)
     _report(console, jobs, outcomes)
+    exit_if_signalled(stop)
 
 
 def _check_executor(executor: str, gpus_per_run: float | None) -> None:

@@ -33,6 +33,7 @@ from hypersparse.cli.choices import (
 )
 from hypersparse.cli.display import LiveDisplay, load_data, result_table
 from hypersparse.cli.formats import flops
+from hypersparse.cli.live import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.several import SeveralRuns, name, results_table
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
@@ -127,6 +128,10 @@ def train(
         bool,
         typer.Option(help="Leave record.npz, what figures need of every epoch.", rich_help_panel=MACHINE),
     ] = True,
+    tensorboard: TensorBoard = False,
+    tensorboard_dir: TensorBoardDir = None,
+    wandb: Wandb = None,
+    mlflow: Mlflow = None,
 ) -> None:
     """Train a sparse network. Without options: handwritten digits, ART, 95 % sparsity, half a minute.
 
@@ -171,10 +176,14 @@ def train(
     dataset = load_data(recipes[0], data_folders(data_dir), quiet=not console.is_terminal)
     store = RunStore(runs_dir)
     jobs = [Job(made, number, store.folder(made, number).path) for number in seeds for made in recipes]
-    if len(jobs) == 1:
-        _train_one(console, jobs[0], machine, dataset, stop, runs_dir, record=record)
-    else:
-        _train_several(console, jobs, machine, dataset, stop, runs_dir, at_once, record=record)
+    views = live_views(
+        runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
+    )
+    with views as tell:
+        if len(jobs) == 1:
+            _train_one(console, jobs[0], machine, dataset, stop, runs_dir, tell, record=record)
+        else:
+            _train_several(console, jobs, machine, dataset, stop, runs_dir, at_once, tell, record=record)
 
 
 def _train_one(
@@ -184,6 +193,7 @@ def _train_one(
     dataset: Dataset,
     stop: StopRequest,
     runs_dir: Path,
+    tell: Tell,
     *,
     record: bool,
 ) -> None:
@@ -196,7 +206,7 @@ def _train_one(
                 machine,
                 job.folder,
                 dataset=dataset,
-                watcher=display,
+                watcher=tell(job, display),
                 stop=stop,
                 stages=runs_dir / STAGES,
                 record=record,
@@ -215,13 +225,14 @@ def _train_several(
     stop: StopRequest,
     runs_dir: Path,
     at_once: int | None,
+    tell: Tell,
     *,
     record: bool,
 ) -> None:
     recipe = jobs[0].recipe
     title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {machine.torch_device()}"
     display = SeveralRuns(console, title)
-    watched = [replace(job, watcher=display.row(name(job), job.folder)) for job in jobs]
+    watched = [replace(job, watcher=tell(job, display.row(name(job), job.folder))) for job in jobs]
     with stopped_by_signals(stop), display:
         results = train_together(
             watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES, record=record
@@ -257,6 +268,11 @@ def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
 def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
     command = shlex.join(["hypersparse", *sys.argv[1:]])
     console.print(f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}", soft_wrap=True)
+    exit_if_signalled(stop)
+
+
+def exit_if_signalled(stop: StopRequest) -> None:
+    """End with the code a shell expects of a program that a signal has ended."""
     codes = {"SIGINT": 130, "SIGTERM": 143}
     if stop.reason in codes:
         raise typer.Exit(codes[stop.reason])

@@ -236,6 +236,7 @@ class Training:
             "loss": self.epoch_loss.loss.value(),
             "train_accuracy": sparsifier.state.observed.value(),
             "kept": kept,
+            "total": sparsifier.weights.total,
             **self.meter.epoch(sparsifier, images=self.epoch_loss.loss.count, steps=len(self.batches)),
         }
         with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():

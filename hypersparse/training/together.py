@@ -77,10 +77,10 @@ def train_together(
         with Processes(count, machine, dataset) if several else nullcontext() as processes:
 
             def train_one(job: Job) -> dict[str, Any]:
+                own = {**asked, "watcher": job.watcher}
                 if processes:
-                    return processes.train(job.recipe, job.seed, job.folder, watcher=job.watcher, **asked)
-                here = {"dataset": dataset, "watcher": job.watcher}
-                return train(job.recipe, job.seed, machine, job.folder, **here, **asked)
+                    return processes.train(job.recipe, job.seed, job.folder, **own)
+                return train(job.recipe, job.seed, machine, job.folder, dataset=dataset, **own)
 
             threads = processes.threads if processes else torch.get_num_threads()
             caches = _caches(jobs, machine, dataset, stages, record=record, threads=threads) if stages else None

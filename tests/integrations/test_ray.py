@@ -170,6 +170,7 @@ def test_ctrl_c_in_a_terminal_saves_and_the_same_command_goes_on(tmp_path: Path)
             assert line
         os.killpg(process.pid, signal.SIGINT)  # to all of the terminal's processes, as Ctrl-C does
         out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
     assert "0 runs finished, 1 to go on with, 0 failed" in out
     (saved,) = tmp_path.glob("runs/*/seed-0/state.json")
     assert json.loads(saved.read_text())["epochs_finished"] >= 1

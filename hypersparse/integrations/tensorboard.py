@@ -1,0 +1,43 @@
+"""Runs in TensorBoard: a folder of event files each, every number over all epochs and over those of its phase."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hypersparse.integrations.extras import needed
+from hypersparse.integrations.live import View
+from hypersparse.training.atomic import writing
+from hypersparse.training.together import Job
+
+
+class TensorBoardView:
+    """A run's event files, written anew from its log when training goes on: no reader sees a point twice."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self.epochs = 0
+        tensorboard = needed("torch.utils.tensorboard", "tensorboard", "`--tensorboard`")
+        for old in folder.glob("events.out.tfevents.*"):
+            old.unlink()
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            # A TensorBoard that is open already forgets the points it had: they come again.
+            self._writer = tensorboard.SummaryWriter(str(folder), purge_step=0)
+        recipe = "\n".join(f"    {line}" for line in job.recipe.to_toml().splitlines())  # indented: code
+        self._writer.add_text("recipe", f"    seed = {job.seed}\n{recipe}")
+
+    def write(self, entry: Mapping[str, Any], values: Mapping[str, float]) -> None:
+        """Add an epoch, twice: over all epochs, and over those of its phase, where runs can be compared."""
+        for name, value in values.items():
+            self._writer.add_scalar(f"run/{name}", value, entry["epoch"])
+            self._writer.add_scalar(f"{entry['phase']}/{name}", value, entry["phase_epoch"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._writer.close()
+
+
+def in_folder(root: Path) -> Callable[[Job], View]:
+    """Views in `root/<label>/seed-<n>`; the extra is asked for now, not in the middle of a run."""
+    needed("torch.utils.tensorboard", "tensorboard", "`--tensorboard`")
+    return lambda job: TensorBoardView(job, root / job.folder.parent.name / job.folder.name)

@@ -1,0 +1,55 @@
+"""Runs in Weights & Biases: a run each, found again by its name when training goes on."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hypersparse.integrations.extras import needed
+from hypersparse.integrations.live import View
+from hypersparse.training.atomic import write_json
+from hypersparse.training.together import Job
+
+NOTE = ".wandb.json"  # in the run's folder: how many epochs were sent where; without a network nobody else knows
+
+
+class WandbView:
+    """A run of a project; `WANDB_MODE=offline` keeps it on disk until `wandb sync`."""
+
+    def __init__(self, job: Job, project: str, folder: Path) -> None:
+        wandb = needed("wandb", "wandb", "`--wandb`")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._note, self._project = job.folder / NOTE, project
+        self.epochs = self._sent()
+        self._run = wandb.init(
+            project=project,
+            id=f"{job.recipe.key}-{job.seed}",
+            name=f"{job.recipe.label} seed {job.seed}",
+            group=job.recipe.label,
+            config={**job.recipe.to_mapping(), "seed": job.seed},
+            dir=str(folder),
+            resume="allow",
+            reinit="create_new",  # several runs at once in one process
+        )
+
+    def write(self, entry: Mapping[str, Any], values: Mapping[str, float]) -> None:
+        """Add an epoch."""
+        self._run.log({**values, "phase": entry["phase"], "phase_epoch": entry["phase_epoch"]}, step=entry["epoch"])
+        write_json(self._note, {"project": self._project, "epochs": entry["epoch"] + 1})
+
+    def close(self) -> None:
+        """Send the rest."""
+        self._run.finish()
+
+    def _sent(self) -> int:
+        try:
+            note = json.loads(self._note.read_text())
+            return int(note["epochs"]) if note["project"] == self._project else 0
+        except (OSError, ValueError, LookupError, TypeError):
+            return 0
+
+
+def in_project(project: str, folder: Path) -> Callable[[Job], View]:
+    """Views in a project; W&B's own files go to `folder`."""
+    needed("wandb", "wandb", "`--wandb`")
+    return lambda job: WandbView(job, project, folder)
