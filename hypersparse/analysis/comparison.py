@@ -9,6 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from hypersparse.analysis.paired import markdown as paired_markdown
+from hypersparse.analysis.paired import paired
+from hypersparse.analysis.statistics import summarize as summary_of
 from hypersparse.analysis.style import COLORS, MARKERS
 from hypersparse.training.atomic import write_atomically, write_text, writing
 
@@ -41,10 +44,10 @@ def summarize(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a method and sparsity, in the order of the runs: mean, sample deviation and number of seeds."""
     groups = runs.groupby(["method", "sparsity"], sort=False, dropna=False)
     summary = groups.agg(
-        last=("last", "mean"),
-        last_deviation=("last", "std"),
-        best=("best", "mean"),
-        best_deviation=("best", "std"),
+        last=("last", _mean),
+        last_deviation=("last", _deviation),
+        best=("best", _mean),
+        best_deviation=("best", _deviation),
         seeds=("seed", "count"),
         epochs=("epochs", "mean"),
         seconds=("seconds", "mean"),
@@ -75,14 +78,18 @@ def grid(summary: pd.DataFrame, *, first: str = "**{}**", second: str = "*{}*") 
 
 
 def write(folder: Path, runs: pd.DataFrame, title: str) -> list[Path]:
-    """`runs.csv`, `summary.csv`, `table.md` and the picture as PNG and SVG."""
-    summary = summarize(runs)
+    """`runs.csv`, `summary.csv`, `table.md`, the picture as PNG and SVG, and `paired.csv`."""
+    summary, pairs = summarize(runs), paired(runs)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in ("runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg")]
+    paths = [
+        folder / name for name in ("runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv")
+    ]
     write_text(paths[0], runs.to_csv(index=False))
     write_text(paths[1], summary.to_csv(index=False))
-    write_text(paths[2], markdown(summary, title))
+    seed_by_seed = "" if pairs.empty else f"\n{paired_markdown(pairs)}"
+    write_text(paths[2], markdown(summary, title) + seed_by_seed)
+    write_text(paths[5], pairs.to_csv(index=False))
     figure = draw(summary, title)
     write_atomically(paths[3], lambda beside: figure.savefig(beside, format="png", dpi=150))
     write_atomically(paths[4], lambda beside: figure.savefig(beside, format="svg"))
@@ -133,6 +140,15 @@ def _label(figure: Figure, summary: pd.DataFrame, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title, loc="left", fontsize=10)
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _mean(values: "pd.Series[float]") -> float:
+    return summary_of(values.tolist()).mean
+
+
+def _deviation(values: "pd.Series[float]") -> float:
+    found = summary_of(values.tolist()).deviation
+    return float("nan") if found is None else found
 
 
 def _marked(row: Any, first: str, second: str) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from math import sqrt
-from statistics import mean, stdev
 from typing import Any, Literal
 
 import pandas as pd
 
+from hypersparse.analysis import statistics
 from hypersparse.recipe import Recipe, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.training.folder import RunFolder
@@ -28,12 +28,12 @@ class Ours:
     @property
     def mean(self) -> float | None:
         """Over seeds."""
-        return mean(self.values) if self.values else None
+        return statistics.mean(self.values)
 
     @property
     def deviation(self) -> float | None:
         """Of the sample; none for a single seed."""
-        return stdev(self.values) if len(self.values) > 1 else None
+        return statistics.deviation(self.values)
 
 
 def verdict(ours: Ours, paper_mean: float, paper_deviation: float, *, more_is_better: bool = True) -> Verdict:
@@ -48,8 +48,7 @@ def verdict(ours: Ours, paper_mean: float, paper_deviation: float, *, more_is_be
         return "missing"
     count, spread = len(ours.values), paper_deviation
     if count >= ENOUGH_SEEDS and ours.deviation is not None:
-        squares = (count - 1) * ours.deviation**2 + (PAPER_SEEDS - 1) * paper_deviation**2
-        spread = sqrt(squares / (count + PAPER_SEEDS - 2))
+        spread = statistics.pooled_deviation(ours.deviation, count, paper_deviation, PAPER_SEEDS)
     if abs(ours.mean - paper_mean) <= 2 * spread * sqrt(1 / count + 1 / PAPER_SEEDS):
         return "reproduced"
     return "better" if (ours.mean > paper_mean) == more_is_better else "differs"

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from hypersparse import methods as registry
 from hypersparse.analysis import comparison
+from hypersparse.analysis.paired import cells, paired
 from hypersparse.cli.choices import (
     DataDir,
     DataName,
@@ -31,11 +33,10 @@ from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
 from hypersparse.training.machine import Machine
 from hypersparse.training.processes import cores
 from hypersparse.training.stop import StopRequest
-from hypersparse.training.together import Job, train_together
+from hypersparse.training.together import Job, train_together, unfinished
 from hypersparse.training.trial import seconds_an_epoch
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
@@ -83,7 +84,7 @@ def compare(
     console, store, stop = Console(), RunStore(runs_dir), StopRequest(parse_seconds(stop_after) if stop_after else None)
     dataset = load_data(recipes[0], data_folders(data_dir), quiet=not console.is_terminal)
     jobs = [Job(made, seed, store.folder(made, seed).path) for seed in range(seeds) for made in recipes]
-    missing = [job for job in jobs if not RunFolder(job.folder).result_file.exists()]
+    missing = unfinished(jobs)
     if missing:
         pace = seconds_an_epoch(missing[0].recipe, machine, dataset)
         console.print(estimate(jobs, missing, pace, at_once or (1 if device.startswith("cuda") else cores())))
@@ -158,8 +159,20 @@ def _report(
             table.add_row(*row)
         console.print(table)
         console.print("test accuracy of the last epoch, mean ± deviation; [bold]best[/], [italic]second best[/]")
+        _print_paired(console, paired(runs))
         paths = comparison.write(output, runs, title)
         console.print(f"files:  {', '.join(str(path) for path in paths)}", soft_wrap=True, highlight=False)
     if len(finished) < len(jobs):
         console.print(f"{len(jobs) - len(finished)} of {len(jobs)} runs are missing; the same command goes on.")
         raise typer.Exit(2)
+
+
+def _print_paired(console: Console, pairs: pd.DataFrame) -> None:
+    """Against the best, seed by seed; a single seed says nothing more than the table before."""
+    header, rows = cells(pairs[pairs["seeds"] > 1])
+    if rows:
+        table = Table(*header, title="against the best, seed by seed", box=None, pad_edge=False, header_style="dim")
+        table.title_justify = "left"
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)

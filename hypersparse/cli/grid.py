@@ -13,7 +13,7 @@ from hypersparse.cli.formats import duration
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.folder import RunFolder
-from hypersparse.training.together import Job
+from hypersparse.training.together import Job, is_finished
 
 
 def epochs_of(recipe: Recipe) -> int:
@@ -44,9 +44,11 @@ class Grid(Shown):
         super().__init__(console, per_second=2)
         self.jobs, self.began = jobs, time.monotonic()
         self.epochs: dict[Path, int] = {}
+        self.trained = 0  # epochs, since it began
         self.mixed = len({(job.recipe.data.name, job.recipe.model.name) for job in jobs}) > 1
-        self.total = sum(epochs_of(job.recipe) for job in jobs)
-        self.before = sum(epochs_of(job.recipe) for job in jobs if RunFolder(job.folder).result_file.exists())
+        self.total = {job.folder: epochs_of(job.recipe) for job in jobs}
+        self.before = {job.folder: len(RunFolder(job.folder).log()) for job in jobs}
+        self._done: set[Path] = set()
 
     def watcher(self, job: Job) -> _Counted:
         """Who is told about one of the runs."""
@@ -55,17 +57,25 @@ class Grid(Shown):
     def count(self, job: Job, entry: dict[str, Any]) -> None:
         """An epoch of a run is done."""
         self.epochs[job.folder] = entry["epoch"] + 1
+        self.trained += not entry.get("shared")  # those of a common beginning cost nothing
         expected = epochs_of(job.recipe)
         if self.plain and self.epochs[job.folder] in (1, max(1, expected // 2), expected):
             name = f"{job.recipe.method.label()} · seed {job.seed}"
             self.console.print(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}", highlight=False)
 
     def left(self) -> str:
-        """How much time is left, going by the epochs so far."""
-        done = sum(self.epochs.values())
-        rest = self.total - self.before - done
+        """How much time is left, going by the epochs that were trained so far."""
+        going = [job.folder for job in self.jobs if not self.done(job)]
+        rest = sum(max(0, self.total[folder] - self.epochs.get(folder, self.before[folder])) for folder in going)
         spent = time.monotonic() - self.began
-        return f"about {duration(spent * rest / done)} left" if done > 5 and rest > 0 else "time left not known yet"
+        known = self.trained > 5 and rest > 0
+        return f"about {duration(spent * rest / self.trained)} left" if known else "time left not known yet"
+
+    def done(self, job: Job) -> bool:
+        """Whether a run is finished; one that ended with an earlier phase before may have to go on."""
+        if job.folder not in self._done and is_finished(job):
+            self._done.add(job.folder)  # for good: its file need not be read again
+        return job.folder in self._done
 
     def render(self) -> RenderableType:
         """The grid now."""
@@ -84,7 +94,7 @@ class Grid(Shown):
 
     def _cell(self, row: str, column: str) -> str:
         own = [job for job in self.jobs if self._row(job) == row and _sparsity(job) == column]
-        done = [job for job in own if RunFolder(job.folder).result_file.exists()]
+        done = [job for job in own if self.done(job)]
         running = [self.epochs[job.folder] for job in own if job.folder in self.epochs and job not in done]
         shown = f"{len(done)}/{len(own)}" if own else ""
         return shown + "".join(f" epoch {epoch}" for epoch in running)

@@ -18,10 +18,11 @@ import torch
 from torch import nn
 
 from hypersparse.data.dataset import Dataset
+from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.folder import RunFolder
-from hypersparse.training.loop import SMALL_NETWORK, train
+from hypersparse.training.loop import SMALL_NETWORK, reaches, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.network import build_network
 from hypersparse.training.processes import Processes, cores
@@ -118,7 +119,16 @@ def work_through(
 
 def unfinished(jobs: Sequence[Job]) -> list[Job]:
     """The jobs that are not just looked up."""
-    return [job for job in jobs if not RunFolder(job.folder).result_file.exists()]
+    return [job for job in jobs if not is_finished(job)]
+
+
+def is_finished(job: Job) -> bool:
+    """Whether a run has gone as far as its recipe asks."""
+    try:
+        result = RunFolder(job.folder).result()
+    except RunError:  # damaged; training will say it
+        return False
+    return result is not None and reaches(job.recipe, result["until"])
 
 
 def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: torch.device, dataset: Dataset) -> int:

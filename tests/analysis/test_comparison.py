@@ -53,8 +53,11 @@ def test_mean_deviation_and_places() -> None:
 
 def test_files_of_a_comparison(tmp_path: Path) -> None:
     paths = comparison.write(tmp_path / "new" / "folder", comparison.collect(results()), "digits")
-    assert [path.name for path in paths] == ["runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg"]
+    names = ["runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv"]
+    assert [path.name for path in paths] == names
     assert len(pd.read_csv(paths[0])) == 8
     assert "| art | *92.00 ± 2.00* | **85.00** | 5 |" in paths[2].read_text()
     assert paths[3].read_bytes().startswith(b"\x89PNG")
     assert "</svg>" in paths[4].read_text()
+    assert "## Against the best, seed by seed" in paths[2].read_text()
+    assert list(pd.read_csv(paths[5])["method"]) == ["art", "snip"]  # against rigl at 90 %; nobody else is at 98 %
