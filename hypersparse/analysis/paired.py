@@ -26,16 +26,7 @@ def paired(runs: pd.DataFrame) -> pd.DataFrame:
         for method, values in seeds.items():
             found = compare_paired(values, seeds[best]) if method != best else None
             if found:
-                numbers = (
-                    found.count,
-                    found.difference,
-                    found.deviation,
-                    found.low,
-                    found.high,
-                    found.t_p,
-                    found.flip_p,
-                )
-                rows.append((sparsity, method, best, *numbers))
+                rows.append((sparsity, method, best, *astuple(found)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

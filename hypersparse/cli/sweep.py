@@ -12,14 +12,14 @@ from rich.table import Table
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
 from hypersparse.cli.display import load_data
 from hypersparse.cli.formats import duration
-from hypersparse.cli.grid import Grid, epochs_of
+from hypersparse.cli.grid import Grid, epochs_left
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.train import STAGES, Device, Precision, exit_if_signalled, stopped_by_signals
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
 from hypersparse.recipe import Recipe
-from hypersparse.runs.experiment import Experiment, Run, parse_only
+from hypersparse.runs.experiment import Experiment, parse_only
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import Executor, Local, job_of, keep_finished, missing
 from hypersparse.runs.sweep import sweep as train_all
@@ -95,12 +95,12 @@ def sweep(
         keep_finished(found.runs, store, results)  # of a sweep that was killed
     left = missing(found.runs, store, results)
     console.print(f"[bold]{found.title}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
+    jobs = [job_of(run, store) for run in left]
     if dry_run:
-        console.print(_cost(left, machine, load))
+        console.print(_cost(jobs, machine, load))
     if dry_run or not left:
         return
     stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
-    jobs = [job_of(run, store) for run in left]
     display = Grid(console, jobs)
     workers: AbstractContextManager[Executor] = (
         RayCluster(machine, folders=folders, address=ray_address, gpus=gpus_per_run, at_once=at_once)
@@ -128,27 +128,27 @@ def _check_executor(executor: str, gpus_per_run: float | None) -> None:
         raise OptionError("`--gpus-per-run` is for `--executor ray`; on one device `--at-once` says how many share it.")
 
 
-def _cost(runs: Sequence[Run], machine: Machine, load: Load) -> Table:
+def _cost(jobs: Sequence[Job], machine: Machine, load: Load) -> Table:
     """Epochs and hours by data, model and method, one run after another; open ends are guessed."""
     table = Table("data", "model", "method", "runs", "epochs", "s an epoch", "time", box=None, pad_edge=False)
     paces: dict[tuple[str, str], float | None] = {}
     rows: dict[tuple[str, str, str], list[int]] = {}
-    for run in runs:
-        recipe = run.recipe
+    for job in jobs:
+        recipe = job.recipe
         place = recipe.data.name, recipe.model.name
         if place not in paces:
             paces[place] = _pace(recipe, machine, load)
         row = rows.setdefault((*place, recipe.method.name), [0, 0])
         row[0] += 1
-        row[1] += epochs_of(recipe)
+        row[1] += epochs_left(job)
     total = 0.0
     for (data, model, method), (count, epochs) in rows.items():
         pace = paces[data, model]
         total += epochs * (pace or 0.0)
-        shown = ("?", "data missing") if pace is None else (f"{pace:.2g}", duration(epochs * pace))
+        shown = ("?", "data missing") if pace is None else (f"{pace:.2f}", duration(epochs * pace))
         table.add_row(data, model, method, str(count), str(epochs), *shown)
     epochs = sum(epochs for _, epochs in rows.values())
-    table.add_row("all", "", "", str(len(runs)), str(epochs), "", duration(total))
+    table.add_row("all", "", "", str(len(jobs)), str(epochs), "", duration(total))
     return table
 
 

@@ -38,7 +38,7 @@ class Experiment:
 
     @classmethod
     def read(cls, path: Path) -> "Experiment":
-        """From a TOML file with grids; a run that two grids name is there once, where it comes first, to its latest end."""
+        """From a TOML file with grids; a run that two of them name is there once: at the first place, to the later end."""
         try:
             tables = parse_toml(path.read_text(), str(path))
         except OSError as error:
@@ -49,7 +49,7 @@ class Experiment:
             _check(grid, GRID_KEYS, f"part of a grid in {path}")
             for run in _runs(grid, tables.get("options", {})):
                 there = found.setdefault((run.recipe.label, run.seed), run)
-                if len(run.recipe.plan()) > len(there.recipe.plan()):
+                if there is not run and len(run.recipe.plan()) > len(there.recipe.plan()):
                     found[run.recipe.label, run.seed] = run
         if not found:
             raise OptionError(f"The experiment {path} has no runs; it needs a [[grid]] with a method.")

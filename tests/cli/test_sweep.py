@@ -1,10 +1,12 @@
 """`hypersparse sweep` on a small experiment."""
 
+import json
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_train import run
+from tests.cli.test_train import run, start
 
 EXPERIMENT = """
 title = "Small"
@@ -28,6 +30,9 @@ def test_what_is_missing_is_trained_and_kept(tmp_path: Path) -> None:
     dry = run(*arguments, "--dry-run", folder=tmp_path)
     assert dry.returncode == 0, dry.stderr
     assert "Small: 3 runs, 3 to train" in dry.stdout
+    (total,) = [line.split() for line in dry.stdout.splitlines() if line.startswith("all")]
+    assert total[:3] == ["all", "3", "3"]  # runs and epochs, then hours, minutes or seconds
+    assert total[4] in ("h", "min", "s")
     assert not (tmp_path / "runs").exists()
     some = run(*arguments, "--only", "method=dense", folder=tmp_path)
     assert "1 runs finished, 0 to go on with, 0 failed" in some.stdout
@@ -43,3 +48,22 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
     done = run("sweep", "none.toml", folder=tmp_path)
     assert done.returncode == 2
     assert "none.toml cannot be read" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_or_interrupted_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(EXPERIMENT.replace("epochs = 1", "epochs = 40"))
+    arguments = ["sweep", "small.toml", "--results", "results", "--at-once", "1"]
+    for kind, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
+        process = start(*arguments, folder=tmp_path)
+        assert process.stdout is not None
+        while " epoch " not in (line := process.stdout.readline()):
+            assert line
+        process.send_signal(kind)
+        process.communicate(timeout=120)
+        assert process.returncode == code
+    done = run(*arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "results").glob("*/seed-0/result.json"))) == 3
+    for log in (tmp_path / "results").glob("*/seed-0/log.jsonl"):
+        assert [json.loads(line)["epoch"] for line in log.read_text().splitlines()] == list(range(40))

@@ -53,6 +53,12 @@ def test_runs_stand_in_the_order_of_their_grids_and_only_once(tmp_path: Path) ->
     assert (found.name, found.title) == ("mine", "mine")
 
 
+def test_of_two_ends_of_a_run_the_later_one_counts(tmp_path: Path) -> None:
+    grids = ['method = "art"\nuntil = "regularize"', 'method = "dense"', 'method = "art"']
+    found = experiment(tmp_path, "".join(f'[[grid]]\ndata = "digits"\n{grid}\n' for grid in grids))
+    assert [(run.recipe.method.name, run.recipe.until) for run in found.runs] == [("art", None), ("dense", None)]
+
+
 def test_some_of_the_runs(tmp_path: Path) -> None:
     found = experiment(tmp_path, '[[grid]]\ndata = "digits"\nmethod = "art"\nsparsity = [0.9, 0.98]\nseeds = 2')
     some = found.only(parse_only("sparsity=0.98,seed=1"))

@@ -11,11 +11,15 @@ from hypersparse.errors import DataError, DivergedError
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import Local, failures, finished, missing, sweep
+from hypersparse.runs.sweep import Local, failures, finished, job_of, keep_finished, missing, sweep
 from hypersparse.training.folder import RunFolder
+from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.together import Job, unfinished
+from hypersparse.training.watcher import Silent
 from tests.training.small import small
+from tests.training.test_together import assert_same_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
 CPU = Machine(device="cpu")
@@ -79,3 +83,71 @@ def test_a_run_that_goes_well_later_is_no_failure_any_more(tmp_path: Path) -> No
     go([run], tmp_path)
     assert not failures(RunStore(tmp_path / "runs"))
     assert RunFolder(folder).result() is not None
+
+
+class Told(Silent):
+    """Notes which epochs of which run were trained, in the order in which that happened."""
+
+    def __init__(self, job: Job, told: list[tuple[str, str]]) -> None:
+        self.name, self.told = job.recipe.method.label(), told
+
+    def finished_epoch(self, entry: dict[str, Any]) -> None:
+        self.told.append((self.name, entry["phase"]))
+
+
+def test_runs_are_trained_in_their_order_and_share_a_beginning(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    runs = [Run(small(method={"sparsity": sparsity}), 0) for sparsity in (0.95, 0.9)]
+    go(runs, tmp_path, watcher=lambda job: Told(job, told))
+    assert list(dict.fromkeys(name for name, _ in told)) == ["art-hypersparse-0.95", "art-hypersparse-0.9"]
+    assert [name for name, phase in told if phase == "pre-train"] == ["art-hypersparse-0.95"] * 2
+
+
+def test_a_run_to_its_final_mask_goes_on_later_with_the_same_bits(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    go([Run(small(until="regularize"), 0)], tmp_path, watcher=lambda job: Told(job, told))
+    assert {phase for _, phase in told} == {"pre-train", "regularize"}
+    told.clear()
+    (outcome,) = go([Run(small(), 0)], tmp_path, watcher=lambda job: Told(job, told))
+    assert {phase for _, phase in told} == {"fine-tune"}
+    assert isinstance(outcome, dict)
+    assert outcome["until"] is None
+    train(small(), 0, CPU, tmp_path / "whole")
+    assert_same_run(RunStore(tmp_path / "runs").folder(small(), 0).path, tmp_path / "whole")
+
+
+def test_runs_that_go_on_after_their_mask_are_packed_too(tmp_path: Path) -> None:
+    go([Run(small(until="pre-train"), seed) for seed in range(2)], tmp_path)
+    jobs = [job_of(Run(small(), seed), RunStore(tmp_path / "runs")) for seed in range(2)]
+    assert unfinished(jobs) == jobs
+    shorter = [job_of(Run(small(until="pre-train"), seed), RunStore(tmp_path / "runs")) for seed in range(2)]
+    assert unfinished(shorter) == []
+
+
+def test_a_result_is_kept_as_soon_as_its_run_ends(tmp_path: Path) -> None:
+    results, seen = tmp_path / "results", list[int]()
+
+    class Looks(Silent):
+        def finished_epoch(self, entry: dict[str, Any]) -> None:
+            seen.append(len(list(results.glob("*/*/result.json"))))
+
+    go([Run(small(), 0), Run(small(), 1)], tmp_path, results=results, watcher=lambda job: Looks())
+    assert (seen[0], seen[-1]) == (0, 1)
+
+
+def test_what_a_killed_sweep_had_finished_is_kept_by_the_next(tmp_path: Path) -> None:
+    run, store, results = Run(small(), 0), RunStore(tmp_path / "runs"), tmp_path / "results"
+    go([run], tmp_path)  # nothing was copied
+    keep_finished([run, Run(small(), 1)], store, results)
+    assert finished(run, RunStore(tmp_path / "bare"), results) is not None
+    assert len(list(results.glob("*/*"))) == 1
+
+
+def test_an_error_of_any_kind_is_noted(tmp_path: Path) -> None:
+    class Breaks(Silent):
+        def finished_epoch(self, entry: dict[str, Any]) -> None:
+            raise MemoryError("no room")
+
+    (outcome,) = go([Run(small(), 0)], tmp_path, watcher=lambda job: Breaks())
+    assert isinstance(outcome, MemoryError)
+    assert list(failures(RunStore(tmp_path / "runs")).values()) == ["MemoryError: no room"]

@@ -113,6 +113,19 @@ def test_a_common_beginning_is_trained_once(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
+def test_a_stage_is_looked_for_by_the_name_that_its_process_gives_it(tmp_path: Path) -> None:
+    recipes, stages = [small(until="pre-train")] * 2, tmp_path / "stages"
+    torch.set_num_threads(2)  # of this process; those that train such small networks take one
+    try:
+        train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=2, stages=stages)
+        jobs = jobs_in(tmp_path, recipes)
+        caches = together._caches(jobs, CPU, images(recipes[0]), stages, record=True, threads=2)
+        assert [cache.missing(job.recipe.plan()) for cache, job in zip(caches, jobs, strict=True)] == [None, None]
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     recipes = [small(), small(training={"lr": 1e30}), small()]
     results = train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=2)
