@@ -38,7 +38,10 @@ class Experiment:
 
     @classmethod
     def read(cls, path: Path) -> "Experiment":
-        """From a TOML file with grids; a run that two of them name is there once: at the first place, to the later end."""
+        """From a TOML file with grids.
+
+        A run that two of them name is there once, where it comes first, and ends with the later of its two ends.
+        """
         try:
             tables = parse_toml(path.read_text(), str(path))
         except OSError as error:
