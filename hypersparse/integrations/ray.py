@@ -6,6 +6,7 @@ lie on a path that all machines share, a run resumes from its checkpoint there, 
 
 import json
 import logging
+import socket
 import time
 import warnings
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from hypersparse.training.watcher import LogReader
 
 SECONDS_BETWEEN_LOOKS = 0.5  # into a run's log, and of a worker whether to stop
 CHECKPOINT_SECONDS = 2.0  # a cluster's machine is lost more easily than one's own; that may cost an epoch, not 20 s
+SECONDS_TO_ANSWER = 10.0
 TRIES = 3  # of a run whose worker dies before it got an epoch further
 OBJECT_STORE = 80 << 20  # bytes, of a Ray that is started here; only results pass through it, and Ray wants 75 MB
 log = logging.getLogger("hypersparse")
@@ -73,6 +75,7 @@ class RayCluster:
         if self._ray.is_initialized():
             return self
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        _check_address(self._address)
         try:
             if self._address:
                 self._ray.init(address=self._address, **quiet)
@@ -82,8 +85,8 @@ class RayCluster:
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise RunError(
-                f"No Ray cluster could be used at {self._address or 'this machine'} ({reason}); start one with "
-                "`ray start --head` and pass its address, or leave the address out to use this machine."
+                f"Ray could not be used at {self._address or 'this machine'} ({reason}). Has the cluster another version, "
+                "or another token (RAY_AUTH_TOKEN_PATH)? Without `--ray-address` this machine is used."
             ) from None
         self._began = True
         return self
@@ -164,6 +167,22 @@ class RayCluster:
                 raise outcome
             found: dict[str, Any] = outcome
             return found
+
+
+def _check_address(address: str | None) -> None:
+    """Whether anybody listens there; Ray itself takes minutes to say that nobody does."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if address in (None, "auto", "local"):
+        return
+    if not (colon and host and port.isdigit()):
+        raise OptionError(f"`--ray-address` is HOST:PORT such as 10.0.0.1:6379, or auto; got {address}.")
+    try:
+        socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise RunError(
+            f"Nobody answers at {address} ({error}); start a cluster there with `ray start --head`, "
+            "or leave `--ray-address` out to use this machine."
+        ) from None
 
 
 def _check_tries(tries: int, job: Job, error: Exception, stop: StopRequest) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hypersparse.errors import DataError, DivergedError, OptionError, RunError
+from hypersparse.errors import DataError, DivergedError, HypersparseError, OptionError, RunError
 from hypersparse.integrations.ray import RayCluster
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
@@ -195,6 +195,13 @@ def test_what_cannot_be_is_said_before_anything_starts(wrong: Wrong, words: str)
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypersparse[ray]'")
     with pytest.raises(OptionError, match=words):
         wrong()
+
+
+@pytest.mark.parametrize(("address", "words"), [("127.0.0.1:1", "Nobody answers at"), ("head", "is HOST:PORT")])
+def test_a_cluster_that_is_not_there_is_said_at_once(address: str, words: str) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypersparse[ray]'")
+    with pytest.raises(HypersparseError, match=words), RayCluster(CPU, address=address):
+        pass
 
 
 def test_executors_are_named(tmp_path: Path) -> None:
