@@ -85,7 +85,7 @@ class RayCluster:
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise RunError(
-                f"Ray could not be used at {self._address or 'this machine'} ({reason}). Has the cluster another version, "
+                f"Ray could not be used at {self._address or 'this machine'} ({reason}). Has it another version, "
                 "or another token (RAY_AUTH_TOKEN_PATH)? Without `--ray-address` this machine is used."
             ) from None
         self._began = True
