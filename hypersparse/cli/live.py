@@ -43,7 +43,7 @@ def live_views(
     if to_tensorboard or tensorboard_dir:
         shows.append(tensorboard.in_folder(tensorboard_dir or runs_dir / "tensorboard"))
     if to_wandb is not None:
-        shows.append(wandb.in_project(to_wandb, runs_dir / "wandb"))
+        shows.append(wandb.in_project(to_wandb, runs_dir))
     if to_mlflow is not None:
         shows.append(mlflow.at(to_mlflow))
     with ExitStack() as stack:

@@ -50,6 +50,6 @@ class WandbView:
 
 
 def in_project(project: str, folder: Path) -> Callable[[Job], View]:
-    """Views in a project; W&B's own files go to `folder`."""
+    """Views in a project; W&B's own files go to `folder/wandb`."""
     needed("wandb", "wandb", "`--wandb`")
     return lambda job: WandbView(job, project, folder)

@@ -25,7 +25,7 @@ def test_a_grid_is_trained_and_put_side_by_side(tmp_path: Path) -> None:
     ]
     table = (tmp_path / "comparison" / "table.md").read_text()
     assert table.count("±") >= 4
-    assert {path.name for path in (tmp_path / "comparison").iterdir()} >= {"runs.csv", "accuracy.png"}
+    assert {path.name for path in (tmp_path / "comparison").iterdir()} >= {"runs.csv", "accuracy.png", "paired.csv"}
     again = run(*GRID, *SHORT, folder=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "to train" not in again.stdout
