@@ -126,7 +126,7 @@ class Recipe:
 
     def differences(self, other: "Recipe") -> list[str]:
         """The options in which two recipes differ, as `training.lr 0.1 / 0.05`."""
-        mine, theirs = _flat(self.to_mapping()), _flat(other.to_mapping())
+        mine, theirs = flatten(self.to_mapping()), flatten(other.to_mapping())
         names = [name for name in {**mine, **theirs} if name not in NOT_IN_KEY]
         return [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in names if mine.get(name) != theirs.get(name)]
 
@@ -250,10 +250,11 @@ def _method_name(method: Method) -> str:
     return kind.name if kind.__module__.startswith(methods.__name__) else f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with names such as `method.growth`."""
     flat: dict[str, Any] = {}
     for name, value in tables.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
     return flat
 
 

@@ -1,0 +1,186 @@
+"""`gather`: what the page says of each run, read from its folder; weights are not needed."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hypersparse.analysis.layers import layers
+from hypersparse.errors import HypersparseError, RunError
+from hypersparse.recipe import parse_toml
+from hypersparse.runs.table import DAMAGE, Row, current_result, outcome_of, row_of
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.record import read_record
+from hypersparse.training.result import Entry
+
+DIGITS = 5  # of a number in a curve: an accuracy over ten thousand images is exact
+CURVES = (
+    "test_accuracy",
+    "validation_accuracy",
+    "train_accuracy",
+    "dense_score",
+    "pruned_score",
+    "loss",
+    "test_loss",
+    "lr",
+    "strength",
+    "w_kappa",
+    "kept",
+)
+COSTS = (
+    "final_bytes",
+    "dense_bytes",
+    "training_flops",
+    "training_flops_sparse",
+    "scoring_flops",
+    "inference_flops",
+    "inference_flops_sparse",
+    "shared_seconds",
+)
+ENDS = ("best", "best_epoch", "last_epoch")
+Column = dict[str, Any]  # `at`: the first epoch with a value; `values`, or `runs`: value, how often, value, ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPage:
+    """One run as the page tells it; None where something is not known."""
+
+    id: str
+    row: Row
+    tables: Mapping[str, Any]  # its recipe
+    outcome: Mapping[str, Any]  # the result, or what the log knows of it so far
+    content: Mapping[str, Any]  # all that the page shows, ready for JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """The runs that could be read, and a sentence for each that could not."""
+
+    pages: list[RunPage] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)  # run, sentence
+
+
+def gather(runs: Sequence[RunFolder]) -> Gathered:
+    """Read runs, each once; one that is damaged costs a sentence and not the others."""
+    found, ids = Gathered(), dict[str, int]()
+    for run in {run.path.resolve(): run for run in runs}.values():
+        row = row_of(run)
+        if row.problem is not None:
+            found.problems.append((str(run.path), row.problem))
+            continue
+        try:
+            found.pages.append(_page(run, row, _identify(row, ids)))
+        except DAMAGE as error:
+            said = str(error) if isinstance(error, HypersparseError) else f"{type(error).__name__}: {error}"
+            found.problems.append((str(run.path), said))
+    return found
+
+
+def _identify(row: Row, taken: dict[str, int]) -> str:
+    """A name for the run's place on the page, the same every time; a second run of that name gets a number."""
+    name = re.sub(r"[^\w.-]+", "-", row.name)
+    taken[name] = taken.get(name, 0) + 1
+    return name if taken[name] == 1 else f"{name}-{taken[name]}"
+
+
+def _page(run: RunFolder, row: Row, name: str) -> RunPage:
+    entries, text = run.log(), run.recipe_file.read_text()
+    outcome, result = outcome_of(run), current_result(run) or {}
+    record, notes = _record(run)
+    content = {
+        **{item.name: _plain(getattr(row, item.name)) for item in fields(Row)},
+        "id": name,
+        "name": row.name,
+        "state": row.state,
+        **{f"{part}_{key}": (outcome[part] or {}).get(key) for part in ("dense", "sparse") for key in ENDS},
+        **{key: rounded(outcome.get(key), 6) for key in COSTS},
+        "machine": {str(key): str(value) for key, value in result.get("machine", {}).items() if value is not None},
+        "recipe": text,
+        "phases": _phases(entries),
+        "curves": {key: column for key in CURVES if (column := _column([entry.get(key) for entry in entries]))},
+        "layers": _layers(run),
+        "record": record,
+        "notes": notes,
+    }
+    return RunPage(id=name, row=row, tables=parse_toml(text, str(run.recipe_file)), outcome=outcome, content=content)
+
+
+def _phases(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Stretches of epochs of the same phase, in order."""
+    found: list[dict[str, Any]] = []
+    for number, entry in enumerate(entries):
+        if not found or found[-1]["name"] != entry["phase"]:
+            found.append({"name": str(entry["phase"]), "first": number, "seconds": 0.0, "shared": 0})
+        found[-1]["last"] = number
+        found[-1]["seconds"] += float(entry["seconds"])
+        found[-1]["shared"] += bool(entry.get("shared"))
+    return [{**phase, "seconds": rounded(phase["seconds"])} for phase in found]
+
+
+def _layers(run: RunFolder) -> dict[str, list[Any]]:
+    found = layers(run)
+    return {
+        "names": [layer.name for layer in found],
+        "kept": [layer.kept for layer in found],
+        "totals": [layer.total for layer in found],
+    }
+
+
+def _record(run: RunFolder) -> tuple[dict[str, Any], list[str]]:
+    """What the record adds to the log; a damaged one is a note."""
+    if not run.record_file.exists():
+        return {}, []
+    try:
+        record = read_record(run.record_file)
+    except RunError as error:
+        return {}, [str(error)]
+    found: dict[str, Any] = {}
+    nothing = np.array([])
+    crossed = [value if value >= 0 else None for value in record.get("crossed", nothing).tolist()]
+    for name, values in (("intersection", record.get("intersection", nothing).tolist()), ("crossed", crossed)):
+        if column := _column(values):
+            found[name] = column
+    correct = record.get("class_correct", nothing)
+    if correct.size and (correct[-1] >= 0).all():
+        found["class_correct"], found["class_total"] = correct[-1].tolist(), record["class_total"].tolist()
+    return found, []
+
+
+def _column(values: Sequence[Any]) -> Column | None:
+    """The values between the first and the last known one; stretches of equal ones are counted where that is shorter.
+
+    >>> _column([None, 0.25, 0.5, None]), _column([8, 8, 8, 8, 8]), _column([None])
+    ({'at': 1, 'values': [0.25, 0.5]}, {'at': 0, 'runs': [8, 5]}, None)
+    """
+    numbers = [rounded(value) for value in values]
+    known = [place for place, number in enumerate(numbers) if number is not None]
+    if not known:
+        return None
+    kept = numbers[known[0] : known[-1] + 1]
+    runs: list[Any] = []
+    for number in kept:
+        if runs and runs[-2] == number:
+            runs[-1] += 1
+        else:
+            runs += [number, 1]
+    return {"at": known[0], "runs": runs} if len(runs) < len(kept) / 2 else {"at": known[0], "values": kept}
+
+
+def rounded(value: Any, digits: int = DIGITS) -> float | int | None:
+    """A number with so many digits; None for what is not a finite number, which JSON cannot say.
+
+    >>> rounded(0.123456789), rounded(77072), rounded(float("nan")), rounded(None)
+    (0.12346, 77072, None, None)
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    number = float(value)
+    return float(f"{number:.{digits}g}") if math.isfinite(number) else None
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else rounded(value, 12) if isinstance(value, float) else value
