@@ -29,9 +29,11 @@ from hypersparse.cli.display import load_data
 from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_of
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.report import WithReport, write_report
 from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
+from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
 from hypersparse.training.machine import Machine
 from hypersparse.training.processes import cores
@@ -71,6 +73,7 @@ def compare(
     tensorboard_dir: TensorBoardDir = None,
     wandb: Wandb = None,
     mlflow: Mlflow = None,
+    report: WithReport = True,
 ) -> None:
     """Compare methods fairly: the same data, network and seeds; mean and deviation, tables and a picture.
 
@@ -98,7 +101,7 @@ def compare(
         watched = [replace(job, watcher=tell(job, display.watcher(job))) for job in jobs]
         results = train_together(watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES)
     finished = [result for result in results if isinstance(result, dict)]
-    _report(console, jobs, results, finished, output)
+    _report(console, jobs, results, finished, output, with_report=report)
 
 
 def make_grid(
@@ -144,7 +147,13 @@ def estimate(jobs: Sequence[Job], missing: Sequence[Job], pace: float, at_once: 
 
 
 def _report(
-    console: Console, jobs: Sequence[Job], results: Sequence[Any], finished: Sequence[dict[str, Any]], output: Path
+    console: Console,
+    jobs: Sequence[Job],
+    results: Sequence[Any],
+    finished: Sequence[dict[str, Any]],
+    output: Path,
+    *,
+    with_report: bool,
 ) -> None:
     for job, result in zip(jobs, results, strict=True):
         if isinstance(result, Exception) and str(result):
@@ -161,6 +170,8 @@ def _report(
         console.print("test accuracy of the last epoch, mean ± deviation; [bold]best[/], [italic]second best[/]")
         _print_paired(console, paired(runs))
         paths = comparison.write(output, runs, title)
+        if with_report and write_report(console, output / REPORT, [job.folder for job in jobs]):
+            paths.append(output / REPORT)
         console.print(f"files:  {', '.join(str(path) for path in paths)}", soft_wrap=True, highlight=False)
     if len(finished) < len(jobs):
         console.print(f"{len(jobs) - len(finished)} of {len(jobs)} runs are missing; the same command goes on.")

@@ -18,6 +18,7 @@ from hypersparse.cli.methods import methods
 from hypersparse.cli.pack import pack, unpack
 from hypersparse.cli.paper import paper
 from hypersparse.cli.plan import plan
+from hypersparse.cli.report import report
 from hypersparse.cli.runs import runs
 from hypersparse.cli.show import show
 from hypersparse.cli.sweep import sweep
@@ -31,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (train, compare, sweep, paper, plan, methods, evaluate, runs, show, pack, unpack):
+for command in (train, compare, sweep, paper, report, plan, methods, evaluate, runs, show, pack, unpack):
     app.command()(command)
 analyze.command()(positions)
 analyze.command("map")(sample_map)

@@ -34,9 +34,11 @@ from hypersparse.cli.choices import (
 from hypersparse.cli.display import LiveDisplay, load_data, result_table
 from hypersparse.cli.formats import flops
 from hypersparse.cli.live import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.report import WithReport, write_report
 from hypersparse.cli.several import SeveralRuns, name, results_table
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
+from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
 from hypersparse.sparsity.budgets import PAPER_SPARSITIES
 from hypersparse.training.loop import train as train_run
@@ -132,6 +134,7 @@ def train(
     tensorboard_dir: TensorBoardDir = None,
     wandb: Wandb = None,
     mlflow: Mlflow = None,
+    report: WithReport = True,
 ) -> None:
     """Train a sparse network. Without options: handwritten digits, ART, 95 % sparsity, half a minute.
 
@@ -181,9 +184,9 @@ def train(
     )
     with views as tell:
         if len(jobs) == 1:
-            _train_one(console, jobs[0], machine, dataset, stop, runs_dir, tell, record=record)
+            _train_one(console, jobs[0], machine, dataset, stop, runs_dir, tell, record=record, report=report)
         else:
-            _train_several(console, jobs, machine, dataset, stop, runs_dir, at_once, tell, record=record)
+            _train_several(console, jobs, machine, dataset, stop, runs_dir, at_once, tell, record=record, report=report)
 
 
 def _train_one(
@@ -196,6 +199,7 @@ def _train_one(
     tell: Tell,
     *,
     record: bool,
+    report: bool,
 ) -> None:
     display = LiveDisplay(console, f"{job.recipe.label} · seed {job.seed} · {machine.torch_device()}")
     try:
@@ -214,6 +218,8 @@ def _train_one(
     except Stopped:
         _say_how_to_go_on(console, stop, job.folder)
         return
+    if report:
+        write_report(console, job.folder / REPORT, [job.folder])
     _report(console, result, job.folder)
 
 
@@ -228,6 +234,7 @@ def _train_several(
     tell: Tell,
     *,
     record: bool,
+    report: bool,
 ) -> None:
     recipe = jobs[0].recipe
     title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {machine.torch_device()}"
@@ -242,7 +249,8 @@ def _train_several(
     for error in failed:
         if not isinstance(error, HypersparseError):
             raise error
-    console.print(f"files:  {runs_dir}", soft_wrap=True)
+    written = report and write_report(console, runs_dir / REPORT, [job.folder for job in jobs])
+    console.print(f"files:  {runs_dir}{f' ({REPORT})' if written else ''}", soft_wrap=True)
     if any(isinstance(result, Stopped) for result in results):
         _say_how_to_go_on(console, stop, runs_dir)
     if failed:
@@ -284,7 +292,7 @@ def _report(console: Console, result: dict[str, Any], folder: Path) -> None:
     console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
     if (cost := flops(result)) is not None:
         console.print(f"cost:   {cost}", highlight=False, soft_wrap=True)
-    names = ("recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json")
+    names = ("recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json", REPORT)
     there = ", ".join(name for name in names if (folder / name).exists())
     console.print(f"files:  {folder} ({there})", soft_wrap=True)
     console.print("next:")

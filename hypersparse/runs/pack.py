@@ -13,7 +13,7 @@ from hypersparse.runs.parts import CHUNK, INDEX, Index, PartReader, PartWriter, 
 from hypersparse.training.atomic import writing
 from hypersparse.training.folder import RunFolder
 
-PICTURE = "curves.png"  # stays behind: `hypersparse show` draws it again
+PICTURE, REPORT = "curves.png", "report.html"  # stay behind: `hypersparse show` and `report` make them again
 RUN_NAME = re.compile(r"(?!\.)[^/\\]+/seed-\d+")
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -79,7 +79,7 @@ def run_name(folder: Path) -> str:
 def run_files(folder: Path) -> list[Path]:
     """The files that belong to a run, sorted, relative to its folder: no lock, nothing temporary."""
     relative = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in relative if path.name != PICTURE and not _hidden(path))
+    return sorted(path for path in relative if path.name not in (PICTURE, REPORT) and not _hidden(path))
 
 
 def _by_name(folders: Iterable[Path]) -> dict[str, Path]:

@@ -55,7 +55,7 @@ def render(found: Gathered, *, title: str | None = None, missing: int = 0) -> st
         "networks": networks,
         "comparison": compare(found.pages, names) if len(found.pages) > 1 else [],
     }
-    script = "(() => {\n\"use strict\";\n" + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
+    script = '(() => {\n"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
     library = _asset("vendor/echarts.min.js")
     parts = {
         "TITLE": html.escape(shown),

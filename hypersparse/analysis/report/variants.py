@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from hypersparse.analysis.comparison import collect, summarize
 from hypersparse.analysis.report.gather import RunPage, rounded
 from hypersparse.recipe import flatten

@@ -21,7 +21,15 @@ const charts = new Set();
 let printing = false;
 const look = () => (!printing && isDark() ? LOOKS.dark : LOOKS.light);
 const colorOf = (style, place) => style.palette[place % style.palette.length];
+const hollow = (place) => symbolOf(place).startsWith("empty");
 const symbolOf = (place) => SYMBOLS[Math.floor(place / 8 + place) % SYMBOLS.length];
+
+// Hollow symbols are filled with the page's colour, so that they read on dark pages too.
+function marker(style, place, size) {
+  const color = colorOf(style, place);
+  const shape = symbolOf(place).replace("empty", "");
+  return { symbol: shape[0].toLowerCase() + shape.slice(1), symbolSize: size, itemStyle: { color: hollow(place) ? style.surface : color, borderColor: color, borderWidth: hollow(place) ? 2 : 0 } };
+}
 
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) entry.target.chart.draw();
@@ -58,7 +66,7 @@ class Chart {
     }, this.canvas);
     this.frame.addEventListener("keydown", (event) => this.key(event));
     this.frame.addEventListener("blur", () => this.instance && this.instance.dispatchAction({ type: "hideTip" }));
-    this.figure = el("figure", { class: "card figure", id: spec.id || null },
+    this.figure = el("figure", { class: `card figure${spec.wide ? " wide" : ""}` },
       el("figcaption", null, el("h4", null, spec.title), el("p", { class: "summary" }, spec.summary)),
       el("div", { class: "bar" }, this.legend(), this.tools()), this.frame, this.data());
     seen.observe(this.canvas);
@@ -100,7 +108,7 @@ class Chart {
   draw(again = false) {
     seen.unobserve(this.canvas);
     if (this.instance && !again) return;
-    const width = this.canvas.clientWidth || PRINT_WIDTH;
+    const width = printing ? PRINT_WIDTH : this.canvas.clientWidth || PRINT_WIDTH;
     this.instance ||= this.begin();
     this.drawnNarrow = width < NARROW;
     const style = look();
@@ -109,7 +117,7 @@ class Chart {
       animation: false,
       textStyle: { fontFamily: FONT, color: style.ink, fontSize: 12 },
       color: style.palette,
-      aria: { enabled: true, label: { description: `${this.spec.title}. ${this.spec.summary}` }, decal: { show: true } },
+      aria: { enabled: true, label: { description: `${this.spec.title}. ${this.spec.summary}` } },
       legend: { show: false, data: names, selected: Object.fromEntries(names.map((name) => [name, !this.hidden.has(name)])) },
       tooltip: this.tooltip(style),
       ...this.zooming(),
@@ -212,8 +220,10 @@ class Chart {
   }
 
   print(on) {
-    this.draw(true);
+    this.instance ||= this.begin();
     this.instance.resize(on ? { width: PRINT_WIDTH, height: this.height } : { width: "auto", height: "auto" });
+    this.draw(true);
+    this.instance.getZr().flush(); // paper does not wait for the next frame
   }
 
   dispose() {
@@ -248,18 +258,34 @@ function tipOf(heading, values) {
 
 function valueAxis(style, name, more) {
   return {
-    type: "value", scale: true, name, nameTextStyle: { color: style.muted, align: "left", padding: [0, 0, 0, -34] }, nameGap: 12,
-    axisLabel: { color: style.muted, formatter: short, hideOverlap: true }, axisLine: { show: false }, axisTick: { show: false },
-    splitLine: { lineStyle: { color: style.grid } }, ...more,
+    type: "value", scale: true, name, nameTextStyle: { color: style.muted, align: "left", padding: [0, 0, 0, -40] }, nameGap: 14,
+    axisLine: { show: false }, axisTick: { show: false }, splitLine: { lineStyle: { color: style.grid } }, ...more,
+    axisLabel: { color: style.muted, formatter: short, hideOverlap: true, ...more?.axisLabel },
   };
 }
 
 function crossAxis(style, name, more) {
   return {
     type: "value", name, nameLocation: "middle", nameGap: 28, nameTextStyle: { color: style.muted },
-    axisLabel: { color: style.muted, hideOverlap: true, formatter: short }, axisLine: { show: true, onZero: false, lineStyle: { color: style.axis } },
-    axisTick: { show: true, lineStyle: { color: style.axis } }, splitLine: { show: false }, ...more,
+    axisLine: { show: true, onZero: false, lineStyle: { color: style.axis } }, splitLine: { show: false }, ...more,
+    axisTick: { lineStyle: { color: style.axis }, ...more?.axisTick, show: true },
+    axisLabel: { color: style.muted, hideOverlap: true, formatter: short, ...more?.axisLabel },
   };
+}
+
+// A logarithmic axis from a little below the smallest value to a little above the largest, with ticks as close as they can be read.
+function logarithmic(values, show) {
+  const there = values.filter((value) => value > 0);
+  if (!there.length) return {};
+  const low = Math.min(...there), high = Math.max(...there);
+  const margin = Math.max((high / low) ** 0.06, 1.08);
+  const [min, max] = [low / margin, high * margin];
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(min)); power <= Math.ceil(Math.log10(max)); power += 1) {
+    for (const step of max / min > 60 ? [1] : max / min > 4 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 8]) ticks.push(+`${step}e${power}`);
+  }
+  const customValues = ticks.filter((tick) => tick >= min && tick <= max);
+  return { type: "log", min, max, axisTick: { show: false, customValues }, axisLabel: { customValues, formatter: show || short, hideOverlap: true } };
 }
 
 const plot = (more) => ({ left: 52, right: 20, top: 34, bottom: 46, outerBoundsMode: "none", ...more });

@@ -1,7 +1,8 @@
 // How numbers are written.
 
+const SPACE = "\u00a0"; // that no line breaks at
 const known = (value) => value !== null && value !== undefined;
-const percent = (value, digits = 2) => (known(value) ? `${(100 * value).toFixed(digits)} %` : "");
+const percent = (value, digits = 2) => (known(value) ? `${(100 * value).toFixed(digits)}${SPACE}%` : "");
 const count = (value) => (known(value) ? Math.round(value).toLocaleString("en-US") : "");
 const exact = (value) => (known(value) ? String(value) : "");
 
@@ -11,7 +12,7 @@ function scaled(value, units, step) {
     value /= step;
     place += 1;
   }
-  return `${value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toPrecision(3)} ${units[place]}`;
+  return `${value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toPrecision(3)}${SPACE}${units[place]}`;
 }
 
 const bytes = (value) => (known(value) ? scaled(value, ["B", "kB", "MB", "GB"], 1000) : "");
@@ -20,26 +21,31 @@ const flops = (value) => (known(value) ? scaled(value, FLOPS, 1000) : "");
 
 function duration(seconds) {
   if (!known(seconds)) return "";
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 120) return `${seconds.toFixed(0)} s`;
-  return seconds < 7200 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`;
+  if (seconds < 10) return `${seconds.toFixed(1)}${SPACE}s`;
+  if (seconds < 120) return `${seconds.toFixed(0)}${SPACE}s`;
+  return seconds < 7200 ? `${(seconds / 60).toFixed(0)}${SPACE}min` : `${(seconds / 3600).toFixed(1)}${SPACE}h`;
 }
 
 // A sparsity as per cent, without the dust of binary fractions: 0.998 is 99.8 %.
-const sparsity = (value) => (known(value) ? `${+(100 * value).toFixed(4)} %` : "");
+const sparsity = (value) => (known(value) ? `${+(100 * value).toFixed(4)}${SPACE}%` : "");
 
 function withDeviation(mean, deviation) {
   if (!known(mean)) return "";
-  return known(deviation) ? `${mean.toFixed(2)} ± ${deviation.toFixed(2)}` : mean.toFixed(2);
+  return known(deviation) ? `${mean.toFixed(2)}${SPACE}±${SPACE}${deviation.toFixed(2)}` : mean.toFixed(2);
 }
 
 const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
+// For axes: 20000 is 20k, 0.00005 is 5e-5.
 function short(value) {
-  if (value === 0) return "0";
   const size = Math.abs(value);
-  return size >= 1e5 || size < 1e-3 ? value.toExponential(size >= 1e5 ? 0 : 1).replace("e+", "e") : String(+value.toPrecision(4));
+  if (size >= 1e15 || (size > 0 && size < 1e-3)) return value.toExponential().replace("e+", "e").replace(/\.?0+e/, "e").replace(/(\.\d)\d+e/, "$1e");
+  for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (size >= unit) return `${+(value / unit).toPrecision(4)}${letter}`;
+  return String(+value.toPrecision(4));
 }
+
+// With five digits, as curves are stored.
+const fine = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(3).replace(/\.?0+e/, "e") : String(+value.toPrecision(5)));
 
 // The values of a column, a place an epoch; null where nothing is known.
 function unpack(column, epochs) {

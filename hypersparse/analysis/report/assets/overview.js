@@ -29,10 +29,10 @@ function headlines(data) {
     for (const level of levels) {
       const best = pruned.filter((row) => row.sparsity === level).sort((one, other) => other.last - one.last)[0];
       const where = single ? "" : `${group.data}, ${group.model}: `;
-      cards.push(card(`${where}best at ${sparsity(level)} sparsity`, `${withDeviation(best.last, best.last_deviation)} %`, `${best.method}, ${plural(best.seeds, "seed")}, last epoch`));
+      cards.push(card(`${where}${single ? "Best" : "best"} at ${sparsity(level)} sparsity`, `${withDeviation(best.last, best.last_deviation)}${SPACE}%`, `${best.method}, ${plural(best.seeds, "seed")}, last epoch`));
     }
     const dense = group.rows.find((row) => !known(row.sparsity));
-    if (single && dense) cards.push(card("Without pruning", `${withDeviation(dense.last, dense.last_deviation)} %`, `${dense.method}, ${plural(dense.seeds, "seed")}, last epoch`));
+    if (single && dense) cards.push(card("Without pruning", `${withDeviation(dense.last, dense.last_deviation)}${SPACE}%`, `${dense.method}, ${plural(dense.seeds, "seed")}, last epoch`));
   }
   const seconds = data.runs.reduce((sum, run) => sum + (run.seconds || 0) - (run.shared_seconds || 0), 0);
   const spent = data.runs.every((run) => known(run.training_flops)) ? data.runs.reduce((sum, run) => sum + run.training_flops, 0) : null;
@@ -95,10 +95,10 @@ function comparisonTable(group) {
     { title: "epochs", number: true, value: (row) => row.epochs, show: (row, value) => value.toFixed(0) },
     { title: "weights", number: true, value: (row) => row.kept, show: (row, value) => count(value) },
     { title: "size", number: true, value: (row) => row.final_bytes, show: (row, value) => bytes(value) },
-    { title: "training FLOPs", number: true, value: (row) => row.training_flops, show: (row, value) => flops(value) },
+    { title: "training FLOPs", number: true, value: (row) => row.training_flops, show: (row, value) => flops(value).replace("FLOPs", "") },
     { title: "time", number: true, value: (row) => row.seconds, show: (row, value) => duration(value) },
   ].filter((column) => group.rows.some((row) => known(column.value(row))));
-  const table = makeTable({ caption: `Mean ± deviation a method and sparsity, ${group.data}, ${group.model}; the best of each sparsity in bold`, columns, rows: group.rows });
+  const table = makeTable({ tall: true, caption: `Mean ± deviation a method and sparsity, ${group.data}, ${group.model}; the best of each sparsity in bold`, columns, rows: group.rows });
   return el("div", null, table.node, csvButton(() => table, slug(`comparison ${group.data} ${group.model}`)));
 }
 
@@ -119,7 +119,7 @@ function oversparsity(group, places, key) {
   return makeChart({
     title: `Accuracy over sparsity (${key} epoch)`,
     summary: leaders(group, levels, key),
-    legend, zoom: "x", height: 380,
+    legend, zoom: "xy", height: 340,
     table: () => ({ columns: longColumns(key), rows: group.rows }),
     points: levels.length,
     point: (at, hidden) => ({
@@ -134,9 +134,9 @@ function oversparsity(group, places, key) {
       grid: plot(),
       xAxis: crossAxis(style, "sparsity", {
         min: ends[0], max: ends[1], axisTick: { customValues: levels.map(place) },
-        axisLabel: { color: style.muted, customValues: levels.map(place), formatter: (x) => sparsity(+(1 - 10 ** -x).toFixed(6)), hideOverlap: true },
+        axisLabel: { customValues: levels.map(place), formatter: (x) => sparsity(+(1 - 10 ** -x).toFixed(6)) },
       }),
-      yAxis: valueAxis(style, "test accuracy in %"),
+      yAxis: valueAxis(style, "test accuracy in %", { max: ceiling(group.rows, key) }),
       series: [...names.flatMap((name) => lineWithBars(group.rows.filter((row) => row.method === name), name, places[name], key, style)),
         ...dense.map((row) => ({
           type: "line", name: row.method, symbol: "none", data: ends.map((x) => [x, row[key]]), color: style.palette[7], lineStyle: { type: DASHES[2], width: 2 },
@@ -168,8 +168,8 @@ function lineWithBars(rows, name, number, key, style) {
   const sorted = [...rows].sort((one, other) => one.sparsity - other.sparsity);
   const color = colorOf(style, number);
   const line = {
-    type: "line", name, color, symbol: symbolOf(number), symbolSize: 8, data: sorted.map((row) => [place(row.sparsity), row[key]]),
-    lineStyle: { width: 2, type: DASHES[Math.floor(number / 4) % 4] }, emphasis: { focus: "series" },
+    type: "line", name, color, ...marker(style, number, 8), data: sorted.map((row) => [place(row.sparsity), row[key]]),
+    lineStyle: { width: 2, color, type: DASHES[Math.floor(number / 4) % 4] }, emphasis: { focus: "series" },
   };
   const bars = {
     type: "custom", name, color, silent: true, tooltip: { show: false }, z: 1,
@@ -216,21 +216,18 @@ function scatter(group, runs, places, key, { key: cost, title, axis, show }) {
     },
     option: (style) => ({
       grid: plot(),
-      xAxis: crossAxis(style, axis, { type: "log", axisLabel: { color: style.muted, formatter: (value) => show(value).replace("FLOPs", ""), hideOverlap: true }, ...around(there.map((run) => run[cost])) }),
-      yAxis: valueAxis(style, "test accuracy in %"),
+      xAxis: crossAxis(style, axis, logarithmic(there.map((run) => run[cost]))),
+      yAxis: valueAxis(style, "test accuracy in %", { max: ceiling(group.rows, key) }),
       series: names.map((name) => ({
-        type: "scatter", name, color: colorOf(style, places[name]), symbol: symbolOf(places[name]), symbolSize: 10, itemStyle: { opacity: 0.85 }, cursor: "pointer",
+        type: "scatter", name, ...marker(style, places[name], 10), cursor: "pointer",
         data: own(name).map((run) => ({ value: [run[cost], 100 * accuracyOf(run, key)], run })),
       })),
     }),
   });
 }
 
-function around(values) {
-  const low = Math.min(...values), high = Math.max(...values);
-  const margin = Math.max((high / low) ** 0.06, 1.05);
-  return { min: low / margin, max: high * margin };
-}
+// Room above the highest point, but none above 100 %.
+const ceiling = (rows, key) => Math.min(100, Math.ceil(Math.max(...rows.map((row) => row[key] + (row[`${key}_deviation`] || 0))) + 0.5));
 
 const accuracyOf = (run, key) => (key === "last" ? run.sparse_last ?? run.dense_last : run.sparse_best ?? run.dense_best);
 
@@ -253,7 +250,7 @@ function runsSection(data) {
     { title: "dense %", number: true, help: "test accuracy before pruning, in its last epoch", value: (run) => run.dense_last, show: (run, value) => known(value) ? (100 * value).toFixed(2) : "" },
     { title: "weights", number: true, value: (run) => run.kept, show: (run, value) => count(value) },
     { title: "size", number: true, value: (run) => run.final_bytes, show: (run, value) => bytes(value) },
-    { title: "FLOPs", number: true, value: (run) => run.training_flops, show: (run, value) => flops(value) },
+    { title: "FLOPs", number: true, value: (run) => run.training_flops, show: (run, value) => flops(value).replace("FLOPs", "") },
     { title: "epochs", number: true, value: (run) => run.epochs },
     { title: "time", number: true, value: (run) => run.seconds, show: (run, value) => duration(value) },
   ].filter((column) => data.runs.some((run) => known(column.value(run))) && (!column.vary || new Set(data.runs.map(column.value)).size > 1));

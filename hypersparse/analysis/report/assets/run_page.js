@@ -1,11 +1,11 @@
 // The page of one run: what came out, how it got there, which weights it kept, and what it was made with.
 
-const shownPercent = (value) => `${value.toFixed(2)} %`;
+const shownPercent = (value) => `${value.toFixed(2)}${SPACE}%`;
 
 function runPage(data, run, alone) {
   return [
     alone ? null : neighbours(data, run),
-    el("header", { class: "run-head" }, el("h2", { id: "run-title" }, `${run.label}, seed ${run.seed}`), el("p", null, stateBadge(run), " ", el("code", null, run.path))),
+    el("header", { class: "run-head" }, el("h2", { id: "run-title", class: alone ? "unseen" : null }, alone ? "The run" : `${run.label}, seed ${run.seed}`), el("p", null, stateBadge(run), " ", el("code", null, run.path))),
     run.notes.map((note) => el("p", { class: "notice" }, note)),
     runHeadlines(run),
     el("p", { class: "small" }, bestNote([run])),
@@ -29,7 +29,7 @@ function runHeadlines(run) {
   return el("dl", { class: "cards" }, [
     accuracy("Sparse network", run.sparse_last, run.sparse_best, run.sparse_best_epoch),
     accuracy("Dense network", run.dense_last, run.dense_best, run.dense_best_epoch),
-    known(run.kept) && card("Weights kept", count(run.kept), share === null ? null : `of ${count(run.total)}: ${sparsity(+(1 - share).toFixed(5))} sparsity`, known(run.effective_kept) ? `${count(run.effective_kept)} on a path from input to output` : null),
+    known(run.kept) && card("Weights kept", count(run.kept), share === null ? null : `of ${count(run.total)}: ${sparsity(+(1 - share).toFixed(4))} sparsity`, known(run.effective_kept) ? `${count(run.effective_kept)} on a path from input to output` : null),
     known(run.final_bytes) && card("Size", bytes(run.final_bytes), smaller),
     known(run.training_flops) && card("Training cost", flops(run.training_flops), `${flops(run.training_flops_sparse)} without those on zeros`, `${flops(run.inference_flops_sparse)} an image at the end`),
     card("Time", duration(run.seconds) || "–", plural(run.epochs, "epoch"), run.machine.device ? `on ${run.machine.device}, ${run.machine.precision}` : null),
@@ -61,13 +61,13 @@ function phasesSection(run) {
 function chartsSection(data, run) {
   if (!run.phases.length) return null;
   return el("section", { "aria-labelledby": "curves-title" }, el("h3", { id: "curves-title" }, "Curves"),
-    el("div", { class: "figures" }, [accuracyChart, lossChart, penaltyChart, keptChart, maskChart].map((make) => make(run)).filter(Boolean)),
+    el("div", { class: "figures led" }, [accuracyChart, lossChart, penaltyChart, keptChart, maskChart].map((make) => make(run)).filter(Boolean)),
     el("h3", null, "Weights and classes"),
     el("div", { class: "figures" }, [layersChart(data, run), classesChart(run)].filter(Boolean)));
 }
 
 // One chart over the epochs. series: {key, name, color, dash, axis, factor, show}; those without a value are left out.
-function epochChart(run, { title, summary, series, axes, marks = () => null, from = run.curves, height = 320 }) {
+function epochChart(run, { title, summary, series, axes, marks = () => null, from = run.curves, height = 320, wide = false }) {
   const epochs = run.phases.at(-1).last + 1;
   const lines = series.filter((line) => from[line.key]).map((line) => ({
     ...line, values: unpack(from[line.key], epochs).map((value) => (known(value) ? value * (line.factor || 1) : null)),
@@ -77,7 +77,7 @@ function epochChart(run, { title, summary, series, axes, marks = () => null, fro
   const heading = (epoch) => `epoch ${epoch} · ${phaseAt(epoch)?.name ?? ""}`;
   const used = axes.map((_, place) => lines.some((line) => (line.axis || 0) === place));
   return makeChart({
-    title, summary: summary(Object.fromEntries(lines.map((line) => [line.key, line.values]))), zoom: "x", height,
+    title, summary: summary(Object.fromEntries(lines.map((line) => [line.key, line.values]))), zoom: "x", height, wide,
     legend: lines,
     heading: (one) => heading(one.value[0]),
     table: () => ({
@@ -94,9 +94,12 @@ function epochChart(run, { title, summary, series, axes, marks = () => null, fro
       };
     },
     option: (style, width) => ({
-      grid: plot({ right: used[1] ? 56 : 20 }),
+      grid: plot({ top: 50, right: used[1] ? 56 : 20 }),
       xAxis: crossAxis(style, "epoch", { min: 0, max: Math.max(1, epochs - 1), minInterval: 1 }),
-      yAxis: axes.map((axis, place) => valueAxis(style, axis.name, { show: used[place], ...axis.more, ...(place ? { splitLine: { show: false }, nameTextStyle: { color: style.muted, align: "right", padding: [0, -44, 0, 0] } } : {}) })),
+      yAxis: axes.map((axis, place) => valueAxis(style, axis.name, {
+        show: used[place], nameGap: 26, ...axis.more, ...(axis.log ? logarithmic(lines.filter((line) => (line.axis || 0) === place).flatMap((line) => line.values)) : {}),
+        ...(place ? { splitLine: { show: false }, nameTextStyle: { color: style.muted, align: "right", padding: [0, -48, 0, 0] } } : {}),
+      })),
       series: [...lines.map((line) => curve(line, style, epochs, marks(line, style))), shading(run, style, width, epochs)],
     }),
   });
@@ -116,7 +119,7 @@ function shading(run, style, width, epochs) {
     type: "line", name: "phases", data: [[0, null]], silent: true, tooltip: { show: false },
     markArea: {
       silent: true,
-      label: { color: style.muted, fontSize: 11, position: "insideTop", distance: 4 },
+      label: { color: style.muted, fontSize: 11, position: "top", distance: 3 },
       data: run.phases.map((phase, place) => [
         { name: letters(phase) > phase.name.length ? phase.name : "", xAxis: phase.first ? phase.first - 0.5 : 0, itemStyle: { color: style.shades[place % 2] } },
         { xAxis: phase.last + 0.5 },
@@ -125,7 +128,6 @@ function shading(run, style, width, epochs) {
   };
 }
 
-const fine = (value) => String(+value.toPrecision(5));
 const lastKnown = (values) => (values || []).filter(known).at(-1);
 
 function accuracyChart(run) {
@@ -141,8 +143,8 @@ function accuracyChart(run) {
     summary: (values) => `${plural(run.epochs, "epoch")}; test accuracy ends at ${shownPercent(lastKnown(values.test_accuracy) ?? 0)}`
       + (known(best) ? `, best ${percent(best)} in epoch ${bestEpoch} (hollow mark). ` : ". ")
       + (values.pruned_score ? "“Dense” and “pruned” are on training images, which the method compares." : ""),
-    axes: [{ name: "accuracy in %", more: { max: (range) => Math.min(100, Math.ceil(range.max)) } }],
-    height: 380,
+    axes: [{ name: "accuracy in %", more: { max: 100 } }],
+    height: 400, wide: true,
     series: [
       { key: "test_accuracy", name: "test", color: 1, factor: 100, show: shownPercent },
       { key: "validation_accuracy", name: "validation", color: 3, factor: 100, dash: DASHES[1], show: shownPercent },
@@ -160,7 +162,7 @@ function lossChart(run) {
     title: "Loss",
     summary: (values) => `Training loss ends at ${fine(lastKnown(values.loss) ?? 0)}`
       + (known(lastKnown(values.test_loss)) ? `, test loss at ${fine(lastKnown(values.test_loss))}.` : "."),
-    axes: [{ name: "loss", more: { scale: false } }, { name: "learning rate", more: { type: "log", splitNumber: 3 } }],
+    axes: [{ name: "loss", more: { scale: false } }, { name: "learning rate", log: true }],
     series: [
       { key: "loss", name: "train", color: 0, show: fine },
       { key: "test_loss", name: "test", color: 1, show: fine },
@@ -174,7 +176,7 @@ function penaltyChart(run) {
   return epochChart(run, {
     title: "Penalty",
     summary: (values) => `The penalty's strength grows to ${fine(lastKnown(values.strength) ?? 0)}; the smallest weight that would be kept ends at ${fine(lastKnown(values.w_kappa) ?? 0)}. Both on logarithmic axes.`,
-    axes: [{ name: "strength", more: { type: "log" } }, { name: "|w_κ|", more: { type: "log" } }],
+    axes: [{ name: "strength", log: true }, { name: "|w_κ|", log: true }],
     series: [
       { key: "strength", name: "penalty strength", color: 4, show: fine },
       { key: "w_kappa", name: "smallest kept |w_κ|", color: 2, axis: 1, dash: DASHES[1], show: fine },
@@ -188,7 +190,7 @@ function keptChart(run) {
   return epochChart(run, {
     title: "Weights kept",
     summary: (values) => `The mask keeps ${count(lastKnown(values.kept))} weights at the end.`,
-    axes: [{ name: "weights kept", more: { type: "log" } }],
+    axes: [{ name: "weights kept", log: true }],
     series: [{ key: "kept", name: "kept", color: 2, show: count }],
   });
 }
@@ -221,7 +223,7 @@ function layersChart(data, run) {
     title: "Weights per layer",
     summary: sized ? `From input to output, on a logarithmic axis. The densest layer is ${names[shares.indexOf(Math.max(...shares))]}, the sparsest ${names[shares.indexOf(Math.min(...shares))]}.`
       : "What pruning would keep after the last regularized epoch, from input to output.",
-    legend, height: 90 + 22 * names.length, pointer: "shadow",
+    legend, height: 70 + 22 * names.length, pointer: "shadow", wide: names.length > 14,
     heading: (one) => `${names[one.dataIndex]}: ${words(one.dataIndex)}`,
     points: names.length,
     point: (at) => ({ words: `${names[at]}: ${words(at)}`, action: { seriesIndex: 0, dataIndex: at } }),
@@ -240,14 +242,14 @@ function layersChart(data, run) {
       const bars = (name, values, more) => ({ type: "bar", name, data: values.map((value) => value || null), barWidth: "72%", barGap: "-100%", emphasis: { disabled: true }, ...more });
       return {
         grid: plot({ left: Math.min(narrow ? 116 : 220, 16 + 6.6 * longest), right: narrow ? 16 : 150, top: 10 }),
-        xAxis: crossAxis(style, "weights", { type: "log", min: 0.8, axisLabel: { color: style.muted, formatter: (value) => (value < 1 ? "" : short(value)), hideOverlap: true }, splitLine: { show: true, lineStyle: { color: style.grid } } }),
+        xAxis: crossAxis(style, "weights", { type: "log", min: 0.8, axisLabel: { formatter: (value) => (value < 1 ? "" : short(value)) }, splitLine: { show: true, lineStyle: { color: style.grid } } }),
         yAxis: { type: "category", inverse: true, data: names, axisTick: { show: false }, axisLine: { lineStyle: { color: style.axis } }, axisLabel: { color: style.muted, interval: 0, fontSize: 11, width: narrow ? 104 : 200, overflow: "truncate" } },
         series: [
           ...(sized ? [bars("all", totals, {
-            itemStyle: { color: "transparent", borderColor: style.axis, borderWidth: 1, decal: "none" }, z: 1,
+            itemStyle: { color: "transparent", borderColor: style.axis, borderWidth: 1 }, z: 1,
             label: { show: !narrow, position: "right", color: style.muted, fontSize: 11, formatter: ({ dataIndex }) => words(dataIndex) },
           })] : []),
-          bars("kept", kept, { itemStyle: { color: colorOf(style, 2), decal: "none" }, z: 2 }),
+          bars("kept", kept, { itemStyle: { color: colorOf(style, 2) }, z: 2 }),
         ],
       };
     },
@@ -274,9 +276,9 @@ function classesChart(run) {
     }),
     option: (style) => ({
       grid: plot(),
-      xAxis: crossAxis(style, "class", { type: "category", data: names, axisTick: { show: false } }),
+      xAxis: crossAxis(style, "class", { type: "category", data: names, axisLabel: { formatter: String } }),
       yAxis: valueAxis(style, "test accuracy in %", { min: (range) => Math.max(0, Math.floor(range.min / 10) * 10 - 10), max: 100 }),
-      series: [{ type: "bar", name: "right", data: values, color: colorOf(style, 0), barMaxWidth: 36, itemStyle: { borderRadius: [3, 3, 0, 0], decal: "none" }, emphasis: { disabled: true } }],
+      series: [{ type: "bar", name: "right", data: values, color: colorOf(style, 0), barMaxWidth: 36, itemStyle: { borderRadius: [3, 3, 0, 0] }, emphasis: { disabled: true } }],
     }),
   });
 }

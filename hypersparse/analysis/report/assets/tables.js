@@ -1,7 +1,7 @@
 // Tables: real ones, with a caption, sorted by buttons in their heads.
 
 // columns: {title, value(row), show(row, value) -> text or element, number}; a row without a value stands last.
-function makeTable({ caption, columns, rows, sorted = null, descending = false, name = null, hideCaption = false }) {
+function makeTable({ caption, columns, rows, sorted = null, descending = false, name = null, hideCaption = false, tall = false }) {
   const body = el("tbody");
   const heads = columns.map((column, place) =>
     el("th", { scope: "col", class: column.number ? "number" : null, title: column.help || null },
@@ -50,9 +50,9 @@ function makeTable({ caption, columns, rows, sorted = null, descending = false, 
   }
 
   arrange();
-  const words = el("caption", { class: hideCaption ? "unseen" : null }, caption);
+  const words = el("caption", { class: hideCaption ? "unseen" : null }, el("span", null, caption));
   const node = el("table", { id: name }, words, el("thead", null, el("tr", null, heads)), body);
-  const frame = el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": `${caption} (table)` }, node);
+  const frame = el("div", { class: tall ? "scroll tall" : "scroll", role: "region", tabindex: 0, "aria-label": `${caption} (table)` }, node);
   return { node: frame, filter, csv: () => toCsv(columns, built.filter((item) => !item.node.hidden)) };
 }
 
