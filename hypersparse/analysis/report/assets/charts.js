@@ -169,8 +169,8 @@ class Chart {
 
   values(params) {
     const items = Object.fromEntries((this.spec.legend || []).map((item) => [item.name, item]));
-    return params.filter((one) => items[one.seriesName] && known(one.value?.[1] ?? one.value))
-      .map((one) => [items[one.seriesName], items[one.seriesName].show(Array.isArray(one.value) ? one.value[1] : one.value)]);
+    return params.map((one) => [items[one.seriesName], Array.isArray(one.value) ? one.value[1] : one.value])
+      .filter(([item, value]) => item && known(value)).map(([item, value]) => [item, item.show(value)]);
   }
 
   fit() {

@@ -190,7 +190,7 @@ function scatter(group, runs, places, key, { key: cost, title, axis, show }) {
   if (there.length < 2) return null;
   const names = [...new Set(there.map((run) => run.variant))];
   const legend = names.map((name) => ({ name, color: places[name], symbol: symbolOf(places[name]), line: false, show: exact }));
-  const about = (run) => `${run.variant}, ${known(run.sparsity) ? sparsity(run.sparsity) : "dense"}, seed ${run.seed}`;
+  const about = (run) => `${run.variant}, ${run.sparsity ? `${sparsity(run.sparsity)}, ` : ""}seed ${run.seed}`;
   const values = (run) => [`${(100 * accuracyOf(run, key)).toFixed(2)} %`, show(run[cost])];
   const ordered = [...there].sort((one, other) => one[cost] - other[cost]);
   const own = (name) => ordered.filter((run) => run.variant === name);

@@ -185,8 +185,9 @@ function penaltyChart(run) {
 }
 
 function keptChart(run) {
-  const steps = run.curves.kept?.runs?.length ?? 99;
-  if (!run.curves.kept || steps <= 4) return null; // all and then the final count: the headline says as much
+  const counts = unpack(run.curves.kept, 0);
+  const changes = counts.filter((kept, epoch) => epoch && kept !== counts[epoch - 1]).length;
+  if (changes < 2) return null; // all and then the final count: the headline says as much
   return epochChart(run, {
     title: "Weights kept",
     summary: (values) => `The mask keeps ${count(lastKnown(values.kept))} weights at the end.`,
