@@ -18,8 +18,17 @@ from hypersparse.errors import RunError
 from hypersparse.training.atomic import write_atomically
 from hypersparse.training.folder import RunFolder
 
-SCRIPTS = ("elements", "formats", "charts", "tables", "overview", "run_page", "main")  # in the order they are needed
-FORBIDDEN = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+SCRIPTS = (
+    "elements",
+    "formats",
+    "charts",
+    "tables",
+    "overview",
+    "runs_list",
+    "run_page",
+    "main",
+)  # in the order they are needed
+FORBIDDEN = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, missing: int = 0) -> Gathered:
@@ -75,7 +84,7 @@ def to_json(content: Any) -> str:
     '"\\\\u003c/script\\\\u003e\\\\u003cb\\\\u003e"'
     """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(str.maketrans(FORBIDDEN))
+    return text.translate(FORBIDDEN)
 
 
 def _fill(template: str, parts: Mapping[str, str]) -> str:

@@ -51,11 +51,11 @@ def _summary(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[st
         runs[name] = [float("nan") if (cost := page.content[name]) is None else float(cost) for page in pages]
     means = runs.groupby(["method", "sparsity"], sort=False, dropna=False)[list(MEANS)].mean().reset_index()
     rows = summarize(runs).merge(means, on=["method", "sparsity"])
-    kept = {(names[page.id], page.row.sparsity): page.row.kept for page in pages}
+    kept = {(names[page.id], page.content["sparsity"]): page.row.kept for page in pages}
     found = []
     for row in rows.to_dict("records"):
         values = {str(key): value if isinstance(value, str) else rounded(value, 6) for key, value in row.items()}
-        found.append({**values, "kept": kept.get((str(row["method"]), values["sparsity"]))})
+        found.append({**values, "kept": kept.get((str(values["method"]), values["sparsity"]))})
     return found
 
 

@@ -101,11 +101,11 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_loads_without_complaints_or_requests_and_draws_its_charts(browser: object, many: Path) -> None:
     seen = Seen(browser, many)
-    assert seen.draw_all() == 4
-    for number in range(4):
+    assert seen.draw_all() == 5
+    for number in range(5):
         drawing = seen.page.locator(".canvas").nth(number)
         assert drawing.locator("svg path").count() > 20
-        assert str(drawing.get_attribute("aria-label")).startswith("Accuracy over")
+        assert str(drawing.get_attribute("aria-label")).startswith(("Accuracy over", "Test accuracy over"))
     assert seen.page.locator("#runs-table tbody tr").count() == RUNS
     assert "is damaged" in seen.page.locator(".notice").inner_text()
     assert "art, 4 seeds" in seen.page.locator(".cards").inner_text()
@@ -147,6 +147,9 @@ def test_filters_leave_what_fits(browser: object, many: Path) -> None:
     seen.page.get_by_label("Sparsity", exact=True).select_option(label="98\u00a0%")
     assert seen.page.locator(".found").inner_text() == f"4 of {RUNS} runs"
     assert set(seen.column("#runs-table", 2)) == {"snip"}
+    curves = seen.page.locator("#runs figure")
+    assert "The 4 runs in the table." in curves.inner_text()
+    assert curves.get_by_role("button", name="art").count() == 0
     seen.page.get_by_label("Search", exact=True).fill("seed-3")
     assert len(seen.column("#runs-table", 1)) == 1
     seen.page.get_by_role("button", name="All", exact=True).click()
@@ -312,7 +315,7 @@ def test_it_prints_on_white_with_all_charts(browser: object, many: Path) -> None
         "window.addEventListener('beforeprint', () => (window.drawn = document.querySelectorAll('.canvas svg').length))"
     )
     assert len(seen.page.pdf(format="A4")) > 10_000
-    assert seen.page.evaluate("window.drawn") == 4
+    assert seen.page.evaluate("window.drawn") == 5
     seen.page.emulate_media(media="print", color_scheme="dark")
     assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not seen.page.locator(".tools").first.is_visible()

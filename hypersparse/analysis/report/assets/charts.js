@@ -46,9 +46,12 @@ function makeChart(spec) {
   return chart.figure;
 }
 
-function forgetCharts() {
-  for (const chart of charts) chart.dispose();
-  charts.clear();
+// Charts that are about to leave the page.
+function dropCharts(place) {
+  for (const chart of [...charts].filter((one) => place.contains(one.figure))) {
+    chart.dispose();
+    charts.delete(chart);
+  }
 }
 
 class Chart {

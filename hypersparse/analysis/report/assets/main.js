@@ -75,7 +75,7 @@ function show() {
   const alone = data.runs.length === 1;
   const run = alone ? data.runs[0] : data.runs.find((one) => one.id === hash);
   if (!alone && !run && shownPage === "overview") return false; // an anchor on the page that is shown
-  forgetCharts();
+  dropCharts(main);
   shownPage = run ? run.id : "overview";
   const content = run ? [alone ? problemsSection(data) : null, ...runPage(data, run, alone)] : overview(data);
   main.replaceChildren(...content.flat(2).filter(Boolean));

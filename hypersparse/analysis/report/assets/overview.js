@@ -51,7 +51,7 @@ function comparisonSection(data) {
 
 // Each method keeps its colour and symbol in all charts of the page.
 function variantPlaces(data) {
-  const names = [...new Set(data.comparison.flatMap((group) => group.rows.map((row) => row.method)))];
+  const names = [...new Set(data.runs.map((run) => run.variant))];
   return Object.fromEntries(names.map((name, place) => [name, place]));
 }
 
@@ -60,6 +60,7 @@ function groupSection(data, group, places) {
   const state = { accuracy: "last" };
   const holder = el("div", { class: "figures" });
   const draw = () => {
+    dropCharts(holder);
     holder.replaceChildren(...[
       oversparsity(group, places, state.accuracy),
       scatter(group, runs, places, state.accuracy, { key: "training_flops", title: "Accuracy over training cost", axis: "FLOPs of training, as computed", show: flops }),
@@ -190,7 +191,6 @@ function scatter(group, runs, places, key, { key: cost, title, axis, show }) {
   if (there.length < 2) return null;
   const names = [...new Set(there.map((run) => run.variant))];
   const legend = names.map((name) => ({ name, color: places[name], symbol: symbolOf(places[name]), line: false, show: exact }));
-  const about = (run) => `${run.variant}, ${run.sparsity ? `${sparsity(run.sparsity)}, ` : ""}seed ${run.seed}`;
   const values = (run) => [`${(100 * accuracyOf(run, key)).toFixed(2)} %`, show(run[cost])];
   const ordered = [...there].sort((one, other) => one[cost] - other[cost]);
   const own = (name) => ordered.filter((run) => run.variant === name);
@@ -230,39 +230,6 @@ function scatter(group, runs, places, key, { key: cost, title, axis, show }) {
 const ceiling = (rows, key) => Math.min(100, Math.ceil(Math.max(...rows.map((row) => row[key] + (row[`${key}_deviation`] || 0))) + 0.5));
 
 const accuracyOf = (run, key) => (key === "last" ? run.sparse_last ?? run.dense_last : run.sparse_best ?? run.dense_best);
-
-function stateBadge(run) {
-  return el("span", { class: `badge ${run.status}` }, run.state);
-}
-
-function runsSection(data) {
-  const link = (run) => el("a", { href: `#${run.id}` }, run.name);
-  const columns = [
-    { title: "run", value: (run) => run.name, show: link },
-    { title: "data", value: (run) => run.data, vary: true },
-    { title: "model", value: (run) => run.model, vary: true },
-    { title: "method", value: (run) => run.variant },
-    { title: "sparsity", number: true, value: (run) => run.sparsity, show: (run, value) => sparsity(value) },
-    { title: "seed", number: true, value: (run) => run.seed },
-    { title: "state", value: (run) => run.state, show: stateBadge },
-    { title: "last %", number: true, help: "test accuracy of the sparse network in the last epoch", value: (run) => run.sparse_last, show: (run, value) => known(value) ? (100 * value).toFixed(2) : "" },
-    { title: "best %", number: true, help: "the same in the best epoch", value: (run) => run.sparse_best, show: (run, value) => known(value) ? (100 * value).toFixed(2) : "" },
-    { title: "dense %", number: true, help: "test accuracy before pruning, in its last epoch", value: (run) => run.dense_last, show: (run, value) => known(value) ? (100 * value).toFixed(2) : "" },
-    { title: "weights", number: true, value: (run) => run.kept, show: (run, value) => count(value) },
-    { title: "size", number: true, value: (run) => run.final_bytes, show: (run, value) => bytes(value) },
-    { title: "FLOPs", number: true, value: (run) => run.training_flops, show: (run, value) => flops(value).replace("FLOPs", "") },
-    { title: "epochs", number: true, value: (run) => run.epochs },
-    { title: "time", number: true, value: (run) => run.seconds, show: (run, value) => duration(value) },
-  ].filter((column) => data.runs.some((run) => known(column.value(run))) && (!column.vary || new Set(data.runs.map(column.value)).size > 1));
-  const table = makeTable({ caption: "All runs", hideCaption: true, columns, rows: data.runs, name: "runs-table" });
-  const text = new Map(data.runs.map((run) => [run, [run.label, run.name, run.variant, run.state, run.data, run.model, `seed ${run.seed}`].join(" ").toLowerCase()]));
-  const filters = makeFilters(table, data.runs, [
-    { title: "Data", value: (run) => run.data }, { title: "Model", value: (run) => run.model }, { title: "Method", value: (run) => run.variant },
-    { title: "Sparsity", value: (run) => run.sparsity, show: sparsity }, { title: "State", value: (run) => run.status },
-  ], (run) => text.get(run), "run");
-  return el("section", { id: "runs", "aria-labelledby": "runs-title" }, el("h2", { id: "runs-title" }, "Runs"),
-    filters, table.node, csvButton(() => table, "runs"), el("p", { class: "small" }, bestNote(data.runs)));
-}
 
 function problemsSection(data) {
   if (!data.problems.length) return null;

@@ -73,8 +73,8 @@ function csvButton(table, file) {
     icon("save"), "CSV");
 }
 
-// A search field and a choice for each column with few values; all of them must fit.
-function makeFilters(table, rows, choices, textOf, total) {
+// A search field and a choice for each column with few values; all of them must fit. `changed` is told the rows that do.
+function makeFilters(table, rows, choices, textOf, total, changed) {
   const wanted = {};
   let words = [];
   const found = el("output", { class: "found" });
@@ -101,8 +101,10 @@ function makeFilters(table, rows, choices, textOf, total) {
 
   function apply() {
     const tests = Object.values(wanted);
-    const shown = table.filter((row) => tests.every((test) => test(row)) && words.every((word) => textOf(row).includes(word)));
+    const fits = (row) => tests.every((test) => test(row)) && words.every((word) => textOf(row).includes(word));
+    const shown = table.filter(fits);
     found.textContent = shown === rows.length ? plural(rows.length, total) : `${count(shown)} of ${plural(rows.length, total)}`;
+    changed(rows.filter(fits));
   }
 
   const form = el("form", { class: "filters", role: "search", "aria-label": "Filter the runs" },
