@@ -49,14 +49,12 @@ def _summary(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[st
     runs = collect([_result(page, names[page.id]) for page in pages])
     for name in MEANS:
         runs[name] = [float("nan") if (cost := page.content[name]) is None else float(cost) for page in pages]
-    means = runs.groupby(["method", "sparsity"], sort=False, dropna=False)[list(MEANS)].mean().reset_index()
-    rows = summarize(runs).merge(means, on=["method", "sparsity"])
-    kept = {(names[page.id], page.content["sparsity"]): page.row.kept for page in pages}
-    found = []
-    for row in rows.to_dict("records"):
-        values = {str(key): value if isinstance(value, str) else rounded(value, 6) for key, value in row.items()}
-        found.append({**values, "kept": kept.get((str(values["method"]), values["sparsity"]))})
-    return found
+    groups = runs.groupby(["method", "sparsity"], sort=False, dropna=False)
+    means = groups[list(MEANS)].mean().assign(kept=groups["kept"].first()).reset_index()
+    rows = summarize(runs).merge(means, on=["method", "sparsity"]).to_dict("records")
+    return [
+        {str(key): value if isinstance(value, str) else rounded(value, 6) for key, value in row.items()} for row in rows
+    ]
 
 
 def _result(page: RunPage, name: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ function groupSection(data, group, places) {
   draw();
   const heading = `${group.data}, ${group.model}`;
   return el("section", { class: "group", "aria-label": heading },
-    el("h3", null, heading), comparisonTable(group), accuracyChoice(group, (chosen) => { state.accuracy = chosen; draw(); }), holder);
+    el("h3", null, heading), accuracyChoice(group, (chosen) => { state.accuracy = chosen; draw(); }), holder, comparisonTable(group));
 }
 
 const inGroup = (run, group) => run.group[0] === group.data && run.group[1] === group.model;
