@@ -226,6 +226,8 @@ def test_zoom_by_buttons_by_keys_and_by_dragging(browser: object, one: Path) -> 
     figure.get_by_role("button", name="Zoom in").click()
     closer = ticks(seen.page, "Loss")
     assert closer != whole
+    seen.page.locator("#theme").click()
+    assert ticks(seen.page, "Loss") == closer
     figure.get_by_role("button", name="Show all").click()
     assert ticks(seen.page, "Loss") == whole
     figure.locator(".chart").focus()

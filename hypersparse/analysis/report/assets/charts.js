@@ -15,12 +15,14 @@ const SYMBOLS = ["circle", "rect", "diamond", "triangle", "emptyCircle", "emptyR
 const DASHES = ["solid", [7, 4], [2, 3], [9, 3, 2, 3]];
 const NARROW = 520;
 const PRINT_WIDTH = 660;
+const WHOLE = { start: 0, end: 100 };
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
 
 const charts = new Set();
 let printing = false;
 const look = () => (!printing && isDark() ? LOOKS.dark : LOOKS.light);
 const colorOf = (style, place) => style.palette[place % style.palette.length];
+const dashOf = (place) => DASHES[Math.floor(place / 4) % DASHES.length];
 const hollow = (place) => symbolOf(place).startsWith("empty");
 const symbolOf = (place) => SYMBOLS[Math.floor(place / 8 + place) % SYMBOLS.length];
 
@@ -39,7 +41,7 @@ const resized = new ResizeObserver((entries) => {
 });
 
 // legend: {name, color, dash, symbol, show(value) -> words}; option(style, width) -> axes and series for the library;
-// table() -> {columns, rows}; zoom: "x", "xy" or null; tip(params) -> element, where one point is looked at.
+// table() -> {columns, rows}; zoom: "x", "xy" or null; tip(params) -> element, where one point is looked at; heads: the heading's element.
 function makeChart(spec) {
   const chart = new Chart(spec);
   charts.add(chart);
@@ -58,7 +60,7 @@ class Chart {
   constructor(spec) {
     this.spec = spec;
     this.hidden = new Set();
-    this.range = { start: 0, end: 100 };
+    this.ranges = [{ ...WHOLE }, { ...WHOLE }]; // what is seen of the axes, in per cent
     this.at = -1;
     this.height = spec.height || 320;
     this.canvas = el("div", { class: "canvas", style: `height:${this.height}px` });
@@ -70,7 +72,7 @@ class Chart {
     this.frame.addEventListener("keydown", (event) => this.key(event));
     this.frame.addEventListener("blur", () => this.instance && this.instance.dispatchAction({ type: "hideTip" }));
     this.figure = el("figure", { class: `card figure${spec.wide ? " wide" : ""}` },
-      el("figcaption", null, el("h4", null, spec.title), el("p", { class: "summary" }, spec.summary)),
+      el("figcaption", null, el(spec.heads || "h4", { class: "figure-title" }, spec.title), el("p", { class: "summary" }, spec.summary)),
       el("div", { class: "bar" }, this.legend(), this.tools()), this.frame, this.data());
     seen.observe(this.canvas);
     resized.observe(this.canvas);
@@ -94,7 +96,7 @@ class Chart {
     const tool = (name, words, act) =>
       el("button", { type: "button", class: "tool", title: words, "aria-label": `${words}: ${this.spec.title}`, onclick: act }, icon(name));
     const zoom = this.spec.zoom
-      ? [tool("plus", "Zoom in", () => this.scale(0.6)), tool("minus", "Zoom out", () => this.scale(1 / 0.6)), tool("reset", "Show all", () => this.zoomTo(0, 100))]
+      ? [tool("plus", "Zoom in", () => this.scale(0.6)), tool("minus", "Zoom out", () => this.scale(1 / 0.6)), tool("reset", "Show all", () => this.showAll())]
       : [];
     return el("div", { class: "tools", role: "group", "aria-label": `Tools of ${this.spec.title}` }, zoom, tool("save", "Save as SVG", () => this.save()));
   }
@@ -134,8 +136,8 @@ class Chart {
   begin() {
     const instance = echarts.init(this.canvas, null, { renderer: "svg" });
     instance.on("datazoom", () => {
-      const { start, end } = instance.getOption().dataZoom[0];
-      this.range = { start, end };
+      const zoomed = instance.getOption().dataZoom;
+      this.ranges = this.ranges.map((_, place) => (this.spec.zoom.length > place ? { start: zoomed[place].start, end: zoomed[place].end } : WHOLE));
     });
     if (this.spec.click) instance.on("click", (event) => this.spec.click(event));
     return instance;
@@ -148,7 +150,7 @@ class Chart {
     return {
       dataZoom: axes.map((axis, place) => ({
         type: "inside", ...axis, filterMode: "none", zoomOnMouseWheel: "ctrl", moveOnMouseMove: false, moveOnMouseWheel: false,
-        preventDefaultMouseMove: false, ...(place === 0 ? this.range : {}),
+        preventDefaultMouseMove: false, ...this.ranges[place],
       })),
       // The library zooms by dragging only where its toolbox is; its buttons are ours, above the chart.
       toolbox: { itemSize: 0, top: -30, showTitle: false, feature: { dataZoom: { ...both, filterMode: "none", brushStyle: { color: "#5b9bd533" } } } },
@@ -182,17 +184,17 @@ class Chart {
     if (this.drawnNarrow !== this.canvas.clientWidth < NARROW) this.draw(true);
   }
 
-  zoomTo(start, end) {
-    this.range = { start: Math.max(0, start), end: Math.min(100, end) };
+  showAll() {
     this.draw();
-    this.instance.dispatchAction({ type: "dataZoom", ...this.range });
+    this.instance.dispatchAction({ type: "dataZoom", ...WHOLE });
   }
 
   scale(factor) {
-    const { start, end } = this.range;
+    this.draw();
+    const { start, end } = this.ranges[0];
     const middle = (start + end) / 2;
     const half = Math.max(1, ((end - start) / 2) * factor);
-    this.zoomTo(middle - half, middle + half);
+    this.instance.dispatchAction({ type: "dataZoom", dataZoomIndex: 0, start: Math.max(0, middle - half), end: Math.min(100, middle + half) });
   }
 
   key(event) {
@@ -200,7 +202,7 @@ class Chart {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (this.spec.zoom && event.key === "+") this.scale(0.6);
     else if (this.spec.zoom && event.key === "-") this.scale(1 / 0.6);
-    else if (this.spec.zoom && event.key === "0") this.zoomTo(0, 100);
+    else if (this.spec.zoom && event.key === "0") this.showAll();
     else if (this.spec.point && moves[event.key]) this.read(this.at + moves[event.key]);
     else if (this.spec.point && event.key === "Home") this.read(0);
     else if (this.spec.point && event.key === "End") this.read(this.spec.points - 1);
@@ -246,7 +248,8 @@ function swatch(item) {
 }
 
 function mark(symbol) {
-  const hollow = symbol.startsWith("empty");
+  const dashOf = (place) => DASHES[Math.floor(place / 4) % DASHES.length];
+const hollow = symbol.startsWith("empty");
   const shape = symbol.replace("empty", "").toLowerCase();
   const paint = { fill: hollow ? "var(--surface)" : "currentColor", stroke: "currentColor", "stroke-width": 1.6 };
   if (shape === "circle") return svg("circle", { cx: 13, cy: 6, r: 3.6, ...paint });
@@ -276,18 +279,19 @@ function crossAxis(style, name, more) {
   };
 }
 
-// A logarithmic axis from a little below the smallest value to a little above the largest, with ticks as close as they can be read.
+// A logarithmic axis from a little below the smallest value to a little above the largest, with at least three ticks.
 function logarithmic(values, show) {
   const there = values.filter((value) => value > 0);
   if (!there.length) return {};
   const low = Math.min(...there), high = Math.max(...there);
   const margin = Math.max((high / low) ** 0.06, 1.08);
   const [min, max] = [low / margin, high * margin];
-  const ticks = [];
-  for (let power = Math.floor(Math.log10(min)); power <= Math.ceil(Math.log10(max)); power += 1) {
-    for (const step of max / min > 60 ? [1] : max / min > 4 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 8]) ticks.push(+`${step}e${power}`);
-  }
-  const customValues = ticks.filter((tick) => tick >= min && tick <= max);
+  const ticks = (steps) => {
+    const powers = Array.from({ length: Math.ceil(Math.log10(max)) - Math.floor(Math.log10(min)) + 1 }, (_, place) => Math.floor(Math.log10(min)) + place);
+    return powers.flatMap((power) => steps.map((step) => +`${step}e${power}`)).filter((tick) => tick >= min && tick <= max);
+  };
+  const sets = [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]].map(ticks);
+  const customValues = sets.find((set) => set.length >= 3) || sets.at(-1);
   return { type: "log", min, max, axisTick: { show: false, customValues }, axisLabel: { customValues, formatter: show || short, hideOverlap: true } };
 }
 

@@ -112,8 +112,8 @@ function oversparsity(group, places, key) {
   const dense = group.rows.filter((row) => !known(row.sparsity));
   const words = (row) => `${withDeviation(row[key], row[`${key}_deviation`])} %, ${plural(row.seeds, "seed")}`;
   const find = (name, x) => group.rows.find((row) => row.method === name && (!known(row.sparsity) || Math.abs(place(row.sparsity) - x) < 1e-9));
-  const legend = [...names.map((name) => ({ name, color: places[name], symbol: symbolOf(places[name]), show: exact })),
-    ...dense.map((row) => ({ name: row.method, color: 7, dash: DASHES[2], show: exact }))];
+  const legend = [...names.map((name) => ({ name, color: places[name], symbol: symbolOf(places[name]), dash: dashOf(places[name]), show: exact })),
+    ...dense.map((row) => ({ name: row.method, color: places[row.method], dash: DASHES[2], show: exact }))];
   const step = (place(levels.at(-1)) - place(levels[0])) * 0.06;
   const ends = [place(levels[0]) - step, place(levels.at(-1)) + step];
   const tips = (x) => legend.filter((item) => find(item.name, x)).map((item) => [item, words(find(item.name, x))]);
@@ -140,7 +140,7 @@ function oversparsity(group, places, key) {
       yAxis: valueAxis(style, "test accuracy in %", { max: ceiling(group.rows, key) }),
       series: [...names.flatMap((name) => lineWithBars(group.rows.filter((row) => row.method === name), name, places[name], key, style)),
         ...dense.map((row) => ({
-          type: "line", name: row.method, symbol: "none", data: ends.map((x) => [x, row[key]]), color: style.palette[7], lineStyle: { type: DASHES[2], width: 2 },
+          type: "line", name: row.method, symbol: "none", data: ends.map((x) => [x, row[key]]), color: colorOf(style, places[row.method]), lineStyle: { type: DASHES[2], width: 2 },
         }))],
     }),
   });
@@ -170,7 +170,7 @@ function lineWithBars(rows, name, number, key, style) {
   const color = colorOf(style, number);
   const line = {
     type: "line", name, color, ...marker(style, number, 8), data: sorted.map((row) => [place(row.sparsity), row[key]]),
-    lineStyle: { width: 2, color, type: DASHES[Math.floor(number / 4) % 4] }, emphasis: { focus: "series" },
+    lineStyle: { width: 2, color, type: dashOf(number) }, emphasis: { focus: "series" },
   };
   const bars = {
     type: "custom", name, color, silent: true, tooltip: { show: false }, z: 1,

@@ -275,11 +275,14 @@ function classesChart(run) {
         { title: "of", number: true, value: (at) => total[at] }, { title: "%", number: true, value: (at) => +values[at].toFixed(4), show: (_, value) => value.toFixed(2) }],
       rows: names.map((_, at) => at),
     }),
-    option: (style) => ({
-      grid: plot(),
+    option: (style, width) => ({
+      grid: plot({ top: 44 }),
       xAxis: crossAxis(style, "class", { type: "category", data: names, axisLabel: { formatter: String } }),
-      yAxis: valueAxis(style, "test accuracy in %", { min: (range) => Math.max(0, Math.floor(range.min / 10) * 10 - 10), max: 100 }),
-      series: [{ type: "bar", name: "right", data: values, color: colorOf(style, 0), barMaxWidth: 36, itemStyle: { borderRadius: [3, 3, 0, 0] }, emphasis: { disabled: true } }],
+      yAxis: valueAxis(style, "test accuracy in %", { min: 0, max: 100, nameGap: 24 }),
+      series: [{
+        type: "bar", name: "right", data: values, color: colorOf(style, 0), barMaxWidth: 36, itemStyle: { borderRadius: [3, 3, 0, 0] }, emphasis: { disabled: true },
+        label: { show: names.length * 36 < width, position: "top", color: style.muted, fontSize: 11, formatter: ({ value }) => value.toFixed(1) },
+      }],
     }),
   });
 }

@@ -57,7 +57,7 @@ function overlay(shown, places) {
   const words = (line, epoch) => `${line.values[epoch].toFixed(2)}${SPACE}%`;
   const dashes = levels.length > 1 ? ` Dashes tell sparsities apart: ${levels.map((level, place) => `${sparsity(level)} ${["solid", "dashed", "dotted", "dash-dotted"][place % 4]}`).join(", ")}.` : "";
   return makeChart({
-    title: "Test accuracy over the epochs", wide: true, height: 400, zoom: "xy",
+    title: "Test accuracy over the epochs", heads: "h3", wide: true, height: 400, zoom: "xy",
     summary: (all.length > runs.length ? `${runs.length} of the ${all.length} runs in the table, the smallest seeds first; filter it to see others.` : `The ${runs.length} runs in the table.`) + dashes,
     legend: names.map((name) => ({ name, color: places[name], show: exact })),
     axisTip: (params) => {
