@@ -18,16 +18,19 @@ from hypersparse.errors import RunError
 from hypersparse.training.atomic import write_atomically
 from hypersparse.training.folder import RunFolder
 
-SCRIPTS = (
+SCRIPTS = (  # in the order they are needed
     "elements",
     "formats",
+    "looks",
     "charts",
     "tables",
     "overview",
+    "comparison_charts",
     "runs_list",
     "run_page",
+    "run_charts",
     "main",
-)  # in the order they are needed
+)
 FORBIDDEN = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 

@@ -39,13 +39,25 @@ const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : 
 // For axes: 20000 is 20k, 0.00005 is 5e-5.
 function short(value) {
   const size = Math.abs(value);
-  if (size >= 1e15 || (size > 0 && size < 1e-3)) return value.toExponential().replace("e+", "e").replace(/\.?0+e/, "e").replace(/(\.\d)\d+e/, "$1e");
-  for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (size >= unit) return `${+(value / unit).toPrecision(4)}${letter}`;
+  if (size >= 1e15 || (size > 0 && size < 1e-3))
+    return value
+      .toExponential()
+      .replace("e+", "e")
+      .replace(/\.?0+e/, "e")
+      .replace(/(\.\d)\d+e/, "$1e");
+  for (const [unit, letter] of [
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ])
+    if (size >= unit) return `${+(value / unit).toPrecision(4)}${letter}`;
   return String(+value.toPrecision(4));
 }
 
 // With five digits, as curves are stored.
-const fine = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(3).replace(/\.?0+e/, "e") : String(+value.toPrecision(5)));
+const fine = (value) =>
+  value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(3).replace(/\.?0+e/, "e") : String(+value.toPrecision(5));
 
 // The values of a column, a place an epoch; null where nothing is known.
 function unpack(column, epochs) {

@@ -26,7 +26,16 @@ function themeButton() {
   };
   button.addEventListener("click", () => {
     // From what is seen to its opposite, then back to the system's choice.
-    const next = root.dataset.theme === "auto" ? (dark.matches ? "light" : "dark") : (root.dataset.theme === "dark") !== dark.matches ? (dark.matches ? "dark" : "light") : "auto";
+    const next =
+      root.dataset.theme === "auto"
+        ? dark.matches
+          ? "light"
+          : "dark"
+        : (root.dataset.theme === "dark") !== dark.matches
+          ? dark.matches
+            ? "dark"
+            : "light"
+          : "auto";
     show(next);
     remember(next);
     say(`Colours: ${next}.`);
@@ -40,7 +49,9 @@ function themeButton() {
 function remember(theme) {
   try {
     localStorage.setItem("hypersparse-theme", theme);
-  } catch { /* then it is asked for again */ }
+  } catch {
+    /* then it is asked for again */
+  }
 }
 
 function remembered() {
@@ -61,7 +72,9 @@ function logo() {
   for (let row = 0; row < 4; row += 1) {
     for (let column = 0; column < 4; column += 1) {
       const kept = [1, 7, 10, 12].includes(4 * row + column);
-      dots.push(svg("circle", { cx: 4 + 6.6 * column, cy: 4 + 6.6 * row, r: kept ? 2.7 : 1.1, class: kept ? "kept" : "gone" }));
+      dots.push(
+        svg("circle", { cx: 4 + 6.6 * column, cy: 4 + 6.6 * row, r: kept ? 2.7 : 1.1, class: kept ? "kept" : "gone" }),
+      );
     }
   }
   return svg("svg", { viewBox: "0 0 28 28", width: 32, height: 32, "aria-hidden": "true", class: "logo" }, ...dots);
@@ -71,7 +84,9 @@ function show() {
   let hash = location.hash.slice(1);
   try {
     hash = decodeURIComponent(hash);
-  } catch { /* not one of ours */ }
+  } catch {
+    /* not one of ours */
+  }
   const alone = data.runs.length === 1;
   const run = alone ? data.runs[0] : data.runs.find((one) => one.id === hash);
   if (!alone && !run && shownPage === "overview") return false; // an anchor on the page that is shown
@@ -107,9 +122,39 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 
-document.querySelector("header.top").append(
-  el("div", { class: "brand" }, logo(), el("div", null, el("h1", null, data.title), el("p", { class: "small" }, `hypersparse ${data.version} · written ${data.made}`))),
-  el("div", { class: "actions" }, themeButton(), el("button", { type: "button", class: "quiet", id: "print", onclick: () => window.print() }, icon("print"), el("span", null, "Print"))));
-document.querySelector("footer.bottom").append(
-  el("p", { class: "small" }, `Made by hypersparse ${data.version} from stored runs; nothing was trained for it and nothing is loaded from anywhere. Charts: Apache ECharts ${echarts.version} (Apache License 2.0).`));
+document
+  .querySelector("header.top")
+  .append(
+    el(
+      "div",
+      { class: "brand" },
+      logo(),
+      el(
+        "div",
+        null,
+        el("h1", null, data.title),
+        el("p", { class: "small" }, `hypersparse ${data.version} · written ${data.made}`),
+      ),
+    ),
+    el(
+      "div",
+      { class: "actions" },
+      themeButton(),
+      el(
+        "button",
+        { type: "button", class: "quiet", id: "print", onclick: () => window.print() },
+        icon("print"),
+        el("span", null, "Print"),
+      ),
+    ),
+  );
+document
+  .querySelector("footer.bottom")
+  .append(
+    el(
+      "p",
+      { class: "small" },
+      `Made by hypersparse ${data.version} from stored runs; nothing was trained for it and nothing is loaded from anywhere. Charts: Apache ECharts ${echarts.version} (Apache License 2.0).`,
+    ),
+  );
 show();

@@ -1,11 +1,18 @@
 // The page of one run: what came out, how it got there, which weights it kept, and what it was made with.
 
-const shownPercent = (value) => `${value.toFixed(2)}${SPACE}%`;
-
 function runPage(data, run, alone) {
   return [
     alone ? null : neighbours(data, run),
-    el("header", { class: "run-head" }, el("h2", { id: "run-title", class: alone ? "unseen" : null }, alone ? "The run" : `${run.label}, seed ${run.seed}`), el("p", null, stateBadge(run), " ", el("code", null, run.path))),
+    el(
+      "header",
+      { class: "run-head" },
+      el(
+        "h2",
+        { id: "run-title", class: alone ? "unseen" : null },
+        alone ? "The run" : `${run.label}, seed ${run.seed}`,
+      ),
+      el("p", null, stateBadge(run), " ", el("code", null, run.path)),
+    ),
     run.notes.map((note) => el("p", { class: "notice" }, note)),
     runHeadlines(run),
     el("p", { class: "small" }, bestNote([run])),
@@ -17,284 +24,177 @@ function runPage(data, run, alone) {
 
 function neighbours(data, run) {
   const at = data.runs.indexOf(run);
-  const link = (other, words, name) => (other ? el("a", { href: `#${other.id}`, class: "quiet", rel: words }, name === "left" ? icon(name) : "", words, name === "right" ? icon(name) : "") : null);
-  return el("nav", { class: "neighbours", "aria-label": "Runs" }, el("a", { href: "#overview", class: "quiet" }, icon("left"), "All runs"),
-    el("span", { class: "small" }, `${at + 1} of ${data.runs.length}`), link(data.runs[at - 1], "previous", "left"), link(data.runs[at + 1], "next", "right"));
+  const link = (other, words, name) =>
+    other
+      ? el(
+          "a",
+          { href: `#${other.id}`, class: "quiet", rel: words },
+          name === "left" ? icon(name) : "",
+          words,
+          name === "right" ? icon(name) : "",
+        )
+      : null;
+  return el(
+    "nav",
+    { class: "neighbours", "aria-label": "Runs" },
+    el("a", { href: "#overview", class: "quiet" }, icon("left"), "All runs"),
+    el("span", { class: "small" }, `${at + 1} of ${data.runs.length}`),
+    link(data.runs[at - 1], "previous", "left"),
+    link(data.runs[at + 1], "next", "right"),
+  );
 }
 
 function runHeadlines(run) {
-  const accuracy = (name, last, best, epoch) => known(last) && card(name, percent(last), `in the last epoch; best ${percent(best)} in epoch ${epoch}`);
+  const accuracy = (name, last, best, epoch) =>
+    known(last) && card(name, percent(last), `in the last epoch; best ${percent(best)} in epoch ${epoch}`);
   const share = known(run.kept) && run.total ? run.kept / run.total : null;
-  const smaller = run.final_bytes && run.dense_bytes ? `${(run.dense_bytes / run.final_bytes).toFixed(1)} times smaller than ${bytes(run.dense_bytes)} dense` : null;
-  return el("dl", { class: "cards" }, [
-    accuracy("Sparse network", run.sparse_last, run.sparse_best, run.sparse_best_epoch),
-    accuracy("Dense network", run.dense_last, run.dense_best, run.dense_best_epoch),
-    known(run.kept) && card("Weights kept", count(run.kept), share === null ? null : `of ${count(run.total)}: ${sparsity(+(1 - share).toFixed(4))} sparsity`, known(run.effective_kept) ? `${count(run.effective_kept)} on a path from input to output` : null),
-    known(run.final_bytes) && card("Size", bytes(run.final_bytes), smaller),
-    known(run.training_flops) && card("Training cost", flops(run.training_flops), `${flops(run.training_flops_sparse)} without those on zeros`, `${flops(run.inference_flops_sparse)} an image at the end`),
-    card("Time", duration(run.seconds) || "–", plural(run.epochs, "epoch"), run.machine.device ? `on ${run.machine.device}, ${run.machine.precision}` : null),
-  ].filter(Boolean));
+  const smaller =
+    run.final_bytes && run.dense_bytes
+      ? `${(run.dense_bytes / run.final_bytes).toFixed(1)} times smaller than ${bytes(run.dense_bytes)} dense`
+      : null;
+  return el(
+    "dl",
+    { class: "cards" },
+    [
+      accuracy("Sparse network", run.sparse_last, run.sparse_best, run.sparse_best_epoch),
+      accuracy("Dense network", run.dense_last, run.dense_best, run.dense_best_epoch),
+      known(run.kept) &&
+        card(
+          "Weights kept",
+          count(run.kept),
+          share === null ? null : `of ${count(run.total)}: ${sparsity(+(1 - share).toFixed(4))} sparsity`,
+          known(run.effective_kept) ? `${count(run.effective_kept)} on a path from input to output` : null,
+        ),
+      known(run.final_bytes) && card("Size", bytes(run.final_bytes), smaller),
+      known(run.training_flops) &&
+        card(
+          "Training cost",
+          flops(run.training_flops),
+          `${flops(run.training_flops_sparse)} without those on zeros`,
+          `${flops(run.inference_flops_sparse)} an image at the end`,
+        ),
+      card(
+        "Time",
+        duration(run.seconds) || "–",
+        plural(run.epochs, "epoch"),
+        run.machine.device ? `on ${run.machine.device}, ${run.machine.precision}` : null,
+      ),
+    ].filter(Boolean),
+  );
 }
 
 function phasesSection(run) {
   const epochs = run.phases.at(-1).last + 1;
   const test = unpack(run.curves.test_accuracy, epochs);
   const inside = (phase) => test.slice(phase.first, phase.last + 1).filter(known);
-  const strip = el("div", { class: "strip", "aria-hidden": "true" }, run.phases.map((phase, place) =>
-    el("div", { class: `stretch shade-${place % 3}`, style: `flex-grow:${phase.last - phase.first + 1}`, title: phase.name }, el("span", null, phase.name))));
+  const strip = el(
+    "div",
+    { class: "strip", "aria-hidden": "true" },
+    run.phases.map((phase, place) =>
+      el(
+        "div",
+        { class: `stretch shade-${place % 3}`, style: `flex-grow:${phase.last - phase.first + 1}`, title: phase.name },
+        el("span", null, phase.name),
+      ),
+    ),
+  );
   const table = makeTable({
-    caption: "Phases", hideCaption: true, rows: run.phases,
+    caption: "Phases",
+    hideCaption: true,
+    rows: run.phases,
     columns: [
       { title: "phase", value: (phase) => phase.name },
       { title: "epochs", number: true, value: (phase) => phase.last - phase.first + 1 },
       { title: "from", number: true, value: (phase) => phase.first },
       { title: "to", number: true, value: (phase) => phase.last },
-      { title: "time", number: true, value: (phase) => phase.seconds, show: (phase, value) => duration(value) + (phase.shared ? ", shared" : "") },
-      { title: "test % first", number: true, value: (phase) => inside(phase)[0], show: (phase, value) => known(value) ? (100 * value).toFixed(2) : "" },
-      { title: "test % last", number: true, value: (phase) => inside(phase).at(-1), show: (phase, value) => known(value) ? (100 * value).toFixed(2) : "" },
-      { title: "test % best", number: true, value: (phase) => inside(phase).length ? Math.max(...inside(phase)) : null, show: (phase, value) => known(value) ? (100 * value).toFixed(2) : "" },
+      {
+        title: "time",
+        number: true,
+        value: (phase) => phase.seconds,
+        show: (phase, value) => duration(value) + (phase.shared ? ", shared" : ""),
+      },
+      {
+        title: "test % first",
+        number: true,
+        value: (phase) => inside(phase)[0],
+        show: (phase, value) => (known(value) ? (100 * value).toFixed(2) : ""),
+      },
+      {
+        title: "test % last",
+        number: true,
+        value: (phase) => inside(phase).at(-1),
+        show: (phase, value) => (known(value) ? (100 * value).toFixed(2) : ""),
+      },
+      {
+        title: "test % best",
+        number: true,
+        value: (phase) => (inside(phase).length ? Math.max(...inside(phase)) : null),
+        show: (phase, value) => (known(value) ? (100 * value).toFixed(2) : ""),
+      },
     ],
   });
-  return el("section", { "aria-labelledby": "phases-title" }, el("h3", { id: "phases-title" }, "Phases"), strip, table.node);
+  return el(
+    "section",
+    { "aria-labelledby": "phases-title" },
+    el("h3", { id: "phases-title" }, "Phases"),
+    strip,
+    table.node,
+  );
 }
 
 function chartsSection(data, run) {
   if (!run.phases.length) return null;
-  return el("section", { "aria-labelledby": "curves-title" }, el("h3", { id: "curves-title" }, "Curves"),
-    el("div", { class: "figures led" }, [accuracyChart, lossChart, penaltyChart, keptChart, maskChart].map((make) => make(run)).filter(Boolean)),
+  return el(
+    "section",
+    { "aria-labelledby": "curves-title" },
+    el("h3", { id: "curves-title" }, "Curves"),
+    el(
+      "div",
+      { class: "figures led" },
+      [accuracyChart, lossChart, penaltyChart, keptChart, maskChart].map((make) => make(run)).filter(Boolean),
+    ),
     el("h3", null, "Weights and classes"),
-    el("div", { class: "figures" }, [layersChart(data, run), classesChart(run)].filter(Boolean)));
-}
-
-// One chart over the epochs. series: {key, name, color, dash, axis, factor, show}; those without a value are left out.
-function epochChart(run, { title, summary, series, axes, marks = () => null, from = run.curves, height = 320, wide = false }) {
-  const epochs = run.phases.at(-1).last + 1;
-  const lines = series.filter((line) => from[line.key]).map((line) => ({
-    ...line, values: unpack(from[line.key], epochs).map((value) => (known(value) ? value * (line.factor || 1) : null)),
-  }));
-  if (!lines.length) return null;
-  const phaseAt = (epoch) => run.phases.find((phase) => epoch >= phase.first && epoch <= phase.last);
-  const heading = (epoch) => `epoch ${epoch} · ${phaseAt(epoch)?.name ?? ""}`;
-  const used = axes.map((_, place) => lines.some((line) => (line.axis || 0) === place));
-  return makeChart({
-    title, summary: summary(Object.fromEntries(lines.map((line) => [line.key, line.values]))), zoom: "x", height, wide,
-    legend: lines,
-    heading: (one) => heading(one.value[0]),
-    table: () => ({
-      columns: [{ title: "epoch", number: true, value: (epoch) => epoch }, { title: "phase", value: (epoch) => phaseAt(epoch)?.name },
-        ...lines.map((line) => ({ title: line.name, number: true, value: (epoch) => line.values[epoch], show: (_, value) => (known(value) ? line.show(value) : "") }))],
-      rows: [...Array(epochs).keys()],
-    }),
-    points: epochs,
-    point: (at, hidden) => {
-      const there = lines.filter((line) => known(line.values[at]) && !hidden.has(line.name));
-      return {
-        words: `${heading(at)}: ${there.map((line) => `${line.name} ${line.show(line.values[at])}`).join(", ")}`,
-        action: { seriesIndex: Math.max(0, lines.indexOf(there[0])), dataIndex: at },
-      };
-    },
-    option: (style, width) => ({
-      grid: plot({ top: 50, right: used[1] ? 56 : 20 }),
-      xAxis: crossAxis(style, "epoch", { min: 0, max: Math.max(1, epochs - 1), minInterval: 1 }),
-      yAxis: axes.map((axis, place) => valueAxis(style, axis.name, {
-        show: used[place], nameGap: 26, ...axis.more, ...(axis.log ? logarithmic(lines.filter((line) => (line.axis || 0) === place).flatMap((line) => line.values)) : {}),
-        ...(place ? { splitLine: { show: false }, nameTextStyle: { color: style.muted, align: "right", padding: [0, -48, 0, 0] } } : {}),
-      })),
-      series: [...lines.map((line) => curve(line, style, epochs, marks(line, style))), shading(run, style, width, epochs)],
-    }),
-  });
-}
-
-function curve(line, style, epochs, marked) {
-  return {
-    type: "line", name: line.name, color: colorOf(style, line.color), yAxisIndex: line.axis || 0, symbol: "circle", symbolSize: epochs > 40 ? 4 : 6,
-    showSymbol: epochs <= 40, lineStyle: { width: line.width || 2, type: line.dash || "solid" }, connectNulls: false, markPoint: marked,
-    data: line.values.map((value, epoch) => [epoch, value]), emphasis: { disabled: true },
-  };
-}
-
-function shading(run, style, width, epochs) {
-  const letters = (phase) => ((phase.last - phase.first + 1) / epochs) * (width - 80) / 6.5;
-  return {
-    type: "line", name: "phases", data: [[0, null]], silent: true, tooltip: { show: false },
-    markArea: {
-      silent: true,
-      label: { color: style.muted, fontSize: 11, position: "top", distance: 3 },
-      data: run.phases.map((phase, place) => [
-        { name: letters(phase) > phase.name.length ? phase.name : "", xAxis: phase.first ? phase.first - 0.5 : 0, itemStyle: { color: style.shades[place % 2] } },
-        { xAxis: phase.last + 0.5 },
-      ]),
-    },
-  };
-}
-
-const lastKnown = (values) => (values || []).filter(known).at(-1);
-
-function accuracyChart(run) {
-  const sparse = known(run.sparse_last);
-  const end = sparse ? ["sparse_last", "sparse_last_epoch", "sparse_best", "sparse_best_epoch"] : ["dense_last", "dense_last_epoch", "dense_best", "dense_best_epoch"];
-  const [last, lastEpoch, best, bestEpoch] = end.map((name) => run[name]);
-  const point = (epoch, value, hollow, style) => ({
-    coord: [epoch, 100 * value], symbol: "circle", symbolSize: 10, label: { show: false },
-    itemStyle: { color: hollow ? style.surface : colorOf(style, 1), borderColor: colorOf(style, 1), borderWidth: 2 },
-  });
-  return epochChart(run, {
-    title: "Accuracy",
-    summary: (values) => `${plural(run.epochs, "epoch")}; test accuracy ends at ${shownPercent(lastKnown(values.test_accuracy) ?? 0)}`
-      + (known(best) ? `, best ${percent(best)} in epoch ${bestEpoch} (hollow mark). ` : ". ")
-      + (values.pruned_score ? "“Dense” and “pruned” are on training images, which the method compares." : ""),
-    axes: [{ name: "accuracy in %", more: { max: 100 } }],
-    height: 400, wide: true,
-    series: [
-      { key: "test_accuracy", name: "test", color: 1, factor: 100, show: shownPercent },
-      { key: "validation_accuracy", name: "validation", color: 3, factor: 100, dash: DASHES[1], show: shownPercent },
-      { key: "train_accuracy", name: "train", color: 0, factor: 100, width: 1.5, show: shownPercent },
-      { key: "dense_score", name: "dense", color: 0, factor: 100, dash: DASHES[2], width: 3, show: shownPercent },
-      { key: "pruned_score", name: "pruned", color: 2, factor: 100, show: shownPercent },
-    ],
-    marks: (line, style) => line.key === "test_accuracy" && known(best)
-      ? { silent: true, data: [point(bestEpoch, best, true, style), point(lastEpoch, last, false, style)] } : undefined,
-  });
-}
-
-function lossChart(run) {
-  return epochChart(run, {
-    title: "Loss",
-    summary: (values) => `Training loss ends at ${fine(lastKnown(values.loss) ?? 0)}`
-      + (known(lastKnown(values.test_loss)) ? `, test loss at ${fine(lastKnown(values.test_loss))}.` : "."),
-    axes: [{ name: "loss", more: { scale: false } }, { name: "learning rate", log: true }],
-    series: [
-      { key: "loss", name: "train", color: 0, show: fine },
-      { key: "test_loss", name: "test", color: 1, show: fine },
-      { key: "lr", name: "learning rate", color: 7, axis: 1, dash: DASHES[2], width: 1.5, show: fine },
-    ],
-  });
-}
-
-function penaltyChart(run) {
-  if (!run.curves.strength && !run.curves.w_kappa) return null;
-  return epochChart(run, {
-    title: "Penalty",
-    summary: (values) => `The penalty's strength grows to ${fine(lastKnown(values.strength) ?? 0)}; the smallest weight that would be kept ends at ${fine(lastKnown(values.w_kappa) ?? 0)}. Both on logarithmic axes.`,
-    axes: [{ name: "strength", log: true }, { name: "|w_κ|", log: true }],
-    series: [
-      { key: "strength", name: "penalty strength", color: 4, show: fine },
-      { key: "w_kappa", name: "smallest kept |w_κ|", color: 2, axis: 1, dash: DASHES[1], show: fine },
-    ],
-  });
-}
-
-function keptChart(run) {
-  const counts = unpack(run.curves.kept, 0);
-  const changes = counts.filter((kept, epoch) => epoch && kept !== counts[epoch - 1]).length;
-  if (changes < 2) return null; // all and then the final count: the headline says as much
-  return epochChart(run, {
-    title: "Weights kept",
-    summary: (values) => `The mask keeps ${count(lastKnown(values.kept))} weights at the end.`,
-    axes: [{ name: "weights kept", log: true }],
-    series: [{ key: "kept", name: "kept", color: 2, show: count }],
-  });
-}
-
-function maskChart(run) {
-  if (!run.record.intersection && !run.record.crossed) return null;
-  return epochChart(run, {
-    title: "The mask on its way",
-    summary: (values) => (values.intersection ? `The largest weights share ${shownPercent(lastKnown(values.intersection))} with the final mask in the last recorded epoch. ` : "")
-      + "Crossed: weights that came into the mask since the epoch before.",
-    from: run.record,
-    axes: [{ name: "share in %", more: { min: 0, max: 100 } }, { name: "weights", more: { scale: false } }],
-    series: [
-      { key: "intersection", name: "in the final mask", color: 2, factor: 100, show: shownPercent },
-      { key: "crossed", name: "crossed", color: 3, axis: 1, dash: DASHES[1], show: count },
-    ],
-  });
-}
-
-function layersChart(data, run) {
-  const { names, totals } = data.networks[run.layers.network];
-  const kept = run.layers.kept;
-  if (!kept.length) return null;
-  const sized = totals.every(known);
-  const legend = [{ name: "kept", color: 2, box: true, show: count }, ...(sized ? [{ name: "all", color: 7, box: true, hollow: true, show: count }] : [])];
-  const words = (at) => `${count(kept[at])}${sized ? ` of ${count(totals[at])} (${(100 * kept[at] / totals[at]).toPrecision(3)} %)` : ""}`;
-  const longest = Math.max(...names.map((name) => name.length));
-  const shares = kept.map((value, at) => value / (totals[at] || 1));
-  return makeChart({
-    title: "Weights per layer",
-    summary: sized ? `From input to output, on a logarithmic axis. The densest layer is ${names[shares.indexOf(Math.max(...shares))]}, the sparsest ${names[shares.indexOf(Math.min(...shares))]}.`
-      : "What pruning would keep after the last regularized epoch, from input to output.",
-    legend, height: 70 + 22 * names.length, pointer: "shadow", wide: names.length > 14,
-    heading: (one) => `${names[one.dataIndex]}: ${words(one.dataIndex)}`,
-    points: names.length,
-    point: (at) => ({ words: `${names[at]}: ${words(at)}`, action: { seriesIndex: 0, dataIndex: at } }),
-    table: () => ({
-      columns: [
-        { title: "layer", value: (at) => names[at] },
-        { title: "place", number: true, value: (at) => at + 1 },
-        { title: "kept", number: true, value: (at) => kept[at], show: (_, value) => count(value) },
-        ...(sized ? [{ title: "all", number: true, value: (at) => totals[at], show: (_, value) => count(value) },
-          { title: "kept %", number: true, value: (at) => +(100 * shares[at]).toPrecision(5), show: (_, value) => value.toPrecision(3) }] : []),
-      ],
-      rows: names.map((_, at) => at),
-    }),
-    option: (style, width) => {
-      const narrow = width < NARROW;
-      const bars = (name, values, more) => ({ type: "bar", name, data: values.map((value) => value || null), barWidth: "72%", barGap: "-100%", emphasis: { disabled: true }, ...more });
-      return {
-        grid: plot({ left: Math.min(narrow ? 116 : 220, 16 + 6.6 * longest), right: narrow ? 16 : 150, top: 10 }),
-        xAxis: crossAxis(style, "weights", { type: "log", min: 0.8, axisLabel: { formatter: (value) => (value < 1 ? "" : short(value)) }, splitLine: { show: true, lineStyle: { color: style.grid } } }),
-        yAxis: { type: "category", inverse: true, data: names, axisTick: { show: false }, axisLine: { lineStyle: { color: style.axis } }, axisLabel: { color: style.muted, interval: 0, fontSize: 11, width: narrow ? 104 : 200, overflow: "truncate" } },
-        series: [
-          ...(sized ? [bars("all", totals, {
-            itemStyle: { color: "transparent", borderColor: style.axis, borderWidth: 1 }, z: 1,
-            label: { show: !narrow, position: "right", color: style.muted, fontSize: 11, formatter: ({ dataIndex }) => words(dataIndex) },
-          })] : []),
-          bars("kept", kept, { itemStyle: { color: colorOf(style, 2) }, z: 2 }),
-        ],
-      };
-    },
-  });
-}
-
-function classesChart(run) {
-  const { class_correct: correct, class_total: total } = run.record;
-  if (!correct) return null;
-  const values = correct.map((right, at) => (total[at] ? (100 * right) / total[at] : null));
-  const names = correct.map((_, at) => String(at));
-  const there = values.filter(known);
-  return makeChart({
-    title: "Accuracy by class",
-    summary: `Test images of each class in the last epoch: from ${shownPercent(Math.min(...there))} (class ${values.indexOf(Math.min(...there))}) to ${shownPercent(Math.max(...there))} (class ${values.indexOf(Math.max(...there))}).`,
-    legend: [{ name: "right", color: 0, box: true, show: shownPercent }], zoom: names.length > 20 ? "x" : null, pointer: "shadow",
-    heading: (one) => `class ${names[one.dataIndex]}: ${correct[one.dataIndex]} of ${total[one.dataIndex]}`,
-    points: names.length,
-    point: (at) => ({ words: `class ${at}: ${correct[at]} of ${total[at]}, ${shownPercent(values[at])}`, action: { seriesIndex: 0, dataIndex: at } }),
-    table: () => ({
-      columns: [{ title: "class", number: true, value: (at) => at }, { title: "right", number: true, value: (at) => correct[at] },
-        { title: "of", number: true, value: (at) => total[at] }, { title: "%", number: true, value: (at) => +values[at].toFixed(4), show: (_, value) => value.toFixed(2) }],
-      rows: names.map((_, at) => at),
-    }),
-    option: (style, width) => ({
-      grid: plot({ top: 44 }),
-      xAxis: crossAxis(style, "class", { type: "category", data: names, axisLabel: { formatter: String } }),
-      yAxis: valueAxis(style, "test accuracy in %", { min: 0, max: 100, nameGap: 24 }),
-      series: [{
-        type: "bar", name: "right", data: values, color: colorOf(style, 0), barMaxWidth: 36, itemStyle: { borderRadius: [3, 3, 0, 0] }, emphasis: { disabled: true },
-        label: { show: names.length * 36 < width, position: "top", color: style.muted, fontSize: 11, formatter: ({ value }) => value.toFixed(1) },
-      }],
-    }),
-  });
+    el("div", { class: "figures" }, [layersChart(data, run), classesChart(run)].filter(Boolean)),
+  );
 }
 
 function provenanceSection(run) {
   const machine = { ...run.machine };
-  const rows = [["run", run.label], ["seed", run.seed], ["folder", run.path], ["state", run.state], ["data", run.data], ["model", run.model], ["method", run.variant],
-    ["training time", `${duration(run.seconds)} in ${plural(run.epochs, "epoch")}${run.shared_seconds ? `, of which ${duration(run.shared_seconds)} were spent by an earlier run with the same beginning` : ""}`],
-    ...Object.entries(machine)];
-  return el("section", { "aria-labelledby": "made-title" }, el("h3", { id: "made-title" }, "How it was made"),
-    el("div", { class: "made" },
-      el("dl", { class: "facts card" }, rows.map(([name, value]) => [el("dt", null, name), el("dd", null, exact(value))])),
-      el("div", { class: "card" }, el("h4", null, "recipe.toml"), el("pre", { tabindex: 0, role: "region", "aria-label": "The recipe" }, run.recipe))),
-    Object.keys(machine).length ? null : el("p", { class: "small" }, "Versions and machine are known once the run is finished."));
+  const rows = [
+    ["run", run.label],
+    ["seed", run.seed],
+    ["folder", run.path],
+    ["state", run.state],
+    ["data", run.data],
+    ["model", run.model],
+    ["method", run.variant],
+    [
+      "training time",
+      `${duration(run.seconds)} in ${plural(run.epochs, "epoch")}${run.shared_seconds ? `, of which ${duration(run.shared_seconds)} were spent by an earlier run with the same beginning` : ""}`,
+    ],
+    ...Object.entries(machine),
+  ];
+  return el(
+    "section",
+    { "aria-labelledby": "made-title" },
+    el("h3", { id: "made-title" }, "How it was made"),
+    el(
+      "div",
+      { class: "made" },
+      el(
+        "dl",
+        { class: "facts card" },
+        rows.map(([name, value]) => [el("dt", null, name), el("dd", null, exact(value))]),
+      ),
+      el(
+        "div",
+        { class: "card" },
+        el("h4", null, "recipe.toml"),
+        el("pre", { tabindex: 0, role: "region", "aria-label": "The recipe" }, run.recipe),
+      ),
+    ),
+    Object.keys(machine).length
+      ? null
+      : el("p", { class: "small" }, "Versions and machine are known once the run is finished."),
+  );
 }

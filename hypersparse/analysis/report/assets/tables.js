@@ -1,15 +1,36 @@
 // Tables: real ones, with a caption, sorted by buttons in their heads.
 
 // columns: {title, value(row), show(row, value) -> text or element, number}; a row without a value stands last.
-function makeTable({ caption, columns, rows, sorted = null, descending = false, name = null, hideCaption = false, tall = false }) {
+function makeTable({
+  caption,
+  columns,
+  rows,
+  sorted = null,
+  descending = false,
+  name = null,
+  hideCaption = false,
+  tall = false,
+}) {
   const body = el("tbody");
   const heads = columns.map((column, place) =>
-    el("th", { scope: "col", class: column.number ? "number" : null, title: column.help || null },
-      el("button", { type: "button", class: "sort", onclick: () => sortBy(place) }, column.title,
-        el("span", { class: "arrow", "aria-hidden": "true" }))));
+    el(
+      "th",
+      { scope: "col", class: column.number ? "number" : null, title: column.help || null },
+      el(
+        "button",
+        { type: "button", class: "sort", onclick: () => sortBy(place) },
+        column.title,
+        el("span", { class: "arrow", "aria-hidden": "true" }),
+      ),
+    ),
+  );
   const built = rows.map((row) => ({
     row,
-    node: el("tr", null, columns.map((column, place) => cell(column, row, place))),
+    node: el(
+      "tr",
+      null,
+      columns.map((column, place) => cell(column, row, place)),
+    ),
   }));
   let state = { place: sorted, descending };
 
@@ -52,25 +73,45 @@ function makeTable({ caption, columns, rows, sorted = null, descending = false, 
   arrange();
   const words = el("caption", { class: hideCaption ? "unseen" : null }, el("span", null, caption));
   const node = el("table", { id: name }, words, el("thead", null, el("tr", null, heads)), body);
-  const frame = el("div", { class: tall ? "scroll tall" : "scroll", role: "region", tabindex: 0, "aria-label": `${caption} (table)` }, node);
-  return { node: frame, filter, csv: () => toCsv(columns, built.filter((item) => !item.node.hidden)) };
+  const frame = el(
+    "div",
+    { class: tall ? "scroll tall" : "scroll", role: "region", tabindex: 0, "aria-label": `${caption} (table)` },
+    node,
+  );
+  return {
+    node: frame,
+    filter,
+    csv: () =>
+      toCsv(
+        columns,
+        built.filter((item) => !item.node.hidden),
+      ),
+  };
 }
 
 function compareValues(one, other, descending) {
   if (!known(one) || !known(other)) return known(one) ? -1 : known(other) ? 1 : 0;
-  const order = typeof one === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
+  const order =
+    typeof one === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
   return descending ? -order : order;
 }
 
 function toCsv(columns, built) {
   const quote = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-  const lines = [columns.map((column) => column.title), ...built.map((item) => columns.map((c) => exact(c.value(item.row))))];
+  const lines = [
+    columns.map((column) => column.title),
+    ...built.map((item) => columns.map((c) => exact(c.value(item.row)))),
+  ];
   return lines.map((line) => line.map(quote).join(",")).join("\n") + "\n";
 }
 
 function csvButton(table, file) {
-  return el("button", { type: "button", class: "quiet", onclick: () => download(`${file}.csv`, "text/csv", table().csv()) },
-    icon("save"), "CSV");
+  return el(
+    "button",
+    { type: "button", class: "quiet", onclick: () => download(`${file}.csv`, "text/csv", table().csv()) },
+    icon("save"),
+    "CSV",
+  );
 }
 
 // A search field and a choice for each column with few values; all of them must fit. `changed` is told the rows that do.
@@ -89,8 +130,12 @@ function makeFilters(table, rows, choices, textOf, total, changed) {
     const values = [...new Set(rows.map(value).filter(known))];
     if (values.length < 2) return null;
     values.sort((one, other) => compareValues(one, other, false));
-    const select = el("select", { id }, el("option", { value: "" }, "all"),
-      values.map((item, place) => el("option", { value: place }, show ? show(item) : String(item))));
+    const select = el(
+      "select",
+      { id },
+      el("option", { value: "" }, "all"),
+      values.map((item, place) => el("option", { value: place }, show ? show(item) : String(item))),
+    );
     select.addEventListener("change", () => {
       if (select.value === "") delete wanted[title];
       else wanted[title] = (row) => value(row) === values[Number(select.value)];
@@ -103,14 +148,19 @@ function makeFilters(table, rows, choices, textOf, total, changed) {
     const tests = Object.values(wanted);
     const fits = (row) => tests.every((test) => test(row)) && words.every((word) => textOf(row).includes(word));
     const shown = table.filter(fits);
-    found.textContent = shown === rows.length ? plural(rows.length, total) : `${count(shown)} of ${plural(rows.length, total)}`;
+    found.textContent =
+      shown === rows.length ? plural(rows.length, total) : `${count(shown)} of ${plural(rows.length, total)}`;
     changed(rows.filter(fits));
   }
 
-  const form = el("form", { class: "filters", role: "search", "aria-label": "Filter the runs" },
+  const form = el(
+    "form",
+    { class: "filters", role: "search", "aria-label": "Filter the runs" },
     el("div", { class: "field wide" }, el("label", { for: "filter-text" }, "Search"), search),
     choices.map(choice),
-    el("button", { type: "reset", class: "quiet" }, icon("reset"), "All"), found);
+    el("button", { type: "reset", class: "quiet" }, icon("reset"), "All"),
+    found,
+  );
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => {
     words = [];

@@ -1,0 +1,219 @@
+// The charts of a comparison: accuracy over sparsity, over training cost and over size.
+
+const place = (value) => -Math.log10(1 - value); // sparsities as even steps of what is left
+
+function oversparsity(group, places, key) {
+  const levels = [...new Set(group.rows.map((row) => row.sparsity).filter((value) => known(value) && value < 1))].sort(
+    (a, b) => a - b,
+  );
+  if (levels.length < 2) return null;
+  const names = [...new Set(group.rows.filter((row) => known(row.sparsity)).map((row) => row.method))];
+  const dense = group.rows.filter((row) => !known(row.sparsity));
+  const words = (row) => `${withDeviation(row[key], row[`${key}_deviation`])} %, ${plural(row.seeds, "seed")}`;
+  const find = (name, x) =>
+    group.rows.find((row) => row.method === name && (!known(row.sparsity) || Math.abs(place(row.sparsity) - x) < 1e-9));
+  const legend = [
+    ...names.map((name) => ({
+      name,
+      color: places[name],
+      symbol: symbolOf(places[name]),
+      dash: dashOf(places[name]),
+      show: exact,
+    })),
+    ...dense.map((row) => ({ name: row.method, color: places[row.method], dash: DASHES[2], show: exact })),
+  ];
+  const step = (place(levels.at(-1)) - place(levels[0])) * 0.06;
+  const ends = [place(levels[0]) - step, place(levels.at(-1)) + step];
+  const tips = (x) => legend.filter((item) => find(item.name, x)).map((item) => [item, words(find(item.name, x))]);
+  return makeChart({
+    title: `Accuracy over sparsity (${key} epoch)`,
+    summary: leaders(group, levels, key),
+    legend,
+    zoom: "xy",
+    height: 340,
+    table: () => ({ columns: longColumns(key), rows: group.rows }),
+    points: levels.length,
+    point: (at, hidden) => ({
+      words: `${sparsity(levels[at])}: ${tips(place(levels[at]))
+        .filter(([item]) => !hidden.has(item.name))
+        .map(([item, said]) => `${item.name} ${said}`)
+        .join("; ")}`,
+      action: showAt(names, at, hidden),
+    }),
+    axisTip: (params) => {
+      const level = levels.find((value) => params.some((one) => Math.abs(place(value) - one.value[0]) < 1e-9));
+      return known(level) ? tipOf(sparsity(level), tips(place(level))) : null;
+    },
+    option: (style) => ({
+      grid: plot(),
+      xAxis: crossAxis(style, "sparsity", {
+        min: ends[0],
+        max: ends[1],
+        axisTick: { customValues: levels.map(place) },
+        axisLabel: { customValues: levels.map(place), formatter: (x) => sparsity(+(1 - 10 ** -x).toFixed(6)) },
+      }),
+      yAxis: valueAxis(style, "test accuracy in %", { max: ceiling(group.rows, key) }),
+      series: [
+        ...names.flatMap((name) =>
+          lineWithBars(
+            group.rows.filter((row) => row.method === name),
+            name,
+            places[name],
+            key,
+            style,
+          ),
+        ),
+        ...dense.map((row) => ({
+          type: "line",
+          name: row.method,
+          symbol: "none",
+          data: ends.map((x) => [x, row[key]]),
+          color: colorOf(style, places[row.method]),
+          lineStyle: { type: DASHES[2], width: 2 },
+        })),
+      ],
+    }),
+  });
+}
+
+const showAt = (names, at, hidden) => ({
+  seriesIndex:
+    2 *
+    Math.max(
+      0,
+      names.findIndex((name) => !hidden.has(name)),
+    ),
+  dataIndex: at,
+});
+
+function leaders(group, levels, key) {
+  return levels
+    .map((level) => {
+      const best = group.rows.filter((row) => row.sparsity === level).sort((one, other) => other[key] - one[key])[0];
+      return `At ${sparsity(level)} ${best.method} leads with ${withDeviation(best[key], best[`${key}_deviation`])} %.`;
+    })
+    .join(" ");
+}
+
+function longColumns(key) {
+  return [
+    { title: "method", value: (row) => row.method },
+    { title: "sparsity", number: true, value: (row) => row.sparsity, show: (row, value) => sparsity(value) },
+    { title: `${key} %`, number: true, value: (row) => row[key], show: (row, value) => value.toFixed(3) },
+    {
+      title: "deviation",
+      number: true,
+      value: (row) => row[`${key}_deviation`],
+      show: (row, value) => (known(value) ? value.toFixed(3) : ""),
+    },
+    { title: "seeds", number: true, value: (row) => row.seeds },
+  ];
+}
+
+function lineWithBars(rows, name, number, key, style) {
+  const sorted = [...rows].sort((one, other) => one.sparsity - other.sparsity);
+  const color = colorOf(style, number);
+  const line = {
+    type: "line",
+    name,
+    color,
+    ...marker(style, number, 8),
+    data: sorted.map((row) => [place(row.sparsity), row[key]]),
+    lineStyle: { width: 2, color, type: dashOf(number) },
+    emphasis: { focus: "series" },
+  };
+  const bars = {
+    type: "custom",
+    name,
+    color,
+    silent: true,
+    tooltip: { show: false },
+    z: 1,
+    data: sorted
+      .filter((row) => row[`${key}_deviation`])
+      .map((row) => [place(row.sparsity), row[key] - row[`${key}_deviation`], row[key] + row[`${key}_deviation`]]),
+    encode: { x: 0, y: [1, 2] },
+    renderItem: (_, api) =>
+      whiskers(api.coord([api.value(0), api.value(1)]), api.coord([api.value(0), api.value(2)]), color),
+  };
+  return [line, bars];
+}
+
+function whiskers([x, low], [, high], color) {
+  const line = (x1, y1, x2, y2) => ({
+    type: "line",
+    shape: { x1, y1, x2, y2 },
+    style: { stroke: color, lineWidth: 1.4, opacity: 0.75 },
+  });
+  return {
+    type: "group",
+    children: [line(x, low, x, high), line(x - 4, low, x + 4, low), line(x - 4, high, x + 4, high)],
+  };
+}
+
+function scatter(group, runs, places, key, { key: cost, title, axis, show }) {
+  const there = runs.filter((run) => known(run[cost]) && known(accuracyOf(run, key)));
+  if (there.length < 2) return null;
+  const names = [...new Set(there.map((run) => run.variant))];
+  const legend = names.map((name) => ({
+    name,
+    color: places[name],
+    symbol: symbolOf(places[name]),
+    line: false,
+    show: exact,
+  }));
+  const values = (run) => [`${(100 * accuracyOf(run, key)).toFixed(2)} %`, show(run[cost])];
+  const ordered = [...there].sort((one, other) => one[cost] - other[cost]);
+  const own = (name) => ordered.filter((run) => run.variant === name);
+  const top = [...there].sort((one, other) => accuracyOf(other, key) - accuracyOf(one, key))[0];
+  return makeChart({
+    title: `${title} (${key} epoch)`,
+    summary: `A point a run; the best is ${about(top)} with ${values(top).join(" at ")}. Selecting a point opens the run.`,
+    legend,
+    zoom: "xy",
+    height: 340,
+    tip: ({ data }) =>
+      tipOf(about(data.run), [[legend.find((item) => item.name === data.run.variant), values(data.run).join(" · ")]]),
+    click: ({ data }) => data && data.run && go(data.run.id),
+    table: () => ({
+      columns: [
+        { title: "run", value: about, show: (run) => el("a", { href: `#${run.id}` }, about(run)) },
+        {
+          title: `${key} %`,
+          number: true,
+          value: (run) => +(100 * accuracyOf(run, key)).toFixed(4),
+          show: (run, value) => value.toFixed(2),
+        },
+        { title: axis, number: true, value: (run) => run[cost], show: (run, value) => count(value) },
+      ],
+      rows: ordered,
+    }),
+    points: ordered.length,
+    point: (at) => {
+      const run = ordered[at];
+      return {
+        words: `${about(run)}: ${values(run).join(" at ")}`,
+        action: { seriesIndex: names.indexOf(run.variant), dataIndex: own(run.variant).indexOf(run) },
+      };
+    },
+    option: (style) => ({
+      grid: plot(),
+      xAxis: crossAxis(style, axis, logarithmic(there.map((run) => run[cost]))),
+      yAxis: valueAxis(style, "test accuracy in %", { max: ceiling(group.rows, key) }),
+      series: names.map((name) => ({
+        type: "scatter",
+        name,
+        ...marker(style, places[name], 10),
+        cursor: "pointer",
+        data: own(name).map((run) => ({ value: [run[cost], 100 * accuracyOf(run, key)], run })),
+      })),
+    }),
+  });
+}
+
+// Room above the highest point, but none above 100 %.
+const ceiling = (rows, key) =>
+  Math.min(100, Math.ceil(Math.max(...rows.map((row) => row[key] + (row[`${key}_deviation`] || 0))) + 0.5));
+
+const accuracyOf = (run, key) =>
+  key === "last" ? (run.sparse_last ?? run.dense_last) : (run.sparse_best ?? run.dense_best);
