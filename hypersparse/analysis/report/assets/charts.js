@@ -19,7 +19,8 @@ const resized = new ResizeObserver((entries) => {
 });
 
 // legend: {name, color, dash, symbol, show(value) -> words}; option(style, width) -> axes and series for the library;
-// table() -> {columns, rows}; zoom: "x", "xy" or null; tip(params) -> element, where one point is looked at; heads: the heading's element.
+// table() -> {columns, rows}; zoom: "x", "xy" or null; tip(params) -> element, where one point is looked at;
+// points, point(at) -> {words, action}: what the arrow keys walk through; heads: the heading's element.
 function makeChart(spec) {
   const chart = new Chart(spec);
   charts.add(chart);

@@ -25,17 +25,9 @@ function themeButton() {
     redraw();
   };
   button.addEventListener("click", () => {
-    // From what is seen to its opposite, then back to the system's choice.
-    const next =
-      root.dataset.theme === "auto"
-        ? dark.matches
-          ? "light"
-          : "dark"
-        : (root.dataset.theme === "dark") !== dark.matches
-          ? dark.matches
-            ? "dark"
-            : "light"
-          : "auto";
+    // First what the system did not choose: a click always changes something.
+    const order = dark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
+    const next = order[(order.indexOf(root.dataset.theme) + 1) % order.length];
     show(next);
     remember(next);
     say(`Colours: ${next}.`);
@@ -102,10 +94,9 @@ let shownPage = null;
 let scrolled = 0; // how far down the overview was left
 
 window.addEventListener("hashchange", () => {
-  const from = shownPage;
-  if (from === "overview") scrolled = window.scrollY;
+  if (shownPage === "overview") scrolled = window.scrollY;
   if (!show()) return;
-  window.scrollTo(0, shownPage === "overview" ? scrolled : 0);
+  window.scrollTo({ top: shownPage === "overview" ? scrolled : 0, behavior: "instant" });
   const heading = main.querySelector("#run-title");
   (heading ? set(heading, { tabindex: -1 }) : main).focus({ preventScroll: true });
 });
