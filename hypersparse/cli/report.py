@@ -45,7 +45,7 @@ def report(
         folders = [run.path for run in store.runs()]
         if not folders:
             raise RunError(f"There are no runs in {runs_dir} yet. `hypersparse train` makes one.")
-    there = [path for experiment in experiments for path in _of_experiment(experiment, (store, RunStore(results)))]
+    there = [path for experiment in experiments for path in folders_of(experiment, (store, RunStore(results)))]
     missing = sum(len(experiment.runs) for experiment in experiments) - len(there)
     if missing and not (there or folders):
         raise RunError(f"None of the {missing} runs of the experiment is in {runs_dir} or {results}.")
@@ -64,7 +64,7 @@ def write_report(console: Console, path: Path, folders: Iterable[Path]) -> bool:
     return True
 
 
-def _of_experiment(experiment: Experiment, stores: Sequence[RunStore]) -> list[Path]:
+def folders_of(experiment: Experiment, stores: Sequence[RunStore]) -> list[Path]:
     """The folders of an experiment's runs, from the first store that has the most of a run."""
     found = []
     for run in experiment.runs:

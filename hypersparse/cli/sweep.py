@@ -14,6 +14,7 @@ from hypersparse.cli.display import load_data
 from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_left
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.report import WithReport, folders_of, write_report
 from hypersparse.cli.train import STAGES, Device, Precision, exit_if_signalled, stopped_by_signals
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, HypersparseError, OptionError, unknown
@@ -72,8 +73,9 @@ def sweep(
     tensorboard_dir: TensorBoardDir = None,
     wandb: Wandb = None,
     mlflow: Mlflow = None,
+    report: WithReport = True,
 ) -> None:
-    """Train what is missing of an experiment, in the order of worth, several runs at once.
+    """Train what is missing of an experiment, in the order of worth, several runs at once, and write its report.
 
     The same command goes on after any stop. A run that fails is named at the end; the others go on.
     """
@@ -98,7 +100,9 @@ def sweep(
     jobs = [job_of(run, store) for run in left]
     if dry_run:
         console.print(_cost(jobs, machine, load))
-    if dry_run or not left:
+        return
+    if not left:
+        _write_page(console, found, runs_dir, results, wanted=report)
         return
     stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
     display = Grid(console, jobs)
@@ -117,8 +121,17 @@ def sweep(
             return tell(job, display.watcher(job))
 
         outcomes = train_all(left, chosen, store, stages=stages, results=results, stop=stop, watcher=watcher)
+    _write_page(console, found, runs_dir, results, wanted=report)
     _report(console, jobs, outcomes)
     exit_if_signalled(stop)
+
+
+def _write_page(console: Console, found: Experiment, runs_dir: Path, results: Path | None, *, wanted: bool) -> None:
+    """The report of all runs of the experiment that are there, as a page named after it."""
+    stores = [RunStore(folder) for folder in (runs_dir, results) if folder is not None]
+    page = runs_dir / f"{found.name}.html"
+    if wanted and write_report(console, page, folders_of(found, stores)):
+        console.print(f"report: {page}", highlight=False, soft_wrap=True)
 
 
 def _check_executor(executor: str, gpus_per_run: float | None) -> None:

@@ -42,6 +42,7 @@ def test_what_is_missing_is_trained_and_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "results").glob("*/seed-0/result.json"))) == 3
     again = run(*arguments, folder=tmp_path)
     assert "Small: 3 runs, 0 to train" in again.stdout
+    assert (tmp_path / "runs" / "small.html").read_text().count("seed-0") >= 3  # the report of all three
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
