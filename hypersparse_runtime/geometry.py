@@ -1,0 +1,154 @@
+"""How values lie in memory: planes of rows with zeros between them, so that every tap is a constant offset.
+
+A convolution adds up its input at constant distances from where it writes, over a whole plane in one run. For that its
+input and output have the same pitch, from row to row, with as many zero columns between two rows as a tap reaches over
+the edge, and as many zero rows between two planes. A convolution with a stride reads its input's phases, every
+stride-th row and column as planes of their own, which are copied for it.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hypersparse_runtime.layers import Array, Entries, Layer, Network, Pair
+
+ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Of one value, in positions: its sides, and how far apart its rows and planes are."""
+
+    channels: int
+    height: int
+    width: int
+    pitch: int
+    plane: int
+    margin: int  # zero positions before the first plane and after the last
+    padded: bool  # whether somebody reads between the rows
+    group: int  # values of one group have the same pitch and planes
+
+    @property
+    def run(self) -> int:
+        """Positions from the first to the last."""
+        return (self.height - 1) * self.pitch + self.width
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A copy of some phases of channels, as planes: for each the channel, its first row and its first column."""
+
+    input: str
+    output: str
+    phases: Array
+    stride: Pair
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A network whose convolutions have stride 1 and read taps by distance (y, x), and where its values lie."""
+
+    steps: tuple[Layer | Split, ...]
+    values: dict[str, Geometry]
+    output: str
+    output_shape: tuple[int, ...]
+
+
+@dataclass
+class _Reach:
+    """The most positions that are read beyond the edges of a value."""
+
+    rows: int = 0
+    columns: int = 0
+
+
+@dataclass
+class _Groups:
+    """Values that must have the same pitch."""
+
+    parent: dict[str, str] = field(default_factory=dict)
+
+    def find(self, name: str) -> str:
+        """The value that stands for the group."""
+        while self.parent.setdefault(name, name) != name:
+            name = self.parent[name]
+        return name
+
+    def join(self, first: str, second: str) -> None:
+        """Both in one group."""
+        self.parent[self.find(first)] = self.find(second)
+
+
+def place(network: Network) -> Placed:
+    """Replace strides by splits and taps by distances, and find a geometry for every value."""
+    shapes, steps = dict(network.shapes), []
+    for layer in network.layers:
+        steps += _stride_free(layer, shapes)
+    groups, reaches = _Groups(), defaultdict(_Reach)
+    for name in shapes:
+        groups.find(name)
+    for step in steps:
+        if isinstance(step, Layer):
+            _relate(step, shapes, groups, reaches)
+    return Placed(tuple(steps), _geometries(network, shapes, groups, reaches), network.output, network.output_shape)
+
+
+def _stride_free(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> list[Layer | Split]:
+    """A convolution with its taps as distances; with a stride, a split before it."""
+    if layer.kind != "conv" or layer.entries is None:
+        return [layer]
+    entries = layer.entries
+    y = entries.y * layer.dilation[0] - layer.padding[0]
+    x = entries.x * layer.dilation[1] - layer.padding[1]
+    if layer.stride == (1, 1):
+        return [replace(layer, entries=replace(entries, y=y, x=x))]
+    shift_y, phase_y = np.divmod(y, layer.stride[0])
+    shift_x, phase_x = np.divmod(x, layer.stride[1])
+    _, height, width = shapes[layer.input]
+    inside = (phase_y < height) & (phase_x < width)  # a phase beyond the last row is all padding
+    wanted = np.stack([entries.channel, phase_y, phase_x], axis=1)[inside]
+    phases, plane = np.unique(wanted.reshape(-1, 3), axis=0, return_inverse=True)
+    name = f"{layer.output} phases"
+    sides = [-(-side // step) for side, step in zip((height, width), layer.stride, strict=True)]
+    shapes[name] = (max(len(phases), 1), sides[0], sides[1])
+    part = entries.where(inside)
+    moved = Entries(part.row, plane.reshape(-1), shift_y[inside], shift_x[inside], part.weight)
+    return [Split(layer.input, name, phases, layer.stride), replace(layer, input=name, entries=moved, stride=(1, 1))]
+
+
+def _relate(
+    layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]
+) -> None:
+    if layer.residual is not None:
+        groups.join(layer.residual, layer.output)
+    if layer.kind != "conv" or layer.entries is None:
+        return
+    groups.join(layer.input, layer.output)
+    reach, entries = reaches[layer.input], layer.entries
+    _, height, width = shapes[layer.input]
+    _, out_height, out_width = shapes[layer.output]
+    if len(entries):
+        reach.rows = max(reach.rows, -int(entries.y.min()), int(entries.y.max()) + out_height - height)
+        reach.columns = max(reach.columns, -int(entries.x.min()), int(entries.x.max()) + out_width - width)
+
+
+def _geometries(
+    network: Network, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]
+) -> dict[str, Geometry]:
+    members = defaultdict(list)
+    for name in shapes:
+        members[groups.find(name)].append(name)
+    values = {}
+    for number, names in enumerate(members.values()):
+        reach = {name: reaches[name] for name in names}
+        pitch = max(shapes[name][2] + reach[name].columns for name in names)
+        rows = max(shapes[name][1] + reach[name].rows for name in names)
+        vector = all(name in network.vectors for name in names)
+        plane = 1 if vector else -(-rows * pitch // ALIGNED) * ALIGNED
+        furthest = max(each.rows * pitch + each.columns for each in reach.values())
+        padded = any(each.rows or each.columns for each in reach.values())
+        margin = -(-(furthest + pitch) // ALIGNED) * ALIGNED
+        for name in names:
+            values[name] = Geometry(*shapes[name], pitch, plane, margin, padded, number)
+    return values

@@ -1,0 +1,218 @@
+"""A placed network as a program for the kernel: rows of numbers, tables of constants, and the size of a workspace."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed, Split
+from hypersparse_runtime.graph import INPUT
+from hypersparse_runtime.layers import Array, Layer
+
+KINDS = ("conv", "dot", "split", "max_pool", "mean", "pack", "unpack")
+FIELDS = tuple(  # of struct step in kernel.h, in its order
+    """kind level input output input_plane output_plane rows channels starts entries bias plane plane_size residual relu
+    segments segment_stride segment_length pad_first pad_length pad_stride pad_end tile tile_outer chains lanes lane_shift
+    height width pitch out_height out_width out_pitch kernel_y kernel_x stride_y stride_x pad_y pad_x""".split()
+)
+STEP = np.dtype([(name, np.int64) for name in FIELDS])
+FEW = 32  # positions of a plane up to which sums are made in two chains
+NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What the kernel runs: for `lanes` images at a time."""
+
+    steps: NDArray[Any]  # of STEP
+    tables: NDArray[np.int32]
+    workspace_floats: int
+    lanes: int
+    image_size: int
+    output_shape: tuple[int, ...]
+
+
+@dataclass
+class _Tables:
+    """Constants, one after another in 32-bit words."""
+
+    parts: list[NDArray[np.int32]] = field(default_factory=list)
+    words: int = 0
+
+    def add(self, array: Array, dtype: type = np.int32) -> int:
+        """Where the array begins."""
+        part = np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.int32)
+        at = self.words
+        self.parts.append(part)
+        if len(part) % 2:  # entries are pairs of eight bytes
+            self.parts.append(np.zeros(1, dtype=np.int32))
+        self.words += len(part) + len(part) % 2
+        return at
+
+    def all(self) -> NDArray[np.int32]:
+        """In one array."""
+        return np.concatenate([*self.parts, np.zeros(2 * ALIGNED, dtype=np.int32)])
+
+
+def write_program(placed: Placed, lanes: int) -> Program:
+    """For one image at a time (`lanes` 1) or several side by side."""
+    tables, places = _Tables(), _Places(placed, lanes)
+    steps = [_pack(placed, places, tables, lanes)]
+    for index, step in enumerate(placed.steps):
+        source = places.of(step.input)
+        target = places.make(index, step)
+        row = _blank(placed.values[step.input], placed.values[step.output], lanes)
+        row.update(input=source, output=target)
+        row.update(_split(step, tables) if isinstance(step, Split) else _layer(step, placed, places, tables, lanes))
+        steps.append(row)
+        places.release(index)
+    shape = placed.values[placed.output]
+    last = _blank(shape, shape, lanes)
+    last.update(kind=KINDS.index("unpack"), input=places.of(placed.output), rows=shape.channels)
+    steps.append(last)
+    table = np.zeros(len(steps), dtype=STEP)
+    for number, row in enumerate(steps):
+        table[number] = tuple(row[name] for name in FIELDS)
+    given = placed.values[INPUT]
+    size = given.channels * given.height * given.width
+    return Program(table, tables.all(), places.floats + 4 * ALIGNED, lanes, size, placed.output_shape)
+
+
+def _blank(before: Geometry, after: Geometry, lanes: int) -> dict[str, int]:
+    row = dict.fromkeys(FIELDS, 0)
+    row.update(plane=NONE, residual=NONE, lanes=lanes, lane_shift=lanes.bit_length() - 1, tile=1, chains=1)
+    row.update(input_plane=before.plane * lanes, output_plane=after.plane * lanes)
+    row.update(height=before.height, width=before.width, pitch=before.pitch)
+    row.update(out_height=after.height, out_width=after.width, out_pitch=after.pitch)
+    return row
+
+
+def _pack(placed: Placed, places: "_Places", tables: _Tables, lanes: int) -> dict[str, int]:
+    given = placed.values[INPUT]
+    row = _blank(given, given, lanes)
+    target = places.reserve(INPUT)
+    rows = tables.add(np.arange(given.channels))
+    row.update(kind=KINDS.index("pack"), output=target, rows=given.channels, channels=rows)
+    return row
+
+
+def _split(step: Split, tables: _Tables) -> dict[str, int]:
+    return {
+        "kind": KINDS.index("split"),
+        "rows": len(step.phases),
+        "channels": tables.add(step.phases),
+        "stride_y": step.stride[0],
+        "stride_x": step.stride[1],
+    }
+
+
+def _layer(layer: Layer, placed: Placed, places: "_Places", tables: _Tables, lanes: int) -> dict[str, int]:
+    row = {"kind": KINDS.index(layer.kind), "rows": len(layer.rows), "channels": tables.add(layer.rows)}
+    if layer.entries is not None:
+        return row | _sums(layer, placed, places, tables, lanes)
+    names = ("kernel_y", "kernel_x", "stride_y", "stride_x", "pad_y", "pad_x")
+    return row | dict(zip(names, (*layer.kernel, *layer.stride, *layer.padding), strict=True))
+
+
+def _sums(layer: Layer, placed: Placed, places: "_Places", tables: _Tables, lanes: int) -> dict[str, int]:
+    before, after = placed.values[layer.input], placed.values[layer.output]
+    assert layer.bias is not None
+    starts, entries = _entries(layer, before, lanes)
+    row = {
+        "kind": KINDS.index("dot" if layer.kind == "dot" and lanes == 1 else "conv"),
+        "starts": tables.add(starts),
+        "entries": tables.add(entries),
+        "bias": tables.add(layer.bias[layer.rows], np.float32),
+        "relu": int(layer.relu),
+        "chains": 2 if after.height * after.width <= FEW else 1,
+    }
+    if layer.plane is not None:
+        plane = np.zeros((len(layer.rows), after.height, after.pitch), dtype=np.float32)
+        shape = (len(layer.plane), after.height, after.width)
+        plane[:, :, : after.width] = layer.plane.reshape(shape)[layer.rows]
+        size = after.height * after.pitch
+        row.update(plane=tables.add(plane, np.float32), plane_size=size)
+    if layer.residual is not None:
+        row.update(residual=places.of(layer.residual))
+    return row | runs(after, lanes, whole=lanes == 1)
+
+
+def runs(value: Geometry, lanes: int, *, whole: bool) -> dict[str, int]:
+    """Which floats of a plane are computed: in one run with the zeros between rows, which are then restored, or by row."""
+    if not whole and value.height > 1:
+        return {"segments": value.height, "segment_stride": value.pitch * lanes, "segment_length": value.width * lanes}
+    row = {"segments": 1, "segment_length": value.run * lanes}
+    if not value.padded:
+        return row
+    names = ("pad_first", "pad_length", "pad_stride", "pad_end")
+    positions = (value.width, value.pitch - value.width, value.pitch, value.run)
+    return row | {name: count * lanes for name, count in zip(names, positions, strict=True)}
+
+
+def _entries(layer: Layer, before: Geometry, lanes: int) -> tuple[Array, Array]:
+    """Where each row begins, and pairs of offset and weight, by row and then by where they read."""
+    entries = layer.entries
+    assert entries is not None
+    offsets = (entries.channel.astype(np.int64) * before.plane + entries.y * before.pitch + entries.x) * lanes
+    order = np.lexsort((offsets, entries.row))
+    pairs = np.empty((len(entries), 2), dtype=np.int32)
+    pairs[:, 0] = offsets[order]
+    pairs[:, 1] = entries.weight[order].astype(np.float32).view(np.int32)
+    counts = np.bincount(entries.row, minlength=int(layer.rows.max()) + 1)[layer.rows]
+    return np.concatenate([[0], np.cumsum(counts)]), pairs
+
+
+class _Places:
+    """Where values lie in the workspace; one that nobody reads any more makes room for the next of its geometry."""
+
+    def __init__(self, placed: Placed, lanes: int) -> None:
+        self.placed, self.lanes, self.floats = placed, lanes, 0
+        self.at: dict[str, int] = {}
+        self.private: set[str] = set()  # values whose room is theirs alone
+        self.free: dict[tuple[int, ...], list[int]] = {}
+        self.last = {name: index for index, step in enumerate(placed.steps) for name in _read(step)}
+        self.last[placed.output] = len(placed.steps)
+
+    def of(self, name: str) -> int:
+        """Where its first position is."""
+        return self.at[name]
+
+    def make(self, index: int, step: Layer | Split) -> int:
+        """Room for what a step makes: over the value it adds, if nobody else reads that."""
+        if isinstance(step, Split):  # it leaves out rows that uneven phases do not have; they stay zero
+            self.private.add(step.output)
+            return self.reserve(step.output)
+        over = step.residual
+        if over is not None and over != step.input and self.last[over] == index:
+            self.at[step.output] = self.at[over]
+            del self.last[over]
+            return self.at[over]
+        return self.reserve(step.output)
+
+    def reserve(self, name: str) -> int:
+        """Room for a value."""
+        value = self.placed.values[name]
+        rooms = self.free.setdefault(self._key(value), [])
+        if rooms and name not in self.private:
+            self.at[name] = rooms.pop()
+            return self.at[name]
+        margin = value.margin * self.lanes
+        self.at[name] = self.floats + margin
+        self.floats += 2 * margin + -(-value.channels * value.plane // ALIGNED) * ALIGNED * self.lanes
+        return self.at[name]
+
+    def release(self, index: int) -> None:
+        """Free what was read the last time."""
+        for name in [name for name, last in self.last.items() if last == index]:
+            if name not in self.private:
+                self.free.setdefault(self._key(self.placed.values[name]), []).append(self.at[name])
+            del self.last[name]
+
+    def _key(self, value: Geometry) -> tuple[int, ...]:
+        return (value.group, value.channels, value.height, value.width)
+
+
+def _read(step: Layer | Split) -> list[str]:
+    residual = step.residual if isinstance(step, Layer) else None
+    return [step.input] if residual is None else [step.input, residual]

@@ -1,0 +1,75 @@
+"""Which loop order, tile and instruction set each convolution runs with: a short measurement when a model is loaded.
+
+Every choice gives the same bits; only the time differs.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hypersparse_runtime.geometry import ALIGNED
+from hypersparse_runtime.layers import Array
+from hypersparse_runtime.library import Kernel
+from hypersparse_runtime.program import KINDS, Program
+
+CONV = KINDS.index("conv")
+VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
+TILES = {"plain": 12, "neon": 24, "avx2": 12, "avx512": 24}  # vectors in registers at once
+REPEATS = 3
+RUNS = ("segments", "segment_stride", "segment_length", "pad_first", "pad_length", "pad_stride", "pad_end")
+
+
+def new_workspace(program: Program) -> Array:
+    """Zeros for a program to work on, aligned for the widest vectors."""
+    raw = np.zeros(program.workspace_floats + ALIGNED, dtype=np.float32)
+    skip = -raw.ctypes.data // 4 % ALIGNED
+    return raw[skip : skip + program.workspace_floats]
+
+
+def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
+    """Set every step to the fastest of its variants, among some of the CPU's instruction sets."""
+    workspace = new_workspace(program)
+    widest = kernel.levels.index(levels[-1])
+    program.steps["level"] = widest
+    for number in np.flatnonzero(program.steps["kind"] == CONV):
+        step = program.steps[number : number + 1]
+        best, chosen = np.inf, step.copy()
+        for variant in _variants(step.copy(), kernel, levels):
+            seconds = kernel.time(
+                variant.ctypes.data, program.tables.ctypes.data, workspace.ctypes.data, REPEATS
+            )
+            if seconds < best:
+                best, chosen = seconds, variant.copy()
+        program.steps[number] = chosen[0]
+
+
+def _variants(step: Array, kernel: Kernel, levels: tuple[str, ...]) -> Iterator[Array]:
+    for name in reversed(levels[-2:]):
+        step["level"] = kernel.levels.index(name)
+        for run in _runs(step):
+            yield from _tilings(run, name)
+
+
+def _runs(step: Array) -> Iterator[Array]:
+    """By rows, and where rows are short also in one run."""
+    yield step
+    if step["segments"][0] > 1:
+        whole = step.copy()
+        lanes, width, pitch = (int(step[name][0]) for name in ("lanes", "out_width", "out_pitch"))
+        run = ((int(step["out_height"][0]) - 1) * pitch + width) * lanes
+        whole["segments"], whole["segment_length"] = 1, run
+        pads = (width * lanes, (pitch - width) * lanes, pitch * lanes, run)
+        for field, value in zip(RUNS[3:], pads, strict=True):
+            whole[field] = value
+        yield whole
+
+
+def _tilings(step: Array, level: str) -> Iterator[Array]:
+    most = TILES[level] // int(step["chains"][0])
+    vectors = -(-int(step["segment_length"][0]) // VECTOR[level])
+    fewest = -(-vectors // most)
+    for tiles, outer in ((fewest, 0), (fewest, 1), (2 * fewest, 1), (3 * fewest, 1)):
+        if tiles > vectors or (outer and tiles * int(step["segments"][0]) == 1):
+            continue
+        step["tile"], step["tile_outer"] = -(-vectors // tiles), outer
+        yield step
