@@ -1,9 +1,11 @@
 """How values lie in memory: planes of rows with zeros between them, so that every tap is a constant offset.
 
 A convolution adds up its input at constant distances from where it writes, over a whole plane in one run. For that its
-input and output have the same pitch, from row to row, with as many zero columns between two rows as a tap reaches over
-the edge, and as many zero rows between two planes. A convolution with a stride reads its input's phases, every
-stride-th row and column as planes of their own, which are copied for it.
+input and output have the same pitch, from row to row, and as many zero rows between two planes as a tap reaches over
+the edge. For taps to the side there are two layouts. `rows`: rows are whole vectors, or whole rows make a vector, so that
+loads are aligned; what taps of one distance to the side add up to is moved aside as a whole. `padded`: there are zero
+columns between two rows too. A convolution with a stride reads its input's phases, every stride-th row and column as
+planes of their own, which are copied for it.
 """
 
 from collections import defaultdict
@@ -26,13 +28,14 @@ class Geometry:
     pitch: int
     plane: int
     margin: int  # zero positions before the first plane and after the last
+    rows: bool  # in which layout
     padded: bool  # whether somebody reads between the rows
     group: int  # values of one group have the same pitch and planes
 
     @property
     def run(self) -> int:
         """Positions from the first to the last."""
-        return (self.height - 1) * self.pitch + self.width
+        return (self.height - 1) * self.pitch + (self.pitch if self.rows else self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +83,8 @@ class _Groups:
         self.parent[self.find(first)] = self.find(second)
 
 
-def place(network: Network) -> Placed:
-    """Replace strides by splits and taps by distances, and find a geometry for every value."""
+def place(network: Network, *, rows: bool) -> Placed:
+    """Replace strides by splits and taps by distances, and find a geometry for every value, in one of the layouts."""
     shapes, steps = dict(network.shapes), []
     for layer in network.layers:
         steps += _stride_free(layer, shapes)
@@ -91,7 +94,29 @@ def place(network: Network) -> Placed:
     for step in steps:
         if isinstance(step, Layer):
             _relate(step, shapes, groups, reaches)
-    return Placed(tuple(steps), _geometries(network, shapes, groups, reaches), network.output, network.output_shape)
+    values = _geometries(network, shapes, groups, reaches, rows=rows)
+    return Placed(tuple(steps), values, network.output, network.output_shape)
+
+
+def rows_fit(placed: Placed, vector: int, most: int) -> bool:
+    """Whether tiles of `most` vectors hold a row of every value, and no tap reaches further aside than a vector."""
+    for step in placed.steps:
+        if isinstance(step, Split) or step.kind != "conv" or step.entries is None:
+            continue
+        furthest = int(np.abs(step.entries.x).max()) if len(step.entries) else 0
+        pitch = placed.values[step.output].pitch
+        if pitch > vector * most or (pitch >= vector and furthest > vector):
+            return False
+    return True
+
+
+def row_pitch(width: int) -> int:
+    """The next width that is a power of two up to a vector's, or whole vectors.
+
+    >>> [row_pitch(width) for width in (1, 7, 16, 28, 56)]
+    [1, 8, 16, 32, 64]
+    """
+    return 1 << (width - 1).bit_length() if width <= ALIGNED else -(-width // ALIGNED) * ALIGNED
 
 
 def _stride_free(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> list[Layer | Split]:
@@ -134,21 +159,24 @@ def _relate(
 
 
 def _geometries(
-    network: Network, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]
+    network: Network, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach], *, rows: bool
 ) -> dict[str, Geometry]:
     members = defaultdict(list)
     for name in shapes:
         members[groups.find(name)].append(name)
     values = {}
     for number, names in enumerate(members.values()):
-        reach = {name: reaches[name] for name in names}
-        pitch = max(shapes[name][2] + reach[name].columns for name in names)
-        rows = max(shapes[name][1] + reach[name].rows for name in names)
+        reach = [reaches[name] for name in names]
+        width = max(shapes[name][2] for name in names)
+        pitch = max(shapes[name][2] + reaches[name].columns for name in names)
+        if rows:
+            pitch = row_pitch(width)
+        lines = max(shapes[name][1] + reaches[name].rows for name in names)
         vector = all(name in network.vectors for name in names)
-        plane = 1 if vector else -(-rows * pitch // ALIGNED) * ALIGNED
-        furthest = max(each.rows * pitch + each.columns for each in reach.values())
-        padded = any(each.rows or each.columns for each in reach.values())
+        plane = 1 if vector else -(-lines * pitch // ALIGNED) * ALIGNED
+        furthest = max(each.rows * pitch + each.columns for each in reach)
+        padded = any(each.rows or each.columns for each in reach)
         margin = -(-(furthest + pitch) // ALIGNED) * ALIGNED
         for name in names:
-            values[name] = Geometry(*shapes[name], pitch, plane, margin, padded, number)
+            values[name] = Geometry(*shapes[name], pitch, plane, margin, rows and not vector, padded, number)
     return values

@@ -56,6 +56,8 @@ class Layer:
     bias: Array | None = None  # a number an output channel
     plane: Array | None = None  # numbers of the output's shape that are added
     residual: str | None = None  # a value that is added
+    offset: Array | None = None  # a number an output channel: max(residual + offset, floor) is added; NaN: nothing is
+    floor: Array | None = None
     relu: bool = False
     kernel: Pair = (1, 1)
     stride: Pair = (1, 1)

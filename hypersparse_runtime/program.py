@@ -12,13 +12,14 @@ from hypersparse_runtime.layers import Array, Layer
 
 KINDS = ("conv", "dot", "split", "max_pool", "mean", "pack", "unpack")
 FIELDS = tuple(  # of struct step in kernel.h, in its order
-    """kind level input output input_plane output_plane rows channels starts entries bias plane plane_size residual relu
-    segments segment_stride segment_length pad_first pad_length pad_stride pad_end tile tile_outer chains lanes lane_shift
+    """kind level input output input_plane output_plane rows channels groups distances shifts starts entries bias plane plane_size
+    mask residual residues relu segments segment_stride segment_length pad_first pad_length pad_stride pad_end tile tile_outer chains lanes lane_shift
     height width pitch out_height out_width out_pitch kernel_y kernel_x stride_y stride_x pad_y pad_x""".split()
 )
 STEP = np.dtype([(name, np.int64) for name in FIELDS])
-FEW = 32  # positions of a plane up to which sums are made in two chains
+FEW, NARROW = 64, 16  # positions and width of a plane up to which sums are made in two chains
 NONE = -1
+VECTORS = (4, 8, 16)  # floats, of the instruction sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,7 @@ def write_program(placed: Placed, lanes: int) -> Program:
 
 def _blank(before: Geometry, after: Geometry, lanes: int) -> dict[str, int]:
     row = dict.fromkeys(FIELDS, 0)
-    row.update(plane=NONE, residual=NONE, lanes=lanes, lane_shift=lanes.bit_length() - 1, tile=1, chains=1)
+    row.update(plane=NONE, residual=NONE, residues=NONE, mask=NONE, shifts=NONE, groups=1, lanes=lanes, lane_shift=lanes.bit_length() - 1, tile=1, chains=1)
     row.update(input_plane=before.plane * lanes, output_plane=after.plane * lanes)
     row.update(height=before.height, width=before.width, pitch=before.pitch)
     row.update(out_height=after.height, out_width=after.width, out_pitch=after.pitch)
@@ -118,49 +119,100 @@ def _layer(layer: Layer, placed: Placed, places: "_Places", tables: _Tables, lan
 def _sums(layer: Layer, placed: Placed, places: "_Places", tables: _Tables, lanes: int) -> dict[str, int]:
     before, after = placed.values[layer.input], placed.values[layer.output]
     assert layer.bias is not None
-    starts, entries = _entries(layer, before, lanes)
+    distances = _distances(layer)
+    starts, entries = _entries(layer, before, distances, lanes)
     row = {
         "kind": KINDS.index("dot" if layer.kind == "dot" and lanes == 1 else "conv"),
+        "groups": len(distances),
+        "distances": tables.add(distances),
         "starts": tables.add(starts),
         "entries": tables.add(entries),
         "bias": tables.add(layer.bias[layer.rows], np.float32),
         "relu": int(layer.relu),
-        "chains": 2 if after.height * after.width <= FEW else 1,
+        "chains": 2 if after.height * after.width <= FEW and after.width <= NARROW else 1,
     }
     if layer.plane is not None:
         plane = np.zeros((len(layer.rows), after.height, after.pitch), dtype=np.float32)
         shape = (len(layer.plane), after.height, after.width)
         plane[:, :, : after.width] = layer.plane.reshape(shape)[layer.rows]
-        size = after.height * after.pitch
-        row.update(plane=tables.add(plane, np.float32), plane_size=size)
+        row.update(plane=tables.add(plane, np.float32), plane_size=after.height * after.pitch)
     if layer.residual is not None:
         row.update(residual=places.of(layer.residual))
-    return row | runs(after, lanes, whole=lanes == 1)
+    if layer.offset is not None and layer.floor is not None:
+        pairs = np.stack([layer.offset, layer.floor], axis=1)[layer.rows]
+        row.update(residues=tables.add(pairs, np.float32))
+    if after.rows:
+        row.update(shifts=tables.add(_shifts(distances, after.pitch)), mask=_mask(after, tables))
+    return row | _runs(after, lanes)
 
 
-def runs(value: Geometry, lanes: int, *, whole: bool) -> dict[str, int]:
-    """Which floats of a plane are computed: in one run with the zeros between rows, which are then restored, or by row."""
-    if not whole and value.height > 1:
+def _distances(layer: Layer) -> Array:
+    """How far aside taps reach, 0 first; the positions that a dot reads are no distances."""
+    if layer.kind == "dot" or layer.entries is None:
+        return np.zeros(1, dtype=np.int32)
+    aside = np.unique(layer.entries.x)
+    return np.concatenate([[0], aside[aside != 0]]).astype(np.int32)
+
+
+def _shifts(distances: Array, pitch: int) -> Array:
+    """Where each lane of a moved vector comes from: its own vector's lanes come first, then those of the one beside it.
+
+    >>> _shifts(np.array([1]), 4)[:4].tolist()  # the last lane from the vector beside, or nothing
+    [1, 2, 3, 4]
+    """
+    parts = []
+    for vector in VECTORS:
+        lane = np.arange(vector)
+        for distance in distances:
+            from_lane = lane + distance
+            if pitch < vector:  # several rows in a vector; what is beside is zero
+                inside = (lane % pitch + distance >= 0) & (lane % pitch + distance < pitch)
+                parts.append(np.where(inside, from_lane, vector))
+            else:
+                parts.append(np.where(from_lane < 0, from_lane + 2 * vector, from_lane))
+    return np.concatenate(parts).astype(np.int32)
+
+
+def _mask(value: Geometry, tables: _Tables) -> int:
+    """Ones where a plane has positions, where its vectors reach further than those."""
+    size = -(-value.run // ALIGNED) * ALIGNED
+    if value.pitch == value.width and size == value.run:
+        return NONE
+    mask = np.zeros(size, dtype=np.int32)
+    mask[: value.run].reshape(value.height, value.pitch)[:, : value.width] = -1
+    return tables.add(mask)
+
+
+def _runs(value: Geometry, lanes: int) -> dict[str, int]:
+    """Which floats of a plane are computed: by row, or in one run whose zeros between rows are then restored."""
+    if lanes > 1 and value.height > 1:
         return {"segments": value.height, "segment_stride": value.pitch * lanes, "segment_length": value.width * lanes}
     row = {"segments": 1, "segment_length": value.run * lanes}
-    if not value.padded:
+    if value.rows or not value.padded:
         return row
     names = ("pad_first", "pad_length", "pad_stride", "pad_end")
     positions = (value.width, value.pitch - value.width, value.pitch, value.run)
     return row | {name: count * lanes for name, count in zip(names, positions, strict=True)}
 
 
-def _entries(layer: Layer, before: Geometry, lanes: int) -> tuple[Array, Array]:
-    """Where each row begins, and pairs of offset and weight, by row and then by where they read."""
+def _entries(layer: Layer, before: Geometry, distances: Array, lanes: int) -> tuple[Array, Array]:
+    """Where each row's groups begin, and pairs of offset and weight, by row, group and then by where they read."""
     entries = layer.entries
     assert entries is not None
-    offsets = (entries.channel.astype(np.int64) * before.plane + entries.y * before.pitch + entries.x) * lanes
-    order = np.lexsort((offsets, entries.row))
+    aside = np.zeros_like(entries.x) if before.rows and layer.kind == "conv" else entries.x
+    offsets = (entries.channel.astype(np.int64) * before.plane + entries.y * before.pitch + aside) * lanes
+    group = np.zeros(len(entries), dtype=np.int64)
+    if len(distances) > 1:
+        order = np.argsort(distances)
+        group = order[np.searchsorted(distances[order], entries.x)]
+    sequence = np.lexsort((offsets, group, entries.row))
     pairs = np.empty((len(entries), 2), dtype=np.int32)
-    pairs[:, 0] = offsets[order]
-    pairs[:, 1] = entries.weight[order].astype(np.float32).view(np.int32)
-    counts = np.bincount(entries.row, minlength=int(layer.rows.max()) + 1)[layer.rows]
-    return np.concatenate([[0], np.cumsum(counts)]), pairs
+    pairs[:, 0] = offsets[sequence]
+    pairs[:, 1] = entries.weight[sequence].astype(np.float32).view(np.int32)
+    cells = entries.row.astype(np.int64) * len(distances) + group
+    counts = np.bincount(cells, minlength=(int(layer.rows.max()) + 1) * len(distances))
+    chosen = counts.reshape(-1, len(distances))[layer.rows].reshape(-1)
+    return np.concatenate([[0], np.cumsum(chosen)]), pairs
 
 
 class _Places:
@@ -184,6 +236,8 @@ class _Places:
             self.private.add(step.output)
             return self.reserve(step.output)
         over = step.residual
+        if step.output in self.at:  # a layer over its own residual
+            return self.at[step.output]
         if over is not None and over != step.input and self.last[over] == index:
             self.at[step.output] = self.at[over]
             del self.last[over]

@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from hypersparse_runtime.geometry import place
+from hypersparse_runtime.deferral import with_deferred_sums
+from hypersparse_runtime.geometry import place, rows_fit
 from hypersparse_runtime.layers import Array, Network
 from hypersparse_runtime.library import Kernel
 from hypersparse_runtime.liveness import without_dead_channels
 from hypersparse_runtime.program import Program, write_program
-from hypersparse_runtime.tuning import VECTOR, new_workspace, tune_
+from hypersparse_runtime.tuning import TILES, VECTOR, new_workspace, tune_
 
 MANY = 8  # images from which side by side may pay
 ROUNDS = 5  # of a program, timed when it is made
@@ -71,8 +72,7 @@ class SparseEngine:
 
     def __init__(self, network: Network, kernel: Kernel, *, threads: int, levels: tuple[str, ...]) -> None:
         self._kernel, self._levels, self.threads = kernel, levels, threads
-        self._network = without_dead_channels(network)
-        self._placed = place(self._network)
+        self._network = with_deferred_sums(without_dead_channels(network))
         self.products = self._network.products()
         self._image_size = int(np.prod(network.shapes["input"]))
         self._output_size = int(np.prod(network.output_shape))
@@ -134,7 +134,11 @@ class SparseEngine:
         return self._many
 
     def _made(self, lanes: int) -> Runner:
-        program = write_program(self._placed, lanes)
+        widest = self._levels[-1]
+        placed = place(self._network, rows=lanes == 1)
+        if lanes == 1 and not rows_fit(placed, VECTOR[widest], TILES[widest][0]):
+            placed = place(self._network, rows=False)
+        program = write_program(placed, lanes)
         tune_(program, self._kernel, self._levels)
         return Runner(program, self._kernel)
 

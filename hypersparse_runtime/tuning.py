@@ -14,7 +14,7 @@ from hypersparse_runtime.program import KINDS, Program
 
 CONV = KINDS.index("conv")
 VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
-TILES = {"plain": 12, "neon": 24, "avx2": 12, "avx512": 24}  # vectors in registers at once
+TILES = {"plain": (7, 4), "neon": (14, 8), "avx2": (7, 4), "avx512": (14, 8)}  # vectors in a tile, of one or two chains
 REPEATS = 3
 RUNS = ("segments", "segment_stride", "segment_length", "pad_first", "pad_length", "pad_stride", "pad_end")
 
@@ -65,11 +65,17 @@ def _runs(step: Array) -> Iterator[Array]:
 
 
 def _tilings(step: Array, level: str) -> Iterator[Array]:
-    most = TILES[level] // int(step["chains"][0])
+    most = TILES[level][int(step["chains"][0]) - 1]
     vectors = -(-int(step["segment_length"][0]) // VECTOR[level])
-    fewest = -(-vectors // most)
+    whole = max(1, int(step["out_pitch"][0]) // VECTOR[level]) if step["shifts"][0] >= 0 else 1  # rows are not cut
+    if whole > most:
+        return
+    fewest = -(-vectors // (most // whole * whole))
+    tried = set()
     for tiles, outer in ((fewest, 0), (fewest, 1), (2 * fewest, 1), (3 * fewest, 1)):
-        if tiles > vectors or (outer and tiles * int(step["segments"][0]) == 1):
+        tile = min(-(-(-(-vectors // tiles)) // whole) * whole, most // whole * whole)
+        if (tile, outer) in tried or (outer and tile >= vectors and step["segments"][0] == 1):
             continue
-        step["tile"], step["tile_outer"] = -(-vectors // tiles), outer
+        tried.add((tile, outer))
+        step["tile"], step["tile_outer"] = tile, outer
         yield step

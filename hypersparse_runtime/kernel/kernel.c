@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-#define VERSION 1
+#define MOST_LANES 64
 
 static double seconds(void) {
   struct timespec now;
@@ -26,43 +26,48 @@ static double seconds(void) {
 #define TARGET
 #define VL 4
 #ifdef __aarch64__
-#define MOST 24
+#define MOST_ONE 14
+#define MOST_TWO 8
 #else
-#define MOST 12
+#define MOST_ONE 7
+#define MOST_TWO 4
 #endif
 #include "steps.h"
 #undef NAME
 #undef TARGET
 #undef VL
-#undef MOST
+#undef MOST_ONE
+#undef MOST_TWO
 
 #ifdef __x86_64__
 #define NAME(word) word##_avx2
 #define TARGET __attribute__((target("avx2,fma")))
 #define VL 8
-#define MOST 12
+#define MOST_ONE 7
+#define MOST_TWO 4
 #include "steps.h"
 #undef NAME
 #undef TARGET
 #undef VL
-#undef MOST
+#undef MOST_ONE
+#undef MOST_TWO
 
 #define NAME(word) word##_avx512
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")))
 #define VL 16
-#define MOST 24
+#define MOST_ONE 14
+#define MOST_TWO 8
 #include "steps.h"
 #undef NAME
 #undef TARGET
 #undef VL
-#undef MOST
+#undef MOST_ONE
+#undef MOST_TWO
 
 static const run_step *const levels[] = {steps_plain, steps_avx2, steps_avx512};
 #else
 static const run_step *const levels[] = {steps_plain};
 #endif
-
-int64_t hs_version(void) { return VERSION; }
 
 int64_t hs_step_size(void) { return (int64_t)(sizeof(struct step) / sizeof(int64_t)); }
 

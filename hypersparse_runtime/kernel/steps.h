@@ -1,26 +1,35 @@
-/* The steps for one instruction set. Included once for each, with NAME, TARGET, VL (floats in a vector) and MOST
- * (vectors that fit its registers) defined. Every element is summed in the same order whatever the instruction set, tile
- * or loop order, so that what a measurement picks never changes a bit of the result. */
+/* The steps for one instruction set. Included once for each, with NAME, TARGET, VL (floats in a vector), MOST_ONE and
+ * MOST_TWO (vectors of a tile that fit its registers with one and with two chains) defined. Every element is summed in
+ * the same order whatever the instruction set, layout, tile or loop order, so that what a measurement picks never changes a
+ * bit of the result.
+ *
+ * Entries come in groups of one distance x to the side. Where rows are whole vectors without zeros between them, a group
+ * is summed from aligned loads and the sum is moved aside once, instead of every operand. */
 
 typedef float NAME(vec) __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 typedef int32_t NAME(ivec) __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define VEC NAME(vec)
 #define IVEC NAME(ivec)
+#define INLINE TARGET static inline __attribute__((always_inline))
 
 struct NAME(job) {
-  const struct entry *entry, *end;
-  const float *input; /* where an entry with offset 0 reads */
+  const struct entry *entries;
+  const int32_t *starts; /* of the groups' entries, one more than groups */
+  const float *input;    /* where an entry with offset 0 reads */
   float *output;
   const float *plane; /* first position of the run, or NULL */
   const float *residual;
-  float bias;
-  int relu, lane_shift; /* of lanes, which are a power of two */
+  const int32_t *mask;   /* first position of the run, or NULL */
+  const int32_t *shifts; /* a vector of places for each group */
+  const int32_t *distances;
+  float bias, offset, floor;
+  int clamped; /* whether max(residual + offset, floor) is added and not just the residual */
+  int relu, lane_shift /* of lanes, which are a power of two */, groups, row_vectors;
 };
 
-TARGET static inline __attribute__((always_inline)) VEC NAME(load)(const float *from) { return *(const VEC *)from; }
+INLINE VEC NAME(load)(const float *from) { return *(const VEC *)from; }
 
-TARGET static inline __attribute__((always_inline)) void NAME(begin)(const int count, VEC *sum,
-                                                                     const struct NAME(job) * job) {
+INLINE void NAME(begin)(const int count, VEC *sum, const struct NAME(job) * job) {
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) sum[t] = job->bias - (VEC){0};
   if (job->plane) {
@@ -32,48 +41,51 @@ TARGET static inline __attribute__((always_inline)) void NAME(begin)(const int c
       for (int t = 0; t < count; t++) sum[t] += job->plane[(t * VL) >> job->lane_shift];
     }
   }
-  if (job->residual) {
+  if (!job->residual) return;
+  if (job->clamped) {
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) {
+      const VEC value = NAME(load)(job->residual + t * VL) + job->offset;
+      const IVEC low = value <= job->floor; /* not where it is NaN */
+      sum[t] += (VEC)(((IVEC)value & ~low) | ((IVEC)(job->floor - (VEC){0}) & low));
+    }
+  } else {
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) sum[t] += NAME(load)(job->residual + t * VL);
   }
 }
 
-TARGET static inline __attribute__((always_inline)) void NAME(finish)(const int count, const VEC *sum,
-                                                                      const struct NAME(job) * job) {
+INLINE void NAME(finish)(const int count, VEC *sum, const struct NAME(job) * job) {
   if (job->relu) { /* keeps NaN, as PyTorch does */
 #pragma GCC unroll 32
-    for (int t = 0; t < count; t++) *(VEC *)(job->output + t * VL) = (VEC)((IVEC)sum[t] & ~(sum[t] <= 0.0f));
-  } else {
-#pragma GCC unroll 32
-    for (int t = 0; t < count; t++) *(VEC *)(job->output + t * VL) = sum[t];
+    for (int t = 0; t < count; t++) sum[t] = (VEC)((IVEC)sum[t] & ~(sum[t] <= 0.0f));
   }
+  if (job->mask) {
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) sum[t] = (VEC)((IVEC)sum[t] & *(const IVEC *)(job->mask + t * VL));
+  }
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) *(VEC *)(job->output + t * VL) = sum[t];
 }
 
-TARGET static inline __attribute__((always_inline)) void NAME(one_chain)(const int count,
-                                                                         const struct NAME(job) * job) {
-  VEC sum[MOST];
-  NAME(begin)(count, sum, job);
-  const struct entry *end = job->end;
-  const float *input = job->input;
-  for (const struct entry *entry = job->entry; entry < end; entry++) {
+INLINE void NAME(add_entries)(const int count, VEC *sum, const struct entry *entry, const struct entry *end,
+                              const float *input) {
+  for (; entry < end; entry++) {
     const float *from = input + entry->offset;
     const float weight = entry->weight;
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) sum[t] += weight * NAME(load)(from + t * VL);
   }
-  NAME(finish)(count, sum, job);
 }
 
-/* Few vectors wait for the sum before them: two chains halve that. */
-TARGET static inline __attribute__((always_inline)) void NAME(two_chains)(const int count,
-                                                                          const struct NAME(job) * job) {
-  VEC even[MOST], odd[MOST];
-  NAME(begin)(count, even, job);
+/* Few vectors wait for the sum before them: even and odd entries apart halve that. */
+INLINE void NAME(add_pairs)(const int count, VEC *even, const struct entry *entry, const struct entry *end,
+                            const float *input) {
+  VEC odd[MOST_TWO];
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) odd[t] = (VEC){0};
-  const struct entry *entry = job->entry, *end = job->end;
   for (; entry + 1 < end; entry += 2) {
-    const float *first = job->input + entry[0].offset, *second = job->input + entry[1].offset;
+    const float *first = input + entry[0].offset, *second = input + entry[1].offset;
     const float one = entry[0].weight, two = entry[1].weight;
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) {
@@ -81,43 +93,100 @@ TARGET static inline __attribute__((always_inline)) void NAME(two_chains)(const 
       odd[t] += two * NAME(load)(second + t * VL);
     }
   }
-  if (entry < end) {
-    const float *first = job->input + entry->offset;
-#pragma GCC unroll 32
-    for (int t = 0; t < count; t++) even[t] += entry->weight * NAME(load)(first + t * VL);
-  }
+  NAME(add_entries)(count, even, entry, end, input);
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) even[t] += odd[t];
-  NAME(finish)(count, even, job);
 }
 
-#define ONE(n) \
-  TARGET static __attribute__((noinline)) void NAME(one_##n)(const struct NAME(job) * job) { NAME(one_chain)(n, job); }
-#define TWO(n) \
-  TARGET static __attribute__((noinline)) void NAME(two_##n)(const struct NAME(job) * job) { NAME(two_chains)(n, job); }
-ONE(1) ONE(2) ONE(3) ONE(4) ONE(5) ONE(6) ONE(7) ONE(8) ONE(9) ONE(10) ONE(11) ONE(12)
-TWO(1) TWO(2) TWO(3) TWO(4) TWO(5) TWO(6)
-#if MOST > 12
-ONE(13) ONE(14) ONE(15) ONE(16) ONE(17) ONE(18) ONE(19) ONE(20) ONE(21) ONE(22) ONE(23) ONE(24)
-TWO(7) TWO(8) TWO(9) TWO(10) TWO(11) TWO(12)
-#endif
+INLINE void NAME(add_group)(const int count, const int chains, VEC *sum, const struct NAME(job) * job, int group) {
+  const struct entry *entry = job->entries + job->starts[group], *end = job->entries + job->starts[group + 1];
+  if (chains == 2)
+    NAME(add_pairs)(count, sum, entry, end, job->input);
+  else
+    NAME(add_entries)(count, sum, entry, end, job->input);
+}
 
-typedef void (*NAME(tile))(const struct NAME(job) *);
+/* Whether vector t of a tile is the last (first) of its row in the direction of the distance. */
+INLINE int NAME(at_edge)(const enum mode mode, int t, int right, int row_vectors) {
+  if (mode == SHORT_ROWS) return 1;
+  if (mode == PAIRS) return (t & 1) == right;
+  return (right ? t + 1 : t) % row_vectors == 0;
+}
 
-static const NAME(tile) NAME(one_tiles)[] = {
-    0, NAME(one_1), NAME(one_2), NAME(one_3), NAME(one_4), NAME(one_5), NAME(one_6),
-    NAME(one_7), NAME(one_8), NAME(one_9), NAME(one_10), NAME(one_11), NAME(one_12),
-#if MOST > 12
-    NAME(one_13), NAME(one_14), NAME(one_15), NAME(one_16), NAME(one_17), NAME(one_18),
-    NAME(one_19), NAME(one_20), NAME(one_21), NAME(one_22), NAME(one_23), NAME(one_24),
+INLINE void NAME(move)(const int count, const enum mode mode, const int right, VEC *total, const VEC *part,
+                       const IVEC places, const struct NAME(job) * job) {
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) {
+    const int next = right ? t + 1 : t - 1;
+    VEC beside = {0};
+    if (next >= 0 && next < count && !NAME(at_edge)(mode, t, right, job->row_vectors)) beside = part[next];
+    total[t] += __builtin_shuffle(part[t], beside, places);
+  }
+}
+
+INLINE void NAME(tile)(const int count, const int chains, const enum mode mode, const struct NAME(job) * job) {
+  VEC total[MOST_ONE], part[MOST_ONE];
+  NAME(begin)(count, total, job);
+  if (chains == 1) NAME(add_group)(count, 1, total, job, 0);
+  for (int group = chains == 1; group < job->groups; group++) {
+    if (job->starts[group] == job->starts[group + 1]) continue;
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) part[t] = (VEC){0};
+    NAME(add_group)(count, chains, part, job, group);
+    if (mode == STILL || job->distances[group] == 0) {
+#pragma GCC unroll 32
+      for (int t = 0; t < count; t++) total[t] += part[t];
+    } else {
+      const IVEC places = *(const IVEC *)(job->shifts + group * VL);
+      if (job->distances[group] > 0)
+        NAME(move)(count, mode, 1, total, part, places, job);
+      else
+        NAME(move)(count, mode, 0, total, part, places, job);
+    }
+  }
+  NAME(finish)(count, total, job);
+}
+
+typedef void (*NAME(run_tile))(const struct NAME(job) *);
+
+#define ONE(n, mode) \
+  TARGET static __attribute__((noinline)) void NAME(one_##n##_##mode)(const struct NAME(job) * job) { \
+    NAME(tile)(n, 1, mode, job); \
+  }
+#define TWO(n, mode) \
+  TARGET static __attribute__((noinline)) void NAME(two_##n##_##mode)(const struct NAME(job) * job) { \
+    NAME(tile)(n, 2, mode, job); \
+  }
+#if MOST_ONE == 14
+#define TILES(mode) \
+  ONE(1, mode) ONE(2, mode) ONE(3, mode) ONE(4, mode) ONE(5, mode) ONE(6, mode) ONE(7, mode) \
+  ONE(8, mode) ONE(9, mode) ONE(10, mode) ONE(11, mode) ONE(12, mode) ONE(13, mode) ONE(14, mode) \
+  TWO(1, mode) TWO(2, mode) TWO(3, mode) TWO(4, mode) TWO(5, mode) TWO(6, mode) TWO(7, mode) TWO(8, mode)
+#define ONES(mode) \
+  {0, NAME(one_1_##mode), NAME(one_2_##mode), NAME(one_3_##mode), NAME(one_4_##mode), NAME(one_5_##mode), \
+   NAME(one_6_##mode), NAME(one_7_##mode), NAME(one_8_##mode), NAME(one_9_##mode), NAME(one_10_##mode), \
+   NAME(one_11_##mode), NAME(one_12_##mode), NAME(one_13_##mode), NAME(one_14_##mode)}
+#define TWOS(mode) \
+  {0, NAME(two_1_##mode), NAME(two_2_##mode), NAME(two_3_##mode), NAME(two_4_##mode), NAME(two_5_##mode), \
+   NAME(two_6_##mode), NAME(two_7_##mode), NAME(two_8_##mode)}
+#else
+#define TILES(mode) \
+  ONE(1, mode) ONE(2, mode) ONE(3, mode) ONE(4, mode) ONE(5, mode) ONE(6, mode) ONE(7, mode) \
+  TWO(1, mode) TWO(2, mode) TWO(3, mode) TWO(4, mode)
+#define ONES(mode) \
+  {0, NAME(one_1_##mode), NAME(one_2_##mode), NAME(one_3_##mode), NAME(one_4_##mode), NAME(one_5_##mode), \
+   NAME(one_6_##mode), NAME(one_7_##mode)}
+#define TWOS(mode) {0, NAME(two_1_##mode), NAME(two_2_##mode), NAME(two_3_##mode), NAME(two_4_##mode)}
 #endif
-};
-static const NAME(tile) NAME(two_tiles)[] = {
-    0, NAME(two_1), NAME(two_2), NAME(two_3), NAME(two_4), NAME(two_5), NAME(two_6),
-#if MOST > 12
-    NAME(two_7), NAME(two_8), NAME(two_9), NAME(two_10), NAME(two_11), NAME(two_12),
-#endif
-};
+TILES(STILL)
+TILES(SHORT_ROWS)
+TILES(PAIRS)
+TILES(LONG_ROWS)
+
+static const NAME(run_tile) NAME(one_tiles)[4][MOST_ONE + 1] = {ONES(STILL), ONES(SHORT_ROWS), ONES(PAIRS),
+                                                                 ONES(LONG_ROWS)};
+static const NAME(run_tile) NAME(two_tiles)[4][MOST_TWO + 1] = {TWOS(STILL), TWOS(SHORT_ROWS), TWOS(PAIRS),
+                                                                 TWOS(LONG_ROWS)};
 
 /* Floats of a run that lie between rows hold sums of two rows' ends; they are zero to whoever reads them. */
 TARGET static inline void NAME(clear_pads)(const struct step *step, float *output, int64_t from, int64_t to) {
@@ -130,45 +199,56 @@ TARGET static inline void NAME(clear_pads)(const struct step *step, float *outpu
 }
 
 /* One row's tile: `from` counts floats from the start of the run. */
-TARGET static inline __attribute__((always_inline)) void NAME(row_tile)(const struct step *step,
-                                                                        const struct memory *memory, int64_t row,
-                                                                        int64_t segment, int64_t from, int64_t count) {
+INLINE void NAME(row_tile)(const struct step *step, const struct memory *memory, const NAME(run_tile) * tiles,
+                           int64_t row, int64_t segment, int64_t from, int64_t count) {
   const int32_t *tables = memory->tables;
   const int64_t start = segment * step->segment_stride + from;
   const int64_t at = step->output + tables[step->channels + row] * step->output_plane + start;
-  const struct entry *entries = (const struct entry *)(tables + step->entries);
+  const float *residue = step->residues < 0 ? 0 : (const float *)tables + step->residues + 2 * row;
+  const int adds = step->residual >= 0 && !(residue && residue[0] != residue[0]);
   const struct NAME(job) job = {
-      .entry = entries + tables[step->starts + row],
-      .end = entries + tables[step->starts + row + 1],
+      .entries = (const struct entry *)(tables + step->entries),
+      .starts = tables + step->starts + row * step->groups,
       .input = memory->workspace + step->input + start,
       .output = memory->workspace + at,
       .plane = step->plane < 0 ? 0
                                : (const float *)tables + step->plane + row * step->plane_size + (start >> step->lane_shift),
-      .residual = step->residual < 0 ? 0 : memory->workspace + at - step->output + step->residual,
+      .residual = adds ? memory->workspace + at - step->output + step->residual : 0,
+      .offset = residue ? residue[0] : 0.0f,
+      .floor = residue ? residue[1] : 0.0f,
+      .clamped = residue != 0,
+      .mask = step->mask < 0 ? 0 : tables + step->mask + start,
+      .shifts = tables + step->shifts + (VL - 4) * step->groups, /* after those for vectors of 4 and 8 */
+      .distances = tables + step->distances,
       .bias = ((const float *)tables)[step->bias + row],
       .relu = (int)step->relu,
       .lane_shift = (int)step->lane_shift,
+      .groups = (int)step->groups,
+      .row_vectors = (int)(step->out_pitch / VL),
   };
-  (step->chains == 2 ? NAME(two_tiles) : NAME(one_tiles))[count](&job);
+  tiles[count](&job);
   if (step->pad_stride) NAME(clear_pads)(step, memory->workspace + at - from, from, from + count * VL);
 }
 
 TARGET static void NAME(conv)(const struct step *step, const struct memory *memory) {
   const int64_t vectors = (step->segment_length + VL - 1) / VL, tile = step->tile;
+  const int64_t wide = step->out_pitch / VL;
+  const enum mode mode = step->shifts < 0 ? STILL : wide <= 1 ? SHORT_ROWS : wide == 2 ? PAIRS : LONG_ROWS;
+  const NAME(run_tile) *tiles = step->chains == 2 ? NAME(two_tiles)[mode] : NAME(one_tiles)[mode];
   if (step->tile_outer) {
     for (int64_t segment = 0; segment < step->segments; segment++)
       for (int64_t t = 0; t < vectors; t += tile)
         for (int64_t row = 0; row < step->rows; row++)
-          NAME(row_tile)(step, memory, row, segment, t * VL, vectors - t < tile ? vectors - t : tile);
+          NAME(row_tile)(step, memory, tiles, row, segment, t * VL, vectors - t < tile ? vectors - t : tile);
   } else {
     for (int64_t row = 0; row < step->rows; row++)
       for (int64_t segment = 0; segment < step->segments; segment++)
         for (int64_t t = 0; t < vectors; t += tile)
-          NAME(row_tile)(step, memory, row, segment, t * VL, vectors - t < tile ? vectors - t : tile);
+          NAME(row_tile)(step, memory, tiles, row, segment, t * VL, vectors - t < tile ? vectors - t : tile);
   }
 }
 
-/* A vector of one image: in two chains, as the tiles sum vectors of several images. */
+/* A vector of one image: summed as a tile sums vectors of several images, in two chains and one group. */
 TARGET static void NAME(dot)(const struct step *step, const struct memory *memory) {
   const int32_t *tables = memory->tables;
   const struct entry *entries = (const struct entry *)(tables + step->entries);
@@ -176,17 +256,29 @@ TARGET static void NAME(dot)(const struct step *step, const struct memory *memor
   for (int64_t row = 0; row < step->rows; row++) {
     const struct entry *entry = entries + tables[step->starts + row], *end = entries + tables[step->starts + row + 1];
     const int64_t at = tables[step->channels + row] * step->output_plane;
-    float even = ((const float *)tables)[step->bias + row], odd = 0.0f;
-    if (step->plane >= 0) even += ((const float *)tables)[step->plane + row * step->plane_size];
-    if (step->residual >= 0) even += memory->workspace[step->residual + at];
+    float sum = ((const float *)tables)[step->bias + row], even = 0.0f, odd = 0.0f;
+    if (step->plane >= 0) sum += ((const float *)tables)[step->plane + row * step->plane_size];
+    if (step->residual >= 0) sum += memory->workspace[step->residual + at];
     for (; entry + 1 < end; entry += 2) {
       even += entry[0].weight * input[entry[0].offset];
       odd += entry[1].weight * input[entry[1].offset];
     }
     if (entry < end) even += entry->weight * input[entry->offset];
-    even += odd;
-    memory->workspace[step->output + at] = step->relu && even <= 0.0f ? 0.0f : even;
+    sum += even + odd;
+    memory->workspace[step->output + at] = step->relu && sum <= 0.0f ? 0.0f : sum;
   }
+}
+
+typedef float NAME(eight) __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t NAME(eight_places) __attribute__((vector_size(32), aligned(4)));
+
+INLINE void NAME(every_second)(const float *from, float *to, int64_t count) {
+  const NAME(eight_places) even = {0, 2, 4, 6, 8, 10, 12, 14};
+  int64_t x = 0;
+  for (; x + 8 <= count; x += 8)
+    *(NAME(eight) *)(to + x) =
+        __builtin_shuffle(*(const NAME(eight) *)(from + 2 * x), *(const NAME(eight) *)(from + 2 * x + 8), even);
+  for (; x < count; x++) to[x] = from[2 * x];
 }
 
 /* Every stride-th row and column of a channel as a plane of its own. Table: channel, first row, first column. */
@@ -200,7 +292,7 @@ TARGET static void NAME(split)(const struct step *step, const struct memory *mem
     for (int64_t y = triple[1]; y < step->height; y += step->stride_y, to += step->out_pitch * lanes) {
       const float *line = from + (y * step->pitch + triple[2]) * lanes;
       if (lanes == 1 && stride == 2) {
-        for (int64_t x = 0; x < count; x++) to[x] = line[2 * x];
+        NAME(every_second)(line, to, count);
       } else {
         for (int64_t x = 0; x < count; x++)
           for (int64_t lane = 0; lane < lanes; lane++) to[x * lanes + lane] = line[x * stride + lane];
@@ -209,7 +301,7 @@ TARGET static void NAME(split)(const struct step *step, const struct memory *mem
   }
 }
 
-TARGET static inline __attribute__((always_inline)) float NAME(larger)(float a, float b) {
+INLINE float NAME(larger)(float a, float b) {
   return a > b || a != a ? a : b;
 }
 
@@ -256,6 +348,20 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
   }
 }
 
+INLINE void NAME(column_sums)(const struct step *step, const float *from, float *to) {
+  int64_t x = 0;
+  for (; x + 8 <= step->width; x += 8) {
+    NAME(eight) sum = {0};
+    for (int64_t y = 0; y < step->height; y++) sum += *(const NAME(eight) *)(from + y * step->pitch + x);
+    for (int i = 0; i < 8; i++) *to += sum[i];
+  }
+  for (; x < step->width; x++) {
+    float sum = 0.0f;
+    for (int64_t y = 0; y < step->height; y++) sum += from[y * step->pitch + x];
+    *to += sum;
+  }
+}
+
 /* Columns are summed first, then over them, for one image or many in the same order. */
 TARGET static void NAME(mean)(const struct step *step, const struct memory *memory) {
   const int32_t *channels = memory->tables + step->channels;
@@ -265,12 +371,15 @@ TARGET static void NAME(mean)(const struct step *step, const struct memory *memo
     const float *from = memory->workspace + step->input + channels[row] * step->input_plane;
     float *to = memory->workspace + step->output + channels[row] * step->output_plane;
     for (int64_t lane = 0; lane < lanes; lane++) to[lane] = 0.0f;
-    for (int64_t x = 0; x < step->width * lanes; x += lanes < 8 ? 8 : lanes) {
-      const int64_t wide = lanes < 8 ? (step->width - x < 8 ? step->width - x : 8) : lanes;
-      float sum[64] = {0};
-      for (int64_t y = 0; y < step->height; y++)
-        for (int64_t i = 0; i < wide; i++) sum[i] += from[y * pitch + x + i];
-      for (int64_t i = 0; i < wide; i++) to[lanes < 8 ? 0 : i] += sum[i];
+    if (lanes == 1) {
+      NAME(column_sums)(step, from, to);
+    } else {
+      for (int64_t x = 0; x < step->width * lanes; x += lanes) {
+        float sum[MOST_LANES] = {0};
+        for (int64_t y = 0; y < step->height; y++)
+          for (int64_t lane = 0; lane < lanes; lane++) sum[lane] += from[y * pitch + x + lane];
+        for (int64_t lane = 0; lane < lanes; lane++) to[lane] += sum[lane];
+      }
     }
     for (int64_t lane = 0; lane < lanes; lane++) to[lane] *= scale;
   }
@@ -329,5 +438,9 @@ TARGET static double NAME(peak)(int64_t rounds) {
 
 #undef VEC
 #undef IVEC
+#undef INLINE
 #undef ONE
 #undef TWO
+#undef ONES
+#undef TWOS
+#undef TILES
