@@ -120,7 +120,8 @@ def _sums(layer: Layer, placed: Placed, places: "_Places", tables: _Tables, lane
     before, after = placed.values[layer.input], placed.values[layer.output]
     assert layer.bias is not None
     distances = _distances(layer)
-    starts, entries = _entries(layer, before, distances, lanes)
+    chains = 2 if after.height * after.width <= FEW and after.width <= NARROW else 1
+    starts, entries = _entries(layer, before, distances, lanes, multiple=chains)
     row = {
         "kind": KINDS.index("dot" if layer.kind == "dot" and lanes == 1 else "conv"),
         "groups": len(distances),
@@ -129,7 +130,7 @@ def _sums(layer: Layer, placed: Placed, places: "_Places", tables: _Tables, lane
         "entries": tables.add(entries),
         "bias": tables.add(layer.bias[layer.rows], np.float32),
         "relu": int(layer.relu),
-        "chains": 2 if after.height * after.width <= FEW and after.width <= NARROW else 1,
+        "chains": chains,
     }
     if layer.plane is not None:
         plane = np.zeros((len(layer.rows), after.height, after.pitch), dtype=np.float32)
@@ -195,8 +196,13 @@ def _runs(value: Geometry, lanes: int) -> dict[str, int]:
     return row | {name: count * lanes for name, count in zip(names, positions, strict=True)}
 
 
-def _entries(layer: Layer, before: Geometry, distances: Array, lanes: int) -> tuple[Array, Array]:
-    """Where each row's groups begin, and pairs of offset and weight, by row, group and then by where they read."""
+def _entries(
+    layer: Layer, before: Geometry, distances: Array, lanes: int, *, multiple: int
+) -> tuple[Array, Array]:
+    """Where each row's groups begin, and pairs of offset and weight, by row, group and then by where they read.
+
+    Groups are filled up with weights of zero to a multiple of that many.
+    """
     entries = layer.entries
     assert entries is not None
     aside = np.zeros_like(entries.x) if before.rows and layer.kind == "conv" else entries.x
@@ -205,14 +211,15 @@ def _entries(layer: Layer, before: Geometry, distances: Array, lanes: int) -> tu
     if len(distances) > 1:
         order = np.argsort(distances)
         group = order[np.searchsorted(distances[order], entries.x)]
-    sequence = np.lexsort((offsets, group, entries.row))
-    pairs = np.empty((len(entries), 2), dtype=np.int32)
-    pairs[:, 0] = offsets[sequence]
-    pairs[:, 1] = entries.weight[sequence].astype(np.float32).view(np.int32)
-    cells = entries.row.astype(np.int64) * len(distances) + group
-    counts = np.bincount(cells, minlength=(int(layer.rows.max()) + 1) * len(distances))
-    chosen = counts.reshape(-1, len(distances))[layer.rows].reshape(-1)
-    return np.concatenate([[0], np.cumsum(chosen)]), pairs
+    cells = np.searchsorted(layer.rows, entries.row) * len(distances) + group
+    counts = np.bincount(cells, minlength=len(layer.rows) * len(distances))
+    starts = np.concatenate([[0], np.cumsum(-(-counts // multiple) * multiple)])
+    sequence = np.lexsort((offsets, cells))
+    places = np.arange(len(entries)) + (starts[:-1] - (np.cumsum(counts) - counts))[cells[sequence]]
+    pairs = np.zeros((starts[-1], 2), dtype=np.int32)
+    pairs[places, 0] = offsets[sequence]
+    pairs[places, 1] = entries.weight[sequence].astype(np.float32).view(np.int32)
+    return starts, pairs
 
 
 class _Places:

@@ -15,7 +15,7 @@ from hypersparse_runtime.program import KINDS, Program
 CONV = KINDS.index("conv")
 VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
 TILES = {"plain": (7, 4), "neon": (14, 8), "avx2": (7, 4), "avx512": (14, 8)}  # vectors in a tile, of one or two chains
-REPEATS = 3
+REPEATS, ROUNDS = 3, 3  # of each variant: other programs may take the core away
 RUNS = ("segments", "segment_stride", "segment_length", "pad_first", "pad_length", "pad_stride", "pad_end")
 
 
@@ -32,15 +32,13 @@ def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
     widest = kernel.levels.index(levels[-1])
     program.steps["level"] = widest
     for number in np.flatnonzero(program.steps["kind"] == CONV):
-        step = program.steps[number : number + 1]
-        best, chosen = np.inf, step.copy()
-        for variant in _variants(step.copy(), kernel, levels):
-            seconds = kernel.time(
-                variant.ctypes.data, program.tables.ctypes.data, workspace.ctypes.data, REPEATS
-            )
-            if seconds < best:
-                best, chosen = seconds, variant.copy()
-        program.steps[number] = chosen[0]
+        variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels)]
+        seconds = np.full(len(variants), np.inf)
+        for _ in range(ROUNDS if len(variants) > 1 else 0):
+            for index, variant in enumerate(variants):
+                took = kernel.time(variant.ctypes.data, program.tables.ctypes.data, workspace.ctypes.data, REPEATS)
+                seconds[index] = min(seconds[index], took)
+        program.steps[number] = variants[int(seconds.argmin())][0]
 
 
 def _variants(step: Array, kernel: Kernel, levels: tuple[str, ...]) -> Iterator[Array]:

@@ -6,6 +6,9 @@
 #include "kernel.h"
 
 #include <time.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define MOST_LANES 64
 
@@ -41,24 +44,28 @@ static double seconds(void) {
 
 #ifdef __x86_64__
 #define NAME(word) word##_avx2
+#define LARGER _mm256_max_ps
 #define TARGET __attribute__((target("avx2,fma")))
 #define VL 8
 #define MOST_ONE 7
 #define MOST_TWO 4
 #include "steps.h"
 #undef NAME
+#undef LARGER
 #undef TARGET
 #undef VL
 #undef MOST_ONE
 #undef MOST_TWO
 
 #define NAME(word) word##_avx512
+#define LARGER _mm512_max_ps
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")))
 #define VL 16
 #define MOST_ONE 14
 #define MOST_TWO 8
 #include "steps.h"
 #undef NAME
+#undef LARGER
 #undef TARGET
 #undef VL
 #undef MOST_ONE

@@ -29,6 +29,16 @@ struct NAME(job) {
 
 INLINE VEC NAME(load)(const float *from) { return *(const VEC *)from; }
 
+/* The larger; the second where that is NaN, as in PyTorch's ReLU. */
+INLINE VEC NAME(larger_of)(VEC first, VEC second) {
+#ifdef LARGER
+  return (VEC)LARGER(first, second);
+#else
+  const IVEC low = second <= first;
+  return (VEC)(((IVEC)second & ~low) | ((IVEC)first & low));
+#endif
+}
+
 INLINE void NAME(begin)(const int count, VEC *sum, const struct NAME(job) * job) {
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) sum[t] = job->bias - (VEC){0};
@@ -46,8 +56,7 @@ INLINE void NAME(begin)(const int count, VEC *sum, const struct NAME(job) * job)
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) {
       const VEC value = NAME(load)(job->residual + t * VL) + job->offset;
-      const IVEC low = value <= job->floor; /* not where it is NaN */
-      sum[t] += (VEC)(((IVEC)value & ~low) | ((IVEC)(job->floor - (VEC){0}) & low));
+      sum[t] += NAME(larger_of)(job->floor - (VEC){0}, value);
     }
   } else {
 #pragma GCC unroll 32
@@ -56,9 +65,9 @@ INLINE void NAME(begin)(const int count, VEC *sum, const struct NAME(job) * job)
 }
 
 INLINE void NAME(finish)(const int count, VEC *sum, const struct NAME(job) * job) {
-  if (job->relu) { /* keeps NaN, as PyTorch does */
+  if (job->relu) {
 #pragma GCC unroll 32
-    for (int t = 0; t < count; t++) sum[t] = (VEC)((IVEC)sum[t] & ~(sum[t] <= 0.0f));
+    for (int t = 0; t < count; t++) sum[t] = NAME(larger_of)((VEC){0}, sum[t]);
   }
   if (job->mask) {
 #pragma GCC unroll 32
@@ -78,13 +87,13 @@ INLINE void NAME(add_entries)(const int count, VEC *sum, const struct entry *ent
   }
 }
 
-/* Few vectors wait for the sum before them: even and odd entries apart halve that. */
+/* Few vectors wait for the sum before them: even and odd entries apart halve that. Their number is even. */
 INLINE void NAME(add_pairs)(const int count, VEC *even, const struct entry *entry, const struct entry *end,
                             const float *input) {
   VEC odd[MOST_TWO];
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) odd[t] = (VEC){0};
-  for (; entry + 1 < end; entry += 2) {
+  for (; entry < end; entry += 2) {
     const float *first = input + entry[0].offset, *second = input + entry[1].offset;
     const float one = entry[0].weight, two = entry[1].weight;
 #pragma GCC unroll 32
@@ -93,7 +102,6 @@ INLINE void NAME(add_pairs)(const int count, VEC *even, const struct entry *entr
       odd[t] += two * NAME(load)(second + t * VL);
     }
   }
-  NAME(add_entries)(count, even, entry, end, input);
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) even[t] += odd[t];
 }
@@ -259,11 +267,10 @@ TARGET static void NAME(dot)(const struct step *step, const struct memory *memor
     float sum = ((const float *)tables)[step->bias + row], even = 0.0f, odd = 0.0f;
     if (step->plane >= 0) sum += ((const float *)tables)[step->plane + row * step->plane_size];
     if (step->residual >= 0) sum += memory->workspace[step->residual + at];
-    for (; entry + 1 < end; entry += 2) {
+    for (; entry < end; entry += 2) {
       even += entry[0].weight * input[entry[0].offset];
       odd += entry[1].weight * input[entry[1].offset];
     }
-    if (entry < end) even += entry->weight * input[entry->offset];
     sum += even + odd;
     memory->workspace[step->output + at] = step->relu && sum <= 0.0f ? 0.0f : sum;
   }
