@@ -13,11 +13,10 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from hypersparse.errors import ModelError
+from hypersparse.export.module import MADE
+from hypersparse.export.opaque import GETITEM
 from hypersparse.sparsity.evaluating import evaluating
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
-
-MADE = "~"  # begins the names of arrays that are not in the model's state_dict
-GETITEM = "getitem"
 
 
 class _BatchSizeError(Exception):
