@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hypersparse.errors import ModelError, unknown
+from hypersparse.export.quiet import first_line
 from hypersparse_runtime.graph import Node
 
 GETITEM = "getitem"
@@ -86,8 +87,8 @@ def call(node: Node, inputs: Sequence[Any], tensors: dict[str, Tensor], batch: i
         keywords = {str(name): meant(value) for name, value in node.options["keywords"].items()}
         return function_of(node)(*arguments, **keywords)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"The operation `{node.op}` cannot be run as it was written down: {reason}") from None
+        said = f"The operation `{node.op}` cannot be run as it was written down: {first_line(error)}"
+        raise ModelError(said) from None
 
 
 def _picked(values: Sequence[Any], place: int) -> Any:

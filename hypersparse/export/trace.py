@@ -1,7 +1,6 @@
 """`trace`: a PyTorch model as a `Graph`, through `torch.export`."""
 
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from torch.export.graph_signature import InputKind
 from hypersparse.errors import ModelError
 from hypersparse.export.module import MADE
 from hypersparse.export.opaque import GETITEM
+from hypersparse.export.quiet import first_line, quiet
 from hypersparse.sparsity.evaluating import evaluating
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
 
@@ -55,14 +55,13 @@ def _export(model: nn.Module, shape: tuple[int, ...], *, any_batch: bool) -> Exp
     example = torch.zeros(2 if any_batch else 1, *shape, dtype=like.dtype, device=like.device)
     dynamic = ({0: Dim("batch")},) if any_batch else None
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # torch warns about its own insides
+        with quiet(), torch.no_grad():
             return torch.export.export(model, (example,), dynamic_shapes=dynamic).run_decompositions({})
     except Exception as error:  # torch.export raises whatever the model or its own parts do
         if any_batch:
             raise _BatchSizeError from error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"torch.export cannot trace {type(model).__name__} for inputs {shape}: {reason}") from None
+        said = f"torch.export cannot trace {type(model).__name__} for inputs {shape}: {first_line(error)}"
+        raise ModelError(said) from None
 
 
 @dataclass
