@@ -2,17 +2,18 @@
 
 | op | inputs | tensors | options |
 | --- | --- | --- | --- |
-| `conv` | x (C, H, W) | `weight` (O, C / groups, h, w), `bias` (O) or none | `stride`, `padding`, `dilation`: pairs; `groups` |
-| `linear` | x (C) | `weight` (O, C), `bias` (O) or none | |
+| `conv` | x (C, H, W) | `weight` (O, C / groups, h, w), `bias` (O)? | `stride`, `padding`, `dilation`: two; `groups` |
+| `linear` | x (C) | `weight` (O, C), `bias` (O)? | |
 | `batch_norm` | x (C, H, W) or (C) | `weight`, `bias`, `mean`, `variance` (C) | `epsilon` |
 | `relu` | x | | |
 | `add` | x, y of one shape | | |
 | `plane` | x | `value`, of the shape of x | |
-| `max_pool`, `avg_pool` | x (C, H, W) | | `kernel`, `stride`, `padding`: pairs; `avg_pool` counts padding |
+| `max_pool`, `avg_pool` | x (C, H, W) | | `kernel`, `stride`, `padding`: two; `avg_pool` counts padding |
 | `mean` | x (C, H, W), over H and W, gives (C) | | |
 | `flatten` | x, gives a vector in C order | | |
 
-Shapes are of one image; a batch is in front of all of them. The last node's output is the network's.
+A `bias` may be missing. Options of two numbers are for height and width. Shapes are of one image; a batch is in front
+of all of them. The last node's output is the network's.
 Names: values and arrays are two separate sets of names.
 
 What PyTorch has beyond these ops is an opaque node, which only PyTorch runs: its op is `aten.<name>.<overload>` or

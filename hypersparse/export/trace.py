@@ -1,7 +1,6 @@
 """`trace`: a PyTorch model as a `Graph`, through `torch.export`."""
 
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -13,11 +12,11 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from hypersparse.errors import ModelError
+from hypersparse.export.module import MADE
+from hypersparse.export.opaque import GETITEM
+from hypersparse.export.quiet import first_line, quiet
 from hypersparse.sparsity.evaluating import evaluating
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
-
-MADE = "~"  # begins the names of arrays that are not in the model's state_dict
-GETITEM = "getitem"
 
 
 class _BatchSizeError(Exception):
@@ -56,14 +55,13 @@ def _export(model: nn.Module, shape: tuple[int, ...], *, any_batch: bool) -> Exp
     example = torch.zeros(2 if any_batch else 1, *shape, dtype=like.dtype, device=like.device)
     dynamic = ({0: Dim("batch")},) if any_batch else None
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # torch warns about its own insides
+        with quiet(), torch.no_grad():
             return torch.export.export(model, (example,), dynamic_shapes=dynamic).run_decompositions({})
     except Exception as error:  # torch.export raises whatever the model or its own parts do
         if any_batch:
             raise _BatchSizeError from error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"torch.export cannot trace {type(model).__name__} for inputs {shape}: {reason}") from None
+        said = f"torch.export cannot trace {type(model).__name__} for inputs {shape}: {first_line(error)}"
+        raise ModelError(said) from None
 
 
 @dataclass
@@ -319,43 +317,50 @@ RULES: Mapping[str, Callable[[Call], Node | None]] = MappingProxyType(
 )
 
 
-def _opaque(call: Call) -> Node:
-    """A node that only PyTorch can run, with its arguments as JSON."""
-    inputs: list[str] = []
-    tensors: dict[str, str] = {}
+class _Opaque:
+    """Writes the arguments of a call as JSON, and remembers which values and arrays they name."""
 
-    def said(value: Any) -> Any:
+    def __init__(self, call: Call) -> None:
+        self.call, self.inputs, self.tensors = call, list[str](), dict[str, str]()
+
+    def said(self, value: Any) -> Any:
+        """An argument as JSON."""
         if isinstance(value, fx.Node):
-            return reference(value)
+            return self.reference(value)
         if isinstance(value, list | tuple):
-            return [said(item) for item in value]
+            return [self.said(item) for item in value]
         if isinstance(value, torch.dtype):
             return {"dtype": str(value).removeprefix("torch.")}
         if isinstance(value, bool | int | float | str) or value is None:
             return value
         if isinstance(value, torch.device | torch.layout | torch.memory_format):
             return None  # where and how a tensor lies does not change it
-        raise ModelError(f"`{call.name}` has an argument {value!r} that cannot be written down.")
+        raise ModelError(f"`{self.call.name}` has an argument {value!r} that cannot be written down.")
 
-    def reference(value: fx.Node) -> dict[str, Any]:
-        if value in call.state.batch:
+    def reference(self, value: fx.Node) -> dict[str, Any]:
+        """What stands for a value, an array or the batch size."""
+        state = self.call.state
+        if value in state.batch:
             return {"batch": 1}
-        if value in call.state.arrays:
-            role = f"t{len(tensors)}"
-            tensors[role] = call.state.arrays[value]
+        if value in state.arrays:
+            role = f"t{len(self.tensors)}"
+            self.tensors[role] = state.arrays[value]
             return {"tensor": role}
-        if value not in call.state.values:
+        if value not in state.values:
             raise _BatchSizeError(value.name)
-        inputs.append(call.state.values[value])
-        return {"input": len(inputs) - 1}
+        self.inputs.append(state.values[value])
+        return {"input": len(self.inputs) - 1}
 
-    given = [said(value) for value in call.node.args]
-    keywords = {name: said(value) for name, value in call.node.kwargs.items()}
+
+def _opaque(call: Call) -> Node:
+    """A node that only PyTorch can run."""
+    writer = _Opaque(call)
+    given = [writer.said(value) for value in call.node.args]
+    keywords = {name: writer.said(value) for name, value in call.node.kwargs.items()}
     keywords = {name: value for name, value in keywords.items() if value is not None}
     several = isinstance(call.node.meta.get("val"), list | tuple)
-    shape = None if several else call.shape()
-    options = {"arguments": given, "keywords": keywords, "shape": shape}
-    return Node(call.name, tuple(inputs), call.output, tensors, options)
+    options = {"arguments": given, "keywords": keywords, "shape": None if several else call.shape()}
+    return Node(call.name, tuple(writer.inputs), call.output, writer.tensors, options)
 
 
 def _needed(graph: Graph, output: str) -> Graph:
