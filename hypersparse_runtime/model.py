@@ -3,12 +3,14 @@
 import os
 import time
 import warnings
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.dense import NumpyEngine, OnnxRuntimeEngine, onnxruntime_is_installed
+from hypersparse_runtime.file import read
 from hypersparse_runtime.graph import Graph, shapes
 from hypersparse_runtime.layers import dense_products, layers_of
 from hypersparse_runtime.library import KernelError, load_kernel
@@ -62,6 +64,11 @@ class SparseModel:
         self.dense_products = dense_products(graph)
         self.products = layers_of(graph).products()
         self._engine = self._chosen(engine, instructions)
+
+    @classmethod
+    def load(cls, path: str | Path, *, threads: int | None = None, engine: str = "auto") -> "SparseModel":
+        """The network in a `.hsp` file; raises FileError with one sentence if the file is damaged."""
+        return cls(read(path), threads=threads, engine=engine)
 
     @property
     def engine(self) -> str:

@@ -234,8 +234,8 @@ class _Places:
         self.last[placed.output] = len(placed.steps)
 
     def of(self, name: str) -> int:
-        """Where its first position is."""
-        return self.at[name]
+        """Where its first position is; anywhere for one of which nothing is read, so that it was never made."""
+        return self.at.get(name, 0)
 
     def make(self, index: int, step: Layer | Split) -> int:
         """Room for what a step makes: over the value it adds, if nobody else reads that."""
@@ -266,7 +266,7 @@ class _Places:
     def release(self, index: int) -> None:
         """Free what was read the last time."""
         for name in [name for name, last in self.last.items() if last == index]:
-            if name not in self.private:
+            if name not in self.private and name in self.at:
                 self.free.setdefault(self._key(self.placed.values[name]), []).append(self.at[name])
             del self.last[name]
 

@@ -31,11 +31,15 @@ static double seconds(void) {
 #ifdef __aarch64__
 #define MOST_ONE 14
 #define MOST_TWO 8
+#define FUSED(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define MOST_ONE 7
 #define MOST_TWO 4
+#define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 #include "steps.h"
+#undef FUSED
+#define FUSED(a, b, c) __builtin_fmaf(a, b, c) /* a loop the compiler makes vectors of would round twice */
 #undef NAME
 #undef TARGET
 #undef VL

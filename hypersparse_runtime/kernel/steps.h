@@ -24,7 +24,7 @@ struct NAME(job) {
   const int32_t *distances;
   float bias, offset, floor;
   int clamped; /* whether max(residual + offset, floor) is added and not just the residual */
-  int relu, lane_shift /* of lanes, which are a power of two */, groups, row_vectors;
+  int relu, lane, lane_shift /* the first lane; and of lanes, which are a power of two */, groups, row_vectors;
 };
 
 INLINE VEC NAME(load)(const float *from) { return *(const VEC *)from; }
@@ -48,7 +48,7 @@ INLINE void NAME(begin)(const int count, VEC *sum, const struct NAME(job) * job)
       for (int t = 0; t < count; t++) sum[t] += NAME(load)(job->plane + t * VL);
     } else {
 #pragma GCC unroll 32
-      for (int t = 0; t < count; t++) sum[t] += job->plane[(t * VL) >> job->lane_shift];
+      for (int t = 0; t < count; t++) sum[t] += job->plane[(job->lane + t * VL) >> job->lane_shift];
     }
   }
   if (!job->residual) return;
@@ -230,6 +230,7 @@ INLINE void NAME(row_tile)(const struct step *step, const struct memory *memory,
       .distances = tables + step->distances,
       .bias = ((const float *)tables)[step->bias + row],
       .relu = (int)step->relu,
+      .lane = (int)(start & (step->lanes - 1)),
       .lane_shift = (int)step->lane_shift,
       .groups = (int)step->groups,
       .row_vectors = (int)(step->out_pitch / VL),
@@ -268,8 +269,8 @@ TARGET static void NAME(dot)(const struct step *step, const struct memory *memor
     if (step->plane >= 0) sum += ((const float *)tables)[step->plane + row * step->plane_size];
     if (step->residual >= 0) sum += memory->workspace[step->residual + at];
     for (; entry < end; entry += 2) {
-      even += entry[0].weight * input[entry[0].offset];
-      odd += entry[1].weight * input[entry[1].offset];
+      even = FUSED(entry[0].weight, input[entry[0].offset], even);
+      odd = FUSED(entry[1].weight, input[entry[1].offset], odd);
     }
     sum += even + odd;
     memory->workspace[step->output + at] = step->relu && sum <= 0.0f ? 0.0f : sum;
