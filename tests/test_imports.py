@@ -14,7 +14,7 @@ import hypersparse
 PACKAGE = Path(hypersparse.__file__).parent
 # From the ground up. A part may import parts below it and itself; parts on one line do not know each other.
 LAYERS = (
-    {"errors"},
+    {"errors", "runtime"},
     {"options", "paper", "sparsity"},
     {"methods"},
     {"sparsifier"},
@@ -22,7 +22,8 @@ LAYERS = (
     {"recipe", "models", "data"},
     {"training"},
     {"runs"},
-    {"analysis", "bench", "export", "integrations", "zoo"},
+    {"analysis", "export", "integrations", "zoo"},
+    {"bench"},
     {"cli"},
     {"__main__"},
 )

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hypersparse import __version__
-from hypersparse.cli.bench import bench
+from hypersparse.cli.bench_inference import bench
 from hypersparse.cli.compare import compare
 from hypersparse.cli.evaluate import evaluate
 from hypersparse.cli.methods import methods
