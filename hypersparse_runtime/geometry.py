@@ -31,6 +31,7 @@ class Geometry:
     rows: bool  # in which layout
     padded: bool  # whether somebody reads between the rows
     group: int  # values of one group have the same pitch and planes
+    widest: int  # width of the widest value of the group
 
     @property
     def run(self) -> int:
@@ -178,5 +179,5 @@ def _geometries(
         padded = any(each.rows or each.columns for each in reach)
         margin = -(-(furthest + pitch) // ALIGNED) * ALIGNED
         for name in names:
-            values[name] = Geometry(*shapes[name], pitch, plane, margin, rows and not vector, padded, number)
+            values[name] = Geometry(*shapes[name], pitch, plane, margin, rows and not vector, padded, number, width)
     return values

@@ -17,7 +17,7 @@ FIELDS = tuple(  # of struct step in kernel.h, in its order
     height width pitch out_height out_width out_pitch kernel_y kernel_x stride_y stride_x pad_y pad_x""".split()
 )
 STEP = np.dtype([(name, np.int64) for name in FIELDS])
-FEW, NARROW = 64, 16  # positions and width of a plane up to which sums are made in two chains
+CHAINS = ((4, 4, 4), (8, 16, 2))  # planes up to that many rows and columns are summed in so many chains
 NONE = -1
 VECTORS = (4, 8, 16)  # floats, of the instruction sets
 
@@ -120,7 +120,7 @@ def _sums(layer: Layer, placed: Placed, places: "_Places", tables: _Tables, lane
     before, after = placed.values[layer.input], placed.values[layer.output]
     assert layer.bias is not None
     distances = _distances(layer)
-    chains = 2 if after.height * after.width <= FEW and after.width <= NARROW else 1
+    chains = _chains(after)
     starts, entries = _entries(layer, before, distances, lanes, multiple=chains)
     row = {
         "kind": KINDS.index("dot" if layer.kind == "dot" and lanes == 1 else "conv"),
@@ -145,6 +145,11 @@ def _sums(layer: Layer, placed: Placed, places: "_Places", tables: _Tables, lane
     if after.rows:
         row.update(shifts=tables.add(_shifts(distances, after.pitch)), mask=_mask(after, tables))
     return row | _runs(after, lanes)
+
+
+def _chains(value: Geometry) -> int:
+    """The fewer vectors a plane has, the longer a sum would wait for the one before."""
+    return next((count for rows, columns, count in CHAINS if value.height <= rows and value.widest <= columns), 1)
 
 
 def _distances(layer: Layer) -> Array:

@@ -136,7 +136,7 @@ class SparseEngine:
     def _made(self, lanes: int) -> Runner:
         widest = self._levels[-1]
         placed = place(self._network, rows=lanes == 1)
-        if lanes == 1 and not rows_fit(placed, VECTOR[widest], TILES[widest][0]):
+        if lanes == 1 and not rows_fit(placed, VECTOR[widest], TILES[widest][1]):
             placed = place(self._network, rows=False)
         program = write_program(placed, lanes)
         tune_(program, self._kernel, self._levels)

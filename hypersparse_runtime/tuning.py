@@ -14,7 +14,12 @@ from hypersparse_runtime.program import KINDS, Program
 
 CONV = KINDS.index("conv")
 VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
-TILES = {"plain": (7, 4), "neon": (14, 8), "avx2": (7, 4), "avx512": (14, 8)}  # vectors in a tile, of one or two chains
+TILES = {  # most vectors in a tile, by the number of chains
+    "plain": {1: 7, 2: 4, 4: 2},
+    "neon": {1: 14, 2: 8, 4: 4},
+    "avx2": {1: 7, 2: 4, 4: 2},
+    "avx512": {1: 14, 2: 8, 4: 4},
+}
 REPEATS, ROUNDS = 3, 3  # of each variant: other programs may take the core away
 RUNS = ("segments", "segment_stride", "segment_length", "pad_first", "pad_length", "pad_stride", "pad_end")
 
@@ -63,7 +68,7 @@ def _runs(step: Array) -> Iterator[Array]:
 
 
 def _tilings(step: Array, level: str) -> Iterator[Array]:
-    most = TILES[level][int(step["chains"][0]) - 1]
+    most = TILES[level][int(step["chains"][0])]
     vectors = -(-int(step["segment_length"][0]) // VECTOR[level])
     whole = max(1, int(step["out_pitch"][0]) // VECTOR[level]) if step["shifts"][0] >= 0 else 1  # rows are not cut
     if whole > most:

@@ -31,10 +31,12 @@ static double seconds(void) {
 #ifdef __aarch64__
 #define MOST_ONE 14
 #define MOST_TWO 8
+#define MOST_FOUR 4
 #define FUSED(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define MOST_ONE 7
 #define MOST_TWO 4
+#define MOST_FOUR 2
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 #include "steps.h"
@@ -45,6 +47,7 @@ static double seconds(void) {
 #undef VL
 #undef MOST_ONE
 #undef MOST_TWO
+#undef MOST_FOUR
 
 #ifdef __x86_64__
 #define NAME(word) word##_avx2
@@ -53,6 +56,7 @@ static double seconds(void) {
 #define VL 8
 #define MOST_ONE 7
 #define MOST_TWO 4
+#define MOST_FOUR 2
 #include "steps.h"
 #undef NAME
 #undef LARGER
@@ -60,6 +64,7 @@ static double seconds(void) {
 #undef VL
 #undef MOST_ONE
 #undef MOST_TWO
+#undef MOST_FOUR
 
 #define NAME(word) word##_avx512
 #define LARGER _mm512_max_ps
@@ -67,6 +72,7 @@ static double seconds(void) {
 #define VL 16
 #define MOST_ONE 14
 #define MOST_TWO 8
+#define MOST_FOUR 4
 #include "steps.h"
 #undef NAME
 #undef LARGER
@@ -74,6 +80,7 @@ static double seconds(void) {
 #undef VL
 #undef MOST_ONE
 #undef MOST_TWO
+#undef MOST_FOUR
 
 static const run_step *const levels[] = {steps_plain, steps_avx2, steps_avx512};
 #else

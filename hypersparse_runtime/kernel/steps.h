@@ -106,9 +106,30 @@ INLINE void NAME(add_pairs)(const int count, VEC *even, const struct entry *entr
   for (int t = 0; t < count; t++) even[t] += odd[t];
 }
 
+/* The same for the smallest planes, with every fourth entry. */
+INLINE void NAME(add_fours)(const int count, VEC *sum, const struct entry *entry, const struct entry *end,
+                            const float *input) {
+  VEC second[MOST_FOUR], third[MOST_FOUR], fourth[MOST_FOUR];
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) second[t] = third[t] = fourth[t] = (VEC){0};
+  for (; entry < end; entry += 4) {
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) {
+      sum[t] += entry[0].weight * NAME(load)(input + entry[0].offset + t * VL);
+      second[t] += entry[1].weight * NAME(load)(input + entry[1].offset + t * VL);
+      third[t] += entry[2].weight * NAME(load)(input + entry[2].offset + t * VL);
+      fourth[t] += entry[3].weight * NAME(load)(input + entry[3].offset + t * VL);
+    }
+  }
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) sum[t] = (sum[t] + second[t]) + (third[t] + fourth[t]);
+}
+
 INLINE void NAME(add_group)(const int count, const int chains, VEC *sum, const struct NAME(job) * job, int group) {
   const struct entry *entry = job->entries + job->starts[group], *end = job->entries + job->starts[group + 1];
-  if (chains == 2)
+  if (chains == 4)
+    NAME(add_fours)(count, sum, entry, end, job->input);
+  else if (chains == 2)
     NAME(add_pairs)(count, sum, entry, end, job->input);
   else
     NAME(add_entries)(count, sum, entry, end, job->input);
@@ -165,6 +186,17 @@ typedef void (*NAME(run_tile))(const struct NAME(job) *);
   TARGET static __attribute__((noinline)) void NAME(two_##n##_##mode)(const struct NAME(job) * job) { \
     NAME(tile)(n, 2, mode, job); \
   }
+#define FOUR(n, mode) \
+  TARGET static __attribute__((noinline)) void NAME(four_##n##_##mode)(const struct NAME(job) * job) { \
+    NAME(tile)(n, 4, mode, job); \
+  }
+FOUR(1, STILL) FOUR(2, STILL) FOUR(1, SHORT_ROWS) FOUR(2, SHORT_ROWS)
+#if MOST_FOUR == 4
+FOUR(3, STILL) FOUR(4, STILL) FOUR(3, SHORT_ROWS) FOUR(4, SHORT_ROWS)
+#define FOURS(mode) {0, NAME(four_1_##mode), NAME(four_2_##mode), NAME(four_3_##mode), NAME(four_4_##mode)}
+#else
+#define FOURS(mode) {0, NAME(four_1_##mode), NAME(four_2_##mode)}
+#endif
 #if MOST_ONE == 14
 #define TILES(mode) \
   ONE(1, mode) ONE(2, mode) ONE(3, mode) ONE(4, mode) ONE(5, mode) ONE(6, mode) ONE(7, mode) \
@@ -195,6 +227,8 @@ static const NAME(run_tile) NAME(one_tiles)[4][MOST_ONE + 1] = {ONES(STILL), ONE
                                                                  ONES(LONG_ROWS)};
 static const NAME(run_tile) NAME(two_tiles)[4][MOST_TWO + 1] = {TWOS(STILL), TWOS(SHORT_ROWS), TWOS(PAIRS),
                                                                  TWOS(LONG_ROWS)};
+
+static const NAME(run_tile) NAME(four_tiles)[2][MOST_FOUR + 1] = {FOURS(STILL), FOURS(SHORT_ROWS)};
 
 /* Floats of a run that lie between rows hold sums of two rows' ends; they are zero to whoever reads them. */
 TARGET static inline void NAME(clear_pads)(const struct step *step, float *output, int64_t from, int64_t to) {
@@ -243,7 +277,9 @@ TARGET static void NAME(conv)(const struct step *step, const struct memory *memo
   const int64_t vectors = (step->segment_length + VL - 1) / VL, tile = step->tile;
   const int64_t wide = step->out_pitch / VL;
   const enum mode mode = step->shifts < 0 ? STILL : wide <= 1 ? SHORT_ROWS : wide == 2 ? PAIRS : LONG_ROWS;
-  const NAME(run_tile) *tiles = step->chains == 2 ? NAME(two_tiles)[mode] : NAME(one_tiles)[mode];
+  const NAME(run_tile) *tiles = step->chains == 4   ? NAME(four_tiles)[mode]
+                                : step->chains == 2 ? NAME(two_tiles)[mode]
+                                                    : NAME(one_tiles)[mode];
   if (step->tile_outer) {
     for (int64_t segment = 0; segment < step->segments; segment++)
       for (int64_t t = 0; t < vectors; t += tile)
@@ -257,7 +293,7 @@ TARGET static void NAME(conv)(const struct step *step, const struct memory *memo
   }
 }
 
-/* A vector of one image: summed as a tile sums vectors of several images, in two chains and one group. */
+/* A vector of one image: summed as a tile sums vectors of several images, in four chains and one group. */
 TARGET static void NAME(dot)(const struct step *step, const struct memory *memory) {
   const int32_t *tables = memory->tables;
   const struct entry *entries = (const struct entry *)(tables + step->entries);
@@ -265,14 +301,14 @@ TARGET static void NAME(dot)(const struct step *step, const struct memory *memor
   for (int64_t row = 0; row < step->rows; row++) {
     const struct entry *entry = entries + tables[step->starts + row], *end = entries + tables[step->starts + row + 1];
     const int64_t at = tables[step->channels + row] * step->output_plane;
-    float sum = ((const float *)tables)[step->bias + row], even = 0.0f, odd = 0.0f;
+    float sum = ((const float *)tables)[step->bias + row], part[4] = {0};
     if (step->plane >= 0) sum += ((const float *)tables)[step->plane + row * step->plane_size];
     if (step->residual >= 0) sum += memory->workspace[step->residual + at];
-    for (; entry < end; entry += 2) {
-      even = FUSED(entry[0].weight, input[entry[0].offset], even);
-      odd = FUSED(entry[1].weight, input[entry[1].offset], odd);
+    for (; entry < end; entry += 4) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) part[i] = FUSED(entry[i].weight, input[entry[i].offset], part[i]);
     }
-    sum += even + odd;
+    sum += (part[0] + part[1]) + (part[2] + part[3]);
     memory->workspace[step->output + at] = step->relu && sum <= 0.0f ? 0.0f : sum;
   }
 }
@@ -280,12 +316,20 @@ TARGET static void NAME(dot)(const struct step *step, const struct memory *memor
 typedef float NAME(eight) __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t NAME(eight_places) __attribute__((vector_size(32), aligned(4)));
 
+typedef float NAME(four) __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t NAME(four_places) __attribute__((vector_size(16), aligned(4)));
+
 INLINE void NAME(every_second)(const float *from, float *to, int64_t count) {
   const NAME(eight_places) even = {0, 2, 4, 6, 8, 10, 12, 14};
   int64_t x = 0;
   for (; x + 8 <= count; x += 8)
     *(NAME(eight) *)(to + x) =
         __builtin_shuffle(*(const NAME(eight) *)(from + 2 * x), *(const NAME(eight) *)(from + 2 * x + 8), even);
+  for (; x + 4 <= count; x += 4) {
+    const NAME(four_places) first = {0, 2, 4, 6};
+    *(NAME(four) *)(to + x) =
+        __builtin_shuffle(*(const NAME(four) *)(from + 2 * x), *(const NAME(four) *)(from + 2 * x + 4), first);
+  }
   for (; x < count; x++) to[x] = from[2 * x];
 }
 
@@ -313,11 +357,47 @@ INLINE float NAME(larger)(float a, float b) {
   return a > b || a != a ? a : b;
 }
 
+/* The larger of two vectors, NaN if there is one. */
+#define LARGER_OF(type, places, a, b) \
+  ({ \
+    const places first = ((a) > (b)) | ((a) != (a)); \
+    (type)(((places)(a) & first) | ((places)(b) & ~first)); \
+  })
+
+INLINE int64_t NAME(pool_eights)(const float *one, const float *two, float *to, int64_t count) {
+  const NAME(eight_places) even = {0, 2, 4, 6, 8, 10, 12, 14}, odd = {1, 3, 5, 7, 9, 11, 13, 15};
+  int64_t x = 0;
+  for (; x + 8 <= count; x += 8) {
+    const NAME(eight) a = *(const NAME(eight) *)(one + 2 * x), b = *(const NAME(eight) *)(two + 2 * x);
+    const NAME(eight) c = *(const NAME(eight) *)(one + 2 * x + 8), d = *(const NAME(eight) *)(two + 2 * x + 8);
+    const NAME(eight) left = LARGER_OF(NAME(eight), NAME(eight_places), a, b);
+    const NAME(eight) right = LARGER_OF(NAME(eight), NAME(eight_places), c, d);
+    const NAME(eight) evens = __builtin_shuffle(left, right, even), odds = __builtin_shuffle(left, right, odd);
+    *(NAME(eight) *)(to + x) = LARGER_OF(NAME(eight), NAME(eight_places), evens, odds);
+  }
+  return x;
+}
+
+INLINE int64_t NAME(pool_fours)(const float *one, const float *two, float *to, int64_t count, int64_t x) {
+  const NAME(four_places) even = {0, 2, 4, 6}, odd = {1, 3, 5, 7};
+  for (; x + 4 <= count; x += 4) {
+    const NAME(four) a = *(const NAME(four) *)(one + 2 * x), b = *(const NAME(four) *)(two + 2 * x);
+    const NAME(four) c = *(const NAME(four) *)(one + 2 * x + 4), d = *(const NAME(four) *)(two + 2 * x + 4);
+    const NAME(four) left = LARGER_OF(NAME(four), NAME(four_places), a, b);
+    const NAME(four) right = LARGER_OF(NAME(four), NAME(four_places), c, d);
+    const NAME(four) evens = __builtin_shuffle(left, right, even), odds = __builtin_shuffle(left, right, odd);
+    *(NAME(four) *)(to + x) = LARGER_OF(NAME(four), NAME(four_places), evens, odds);
+  }
+  return x;
+}
+
 TARGET static void NAME(pool_pairs)(const struct step *step, const float *from, float *to) {
   for (int64_t y = 0; y < step->out_height; y++) {
     const float *one = from + 2 * y * step->pitch, *two = one + step->pitch;
     float *line = to + y * step->out_pitch;
-    for (int64_t x = 0; x < step->out_width; x++)
+    int64_t x = NAME(pool_eights)(one, two, line, step->out_width);
+    x = NAME(pool_fours)(one, two, line, step->out_width, x);
+    for (; x < step->out_width; x++)
       line[x] = NAME(larger)(NAME(larger)(one[2 * x], one[2 * x + 1]), NAME(larger)(two[2 * x], two[2 * x + 1]));
   }
 }
@@ -447,8 +527,11 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef VEC
 #undef IVEC
 #undef INLINE
+#undef LARGER_OF
 #undef ONE
 #undef TWO
+#undef FOUR
+#undef FOURS
 #undef ONES
 #undef TWOS
 #undef TILES
