@@ -60,7 +60,7 @@ class SparseModel:
         self.graph = graph
         self.input_shape = tuple(graph.input_shape)
         self.output_shape = shapes(graph)[graph.output]
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or cores()
         self.dense_products = dense_products(graph)
         self.products = layers_of(graph).products()
         self._engine = self._chosen(engine, instructions)
@@ -146,6 +146,11 @@ class SparseModel:
                 if trial:  # the first one warms up
                     best[engine] = min(best[engine], time.perf_counter() - began)
         return min(best, key=best.__getitem__)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _dense_sentence(share: float) -> str:

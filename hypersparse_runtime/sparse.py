@@ -12,10 +12,11 @@ from hypersparse_runtime.layers import Array, Network
 from hypersparse_runtime.library import Kernel
 from hypersparse_runtime.liveness import without_dead_channels
 from hypersparse_runtime.program import Program, write_program
-from hypersparse_runtime.tuning import TILES, VECTOR, new_workspace, tune_
+from hypersparse_runtime.tuning import TILES, VECTOR, new_workspace, prepare_, tune_
 
 MANY = 8  # images from which side by side may pay
-ROUNDS = 5  # of a program, timed when it is made
+ROUNDS = 3  # of a program, timed when it is made
+HOPELESS = 1.3  # times as slow as one image after another: no choice of variants makes up for that
 
 
 class Runner:
@@ -139,6 +140,11 @@ class SparseEngine:
         if lanes == 1 and not rows_fit(placed, VECTOR[widest], TILES[widest][1]):
             placed = place(self._network, rows=False)
         program = write_program(placed, lanes)
+        prepare_(program, self._kernel, self._levels)
+        if lanes > 1:
+            made = Runner(program, self._kernel)
+            if made.seconds > HOPELESS * lanes * self._one.seconds:
+                return made
         tune_(program, self._kernel, self._levels)
         return Runner(program, self._kernel)
 

@@ -31,17 +31,24 @@ def new_workspace(program: Program) -> Array:
     return raw[skip : skip + program.workspace_floats]
 
 
+def prepare_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
+    """Set every step to a variant that is good as a rule: the widest vectors, and tiles that stay in the cache."""
+    program.steps["level"] = kernel.levels.index(levels[-1])
+    for number in np.flatnonzero(program.steps["kind"] == CONV):
+        variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels[-1:])]
+        program.steps[number] = next((each for each in variants if each["tile_outer"][0]), variants[0])[0]
+
+
 def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
     """Set every step to the fastest of its variants, among some of the CPU's instruction sets."""
     workspace = new_workspace(program)
-    widest = kernel.levels.index(levels[-1])
-    program.steps["level"] = widest
+    rounds, repeats = (ROUNDS, REPEATS) if program.lanes == 1 else (1, 2)  # many images take long enough
     for number in np.flatnonzero(program.steps["kind"] == CONV):
         variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels)]
         seconds = np.full(len(variants), np.inf)
-        for _ in range(ROUNDS if len(variants) > 1 else 0):
+        for _ in range(rounds if len(variants) > 1 else 0):
             for index, variant in enumerate(variants):
-                took = kernel.time(variant.ctypes.data, program.tables.ctypes.data, workspace.ctypes.data, REPEATS)
+                took = kernel.time(variant.ctypes.data, program.tables.ctypes.data, workspace.ctypes.data, repeats)
                 seconds[index] = min(seconds[index], took)
         program.steps[number] = variants[int(seconds.argmin())][0]
 

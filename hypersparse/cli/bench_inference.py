@@ -1,6 +1,5 @@
 """`hypersparse bench inference`: how fast networks predict on this CPU."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +15,10 @@ from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
 from hypersparse.bench.subjects import MODELS, QUICK_SPARSITIES, SPARSITIES, parse_sparsities
 from hypersparse.cli.bench import bench
 from hypersparse.training.atomic import write_json
+from hypersparse_runtime.model import cores
 
 SLOW_TO_BUILD = "torch.compile"
+WIDE = 160  # characters of a table in a file
 MASKS = Path(hypersparse.__file__).parents[1] / "benchmarks" / "masks"  # in a checkout
 
 
@@ -51,7 +52,7 @@ def inference(
     threads: Annotated[str | None, Option(help="By default 1 and all cores.")] = None,
     engines: Annotated[str | None, Option(help=f"Of {'; '.join(ENGINES)}; by default all installed.")] = None,
     rounds: Annotated[
-        int | None, Option(help="Turns of each engine; by default 25, for batches 7, with --quick 15.", min=1)
+        int | None, Option(help="Turns of each engine; by default 25, with --quick 8.", min=1)
     ] = None,
     masks: Annotated[Path | None, Option(help="Folder of MODEL-SPARSITY.hsp; else masks are made up.")] = None,
 ) -> None:
@@ -62,16 +63,16 @@ def inference(
     """
     chosen = parse_names(engines.replace(";", ",")) if engines else _default_engines(quick)
     check_engines(chosen)
-    cores = len(os.sched_getaffinity(0))
-    counts = parse_counts(threads) if threads else [1] if quick or cores == 1 else [1, cores]
+    counts = parse_counts(threads) if threads else [1] if quick or cores() == 1 else [1, cores()]
     levels = parse_sparsities(sparsities) if sparsities else list(QUICK_SPARSITIES if quick else SPARSITIES)
     sizes = parse_counts(batches) if batches else [1] if quick else [1, 64]
     cases = list(plan_cases(parse_names(models), levels, sizes, counts))
-    measured = InferenceBench(chosen, rounds or (15 if quick else 25), masks or (MASKS if MASKS.exists() else None))
+    measured = InferenceBench(chosen, rounds or (8 if quick else 25), masks or (MASKS if MASKS.exists() else None))
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         measured.run(cases, Bar(progress, len(cases)))
-    _print(Console(), measured.rows, measured.notes)
+    console = Console()
+    _print(console if console.is_terminal else Console(width=WIDE), measured.rows, measured.notes)
     if json_file:
         write_json(json_file, measured.rows)
 
