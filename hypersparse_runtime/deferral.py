@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hypersparse_runtime.layers import Array, Entries, Layer, Network
+from hypersparse_runtime.layers import Array, Entries, Layer, Network, shares_phases
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class _Pass:
         source = self.names.get(layer.input, layer.input)
         added = None if layer.residual is None else self.names.get(layer.residual, layer.residual)
         layer = replace(layer, input=source, residual=added)
-        self.finish(source, layer.rows if layer.entries is None else np.unique(layer.entries.channel))
+        self.finish(source, layer.rows if layer.entries is None else self._read(number))
         if layer.entries is None or layer.kind == "dot":
             if added is not None:
                 self.finish(added, layer.rows)
@@ -79,6 +79,12 @@ class _Pass:
         else:
             self.finish(added, layer.rows)
             self.layers.append(layer)
+
+    def _read(self, number: int) -> Array:
+        """The channels that a layer reads; with a stride, also those of others whose phases are copied together."""
+        layer = self.network.layers[number]
+        others = [each for each in self.network.layers if shares_phases(layer, each)]
+        return np.unique(np.concatenate([each.entries.channel for each in [layer, *others] if each.entries is not None]))
 
     def _constants(self, layer: Layer) -> None:
         assert layer.bias is not None

@@ -9,11 +9,12 @@ planes of their own, which are copied for it.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hypersparse_runtime.layers import Array, Entries, Layer, Network, Pair
+from hypersparse_runtime.layers import Array, Entries, Layer, Network, Pair, shares_phases
 
 ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 
@@ -87,8 +88,10 @@ class _Groups:
 def place(network: Network, *, rows: bool) -> Placed:
     """Replace strides by splits and taps by distances, and find a geometry for every value, in one of the layouts."""
     shapes, steps = dict(network.shapes), []
-    for layer in network.layers:
-        steps += _stride_free(layer, shapes)
+    shared: dict[tuple[str, Pair], Split] = {}
+    for number, layer in enumerate(network.layers):
+        steps += _stride_free(layer, _sharing(network.layers[number:]), shapes, shared)
+        shared = {key: split for key, split in shared.items() if key[0] != layer.output}
     groups, reaches = _Groups(), defaultdict(_Reach)
     for name in shapes:
         groups.find(name)
@@ -120,27 +123,61 @@ def row_pitch(width: int) -> int:
     return 1 << (width - 1).bit_length() if width <= ALIGNED else -(-width // ALIGNED) * ALIGNED
 
 
-def _stride_free(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> list[Layer | Split]:
-    """A convolution with its taps as distances; with a stride, a split before it."""
+def _sharing(layers: Sequence[Layer]) -> list[Layer]:
+    """The first layer and those that read the same phases, up to where their input is written anew."""
+    found = []
+    for layer in layers:
+        if layer is layers[0] or shares_phases(layers[0], layer):
+            found.append(layer)
+        if layer.output == layers[0].input:
+            break
+    return found
+
+
+def _stride_free(
+    layer: Layer,
+    sharing: list[Layer],
+    shapes: dict[str, tuple[int, int, int]],
+    shared: dict[tuple[str, Pair], Split],
+) -> list[Layer | Split]:
+    """A convolution with its taps as distances; with a stride, a split before it, which others may share."""
     if layer.kind != "conv" or layer.entries is None:
         return [layer]
-    entries = layer.entries
-    y = entries.y * layer.dilation[0] - layer.padding[0]
-    x = entries.x * layer.dilation[1] - layer.padding[1]
     if layer.stride == (1, 1):
-        return [replace(layer, entries=replace(entries, y=y, x=x))]
+        y, x = _distances(layer)
+        return [replace(layer, entries=replace(layer.entries, y=y, x=x))]
+    key, made = (layer.input, layer.stride), []
+    if key not in shared:
+        wanted = np.concatenate([_phases(each, shapes)[0] for each in sharing])
+        split = Split(layer.input, f"{layer.output} phases", np.unique(wanted, axis=0), layer.stride)
+        sides = [-(-side // step) for side, step in zip(shapes[layer.input][1:], layer.stride, strict=True)]
+        shapes[split.output] = (max(len(split.phases), 1), sides[0], sides[1])
+        shared[key], made = split, [split]
+    split = shared[key]
+    wanted, moved = _phases(layer, shapes)
+    planes = {tuple(phase): number for number, phase in enumerate(split.phases.tolist())}
+    channel = np.array([planes[tuple(phase)] for phase in wanted.tolist()], dtype=np.int32)
+    return [*made, replace(layer, input=split.output, entries=replace(moved, channel=channel), stride=(1, 1))]
+
+
+def _distances(layer: Layer) -> tuple[Array, Array]:
+    assert layer.entries is not None
+    y = layer.entries.y * layer.dilation[0] - layer.padding[0]
+    x = layer.entries.x * layer.dilation[1] - layer.padding[1]
+    return y, x
+
+
+def _phases(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> tuple[Array, Entries]:
+    """The phase that each entry reads (channel, row, column) and the entries with distances within it."""
+    assert layer.entries is not None
+    y, x = _distances(layer)
     shift_y, phase_y = np.divmod(y, layer.stride[0])
     shift_x, phase_x = np.divmod(x, layer.stride[1])
     _, height, width = shapes[layer.input]
     inside = (phase_y < height) & (phase_x < width)  # a phase beyond the last row is all padding
-    wanted = np.stack([entries.channel, phase_y, phase_x], axis=1)[inside]
-    phases, plane = np.unique(wanted.reshape(-1, 3), axis=0, return_inverse=True)
-    name = f"{layer.output} phases"
-    sides = [-(-side // step) for side, step in zip((height, width), layer.stride, strict=True)]
-    shapes[name] = (max(len(phases), 1), sides[0], sides[1])
-    part = entries.where(inside)
-    moved = Entries(part.row, plane.reshape(-1), shift_y[inside], shift_x[inside], part.weight)
-    return [Split(layer.input, name, phases, layer.stride), replace(layer, input=name, entries=moved, stride=(1, 1))]
+    wanted = np.stack([layer.entries.channel, phase_y, phase_x], axis=1)[inside]
+    part = layer.entries.where(inside)
+    return wanted, replace(part, y=shift_y[inside], x=shift_x[inside])
 
 
 def _relate(

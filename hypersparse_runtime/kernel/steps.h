@@ -333,22 +333,36 @@ INLINE void NAME(every_second)(const float *from, float *to, int64_t count) {
   for (; x < count; x++) to[x] = from[2 * x];
 }
 
+/* Every second row and column of a plane of one image; rows of 8 and 16 are common enough to be written out. */
+INLINE void NAME(split_pairs)(const struct step *step, const float *from, float *to, int64_t rows, int64_t count) {
+  const int64_t stride = step->stride_y * step->pitch, out = step->out_pitch;
+  if (count == 16) {
+    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, 16);
+  } else if (count == 8) {
+    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, 8);
+  } else {
+    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, count);
+  }
+}
+
 /* Every stride-th row and column of a channel as a plane of its own. Table: channel, first row, first column. */
 TARGET static void NAME(split)(const struct step *step, const struct memory *memory) {
   const int32_t *triple = memory->tables + step->channels;
   const int64_t lanes = step->lanes, stride = step->stride_x * lanes;
   for (int64_t row = 0; row < step->rows; row++, triple += 3) {
     const float *from = memory->workspace + step->input + triple[0] * step->input_plane;
+    from += (triple[1] * step->pitch + triple[2]) * lanes;
     float *to = memory->workspace + step->output + row * step->output_plane;
     const int64_t count = (step->width - triple[2] + step->stride_x - 1) / step->stride_x;
-    for (int64_t y = triple[1]; y < step->height; y += step->stride_y, to += step->out_pitch * lanes) {
-      const float *line = from + (y * step->pitch + triple[2]) * lanes;
-      if (lanes == 1 && stride == 2) {
-        NAME(every_second)(line, to, count);
-      } else {
-        for (int64_t x = 0; x < count; x++)
-          for (int64_t lane = 0; lane < lanes; lane++) to[x * lanes + lane] = line[x * stride + lane];
-      }
+    const int64_t rows = (step->height - triple[1] + step->stride_y - 1) / step->stride_y;
+    if (stride == 2) {
+      NAME(split_pairs)(step, from, to, rows, count);
+      continue;
+    }
+    for (int64_t y = 0; y < rows; y++) {
+      const float *line = from + y * step->stride_y * step->pitch * lanes;
+      for (int64_t x = 0; x < count; x++)
+        for (int64_t lane = 0; lane < lanes; lane++) to[(y * step->out_pitch + x) * lanes + lane] = line[x * stride + lane];
     }
   }
 }
