@@ -84,7 +84,9 @@ class _Pass:
         """The channels that a layer reads; with a stride, also those of others whose phases are copied together."""
         layer = self.network.layers[number]
         others = [each for each in self.network.layers if shares_phases(layer, each)]
-        return np.unique(np.concatenate([each.entries.channel for each in [layer, *others] if each.entries is not None]))
+        return np.unique(
+            np.concatenate([each.entries.channel for each in [layer, *others] if each.entries is not None])
+        )
 
     def _constants(self, layer: Layer) -> None:
         assert layer.bias is not None

@@ -44,7 +44,9 @@ class NumpyEngine:
     def __init__(self, graph: Graph) -> None:
         for node in graph.nodes:
             if node.opaque:
-                raise GraphError(f"The runtime has no operation `{node.op}` (`{node.output}`); only PyTorch can run it.")
+                raise GraphError(
+                    f"The runtime has no operation `{node.op}` (`{node.output}`); only PyTorch can run it."
+                )
         self._graph = graph
 
     def run(self, images: Array, outputs: Array) -> None:

@@ -180,9 +180,7 @@ def _phases(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> tuple[Arra
     return wanted, replace(part, y=shift_y[inside], x=shift_x[inside])
 
 
-def _relate(
-    layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]
-) -> None:
+def _relate(layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]) -> None:
     if layer.residual is not None:
         groups.join(layer.residual, layer.output)
     if layer.kind != "conv" or layer.entries is None:
@@ -197,7 +195,12 @@ def _relate(
 
 
 def _geometries(
-    network: Network, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach], *, rows: bool
+    network: Network,
+    shapes: dict[str, tuple[int, int, int]],
+    groups: _Groups,
+    reaches: dict[str, _Reach],
+    *,
+    rows: bool,
 ) -> dict[str, Geometry]:
     members = defaultdict(list)
     for name in shapes:

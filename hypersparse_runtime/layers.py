@@ -116,7 +116,9 @@ class _Builder:
         self.layers: list[Layer] = []
         first = tuple(graph.input_shape)
         if len(first) not in (1, 3):
-            raise GraphError(f"The runtime takes images (channels, height, width) or vectors; this network takes {first}.")
+            raise GraphError(
+                f"The runtime takes images (channels, height, width) or vectors; this network takes {first}."
+            )
         self.same = {INPUT: INPUT}  # where a node's value really lies
         self.shapes = {INPUT: first if len(first) == 3 else (first[0], 1, 1)}
         self.vectors = {INPUT} if len(first) == 1 else set()

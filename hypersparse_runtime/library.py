@@ -1,27 +1,15 @@
 """The kernel: found beside this file, in the cache, or built from its source with the machine's C compiler."""
 
 import ctypes
-import hashlib
-import os
 import platform
-import shutil
-import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
+from hypersparse_runtime.building import SOURCES, KernelError, build, file_name
 from hypersparse_runtime.program import FIELDS
 
-SOURCES = Path(__file__).parent / "kernel"
-COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 LEVELS = {"x86_64": ("plain", "avx2", "avx512"), "aarch64": ("neon",), "arm64": ("neon",)}
-BUILD_SECONDS = 120  # that a compiler may take
-
-
-class KernelError(RuntimeError):
-    """The kernel cannot be built or loaded here; the message is one sentence."""
 
 
 class Kernel:
@@ -56,25 +44,16 @@ class Kernel:
 
 @cache
 def load_kernel() -> Kernel:
-    """The kernel for this machine; built the first time, which takes a few seconds."""
+    """The kernel for this machine; built the first time, which takes some seconds."""
     shipped = SOURCES / file_name()
     if shipped.exists():
         return Kernel(shipped)
     try:
-        folder = cache_folder()
-        kept = folder / file_name()
+        kept = cache_folder() / file_name()
         return Kernel(kept if kept.exists() else build(kept))
     except OSError:  # no home folder to write to: built for this process alone
         with tempfile.TemporaryDirectory(prefix="hypersparse-") as private:
             return Kernel(build(Path(private) / file_name()))
-
-
-def file_name() -> str:
-    """Of the library for this source, system and processor: another source has another name."""
-    digest = hashlib.sha256(" ".join(FLAGS).encode())
-    for source in sorted(SOURCES.glob("*.[ch]")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    return f"kernel-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}.so"
 
 
 def cache_folder() -> Path:
@@ -82,22 +61,3 @@ def cache_folder() -> Path:
     folder = Path.home() / ".cache" / "hypersparse" / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
-
-
-def build(target: Path, compiler: str | None = None) -> Path:
-    """Compile the kernel; the file appears whole or not at all."""
-    compiler = compiler or next((name for name in COMPILERS if shutil.which(name)), None)
-    if compiler is None:
-        raise KernelError(f"No C compiler was found to build the kernel with; looked for {', '.join(COMPILERS)}.")
-    handle, partial = tempfile.mkstemp(dir=target.parent, suffix=".so")
-    os.close(handle)
-    command = [compiler, *FLAGS, "-o", partial, str(SOURCES / "kernel.c")]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)
-        Path(partial).replace(target)
-    except (subprocess.SubprocessError, OSError) as error:
-        reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[:1]
-        raise KernelError(f"The kernel could not be built with {compiler}: {' '.join(reason)}") from None
-    finally:
-        Path(partial).unlink(missing_ok=True)
-    return target

@@ -13,7 +13,8 @@ from hypersparse_runtime.dense import NumpyEngine, OnnxRuntimeEngine, onnxruntim
 from hypersparse_runtime.file import read
 from hypersparse_runtime.graph import Graph, shapes
 from hypersparse_runtime.layers import dense_products, layers_of
-from hypersparse_runtime.library import KernelError, load_kernel
+from hypersparse_runtime.building import KernelError
+from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.sparse import SparseEngine
 
 ENGINES = ("auto", "hypersparse", "onnxruntime", "numpy")

@@ -121,7 +121,9 @@ def _attribute(name: str, value: Any) -> bytes:
 def _tensor(name: str, array: NDArray[Any], *, plane: bool) -> bytes:
     sides = (1, *array.shape) if plane else array.shape
     raw = np.ascontiguousarray(array, dtype="<f4").tobytes()
-    return b"".join(_number(1, side) for side in sides) + _number(2, FLOAT) + _text(8, _array_name(name)) + _field(9, raw)
+    return (
+        b"".join(_number(1, side) for side in sides) + _number(2, FLOAT) + _text(8, _array_name(name)) + _field(9, raw)
+    )
 
 
 def _value(name: str, shape: Sequence[int]) -> bytes:

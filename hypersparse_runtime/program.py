@@ -82,7 +82,18 @@ def write_program(placed: Placed, lanes: int) -> Program:
 
 def _blank(before: Geometry, after: Geometry, lanes: int) -> dict[str, int]:
     row = dict.fromkeys(FIELDS, 0)
-    row.update(plane=NONE, residual=NONE, residues=NONE, mask=NONE, shifts=NONE, groups=1, lanes=lanes, lane_shift=lanes.bit_length() - 1, tile=1, chains=1)
+    row.update(
+        plane=NONE,
+        residual=NONE,
+        residues=NONE,
+        mask=NONE,
+        shifts=NONE,
+        groups=1,
+        lanes=lanes,
+        lane_shift=lanes.bit_length() - 1,
+        tile=1,
+        chains=1,
+    )
     row.update(input_plane=before.plane * lanes, output_plane=after.plane * lanes)
     row.update(height=before.height, width=before.width, pitch=before.pitch)
     row.update(out_height=after.height, out_width=after.width, out_pitch=after.pitch)
@@ -201,9 +212,7 @@ def _runs(value: Geometry, lanes: int) -> dict[str, int]:
     return row | {name: count * lanes for name, count in zip(names, positions, strict=True)}
 
 
-def _entries(
-    layer: Layer, before: Geometry, distances: Array, lanes: int, *, multiple: int
-) -> tuple[Array, Array]:
+def _entries(layer: Layer, before: Geometry, distances: Array, lanes: int, *, multiple: int) -> tuple[Array, Array]:
     """Where each row's groups begin, and pairs of offset and weight, by row, group and then by where they read.
 
     Groups are filled up with weights of zero to a multiple of that many.

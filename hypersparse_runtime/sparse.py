@@ -85,7 +85,7 @@ class SparseEngine:
     def run(self, images: Array, outputs: Array) -> None:
         """From a dense batch of float32 to a dense batch of float32."""
         count = len(images)
-        source, target = images.ctypes.data, outputs.ctypes.data
+        source, target = _address(images), _address(outputs)
         if count == 1:
             self._one.run(source, target, 1)
             return
@@ -154,3 +154,8 @@ class SparseEngine:
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hypersparse")
         return self._pool
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]  # a third of the time of array.ctypes.data
+    return address

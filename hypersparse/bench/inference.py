@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from hypersparse.bench.contenders import DENSE, Contender, make, torch_threads
 from hypersparse.bench.subjects import SHAPE, Subject, subject
-from hypersparse_runtime.library import KernelError, load_kernel
+from hypersparse_runtime.building import KernelError
+from hypersparse_runtime.library import load_kernel
 
 KEYS = ("model", "sparsity", "engine", "batch", "threads", "milliseconds", "speedup", "bytes", "max_difference")
 TURN_SECONDS = 0.004  # that an engine runs before the next has its turn, one call at least
@@ -93,7 +94,9 @@ class InferenceBench:
             memory[engine] = max(0, resident_bytes() - before)
         times = in_turns(list(made.values()), images, self.rounds)
         wanted = self._wanted(images)
-        rows = [self._row(case, each, times[each.engine], memory[each.engine], wanted, images) for each in made.values()]
+        rows = [
+            self._row(case, each, times[each.engine], memory[each.engine], wanted, images) for each in made.values()
+        ]
         add_speedups_(rows)
         self.rows += rows
 

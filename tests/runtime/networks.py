@@ -114,12 +114,16 @@ class Builder:
             kernel = (self.draw(st.integers(1, 5)), self.draw(st.integers(1, 5)))
             return self._ending(self.conv(x, channels, width, kernel), width), width
         if kind == "grouped":
-            return self._ending(self.conv(x, channels, channels * 2, (3, 3), groups=channels), channels * 2), channels * 2
+            return self._ending(
+                self.conv(x, channels, channels * 2, (3, 3), groups=channels), channels * 2
+            ), channels * 2
         if kind == "residual":
             return self._residual(x, channels)
         if kind == "pool":
             sides = {"stride": self._sides(1, 3), "padding": self._sides(0, 1)}
-            return self.add(self.draw(st.sampled_from(["max_pool", "avg_pool"])), x, kernel=self._sides(2, 3), **sides), channels
+            return self.add(
+                self.draw(st.sampled_from(["max_pool", "avg_pool"])), x, kernel=self._sides(2, 3), **sides
+            ), channels
         if kind == "plane":
             return self.add("plane", x, value=self.array(*shapes(self.graph())[x])) if self.nodes else x, channels
         if kind == "twice":
@@ -135,7 +139,11 @@ class Builder:
         return self.add("relu", x) if self.draw(st.booleans()) else x
 
     def _residual(self, x: str, channels: int) -> tuple[str, int]:
-        width, stride, before = channels + self.draw(st.sampled_from([0, 2])), self.draw(st.integers(1, 2)), self.draw(st.booleans())
+        width, stride, before = (
+            channels + self.draw(st.sampled_from([0, 2])),
+            self.draw(st.integers(1, 2)),
+            self.draw(st.booleans()),
+        )
         inner = self.add("relu", self.norm(x, channels)) if before else x
         inner = self.same(inner, channels, width, stride)
         inner = inner if before else self.add("relu", self.norm(inner, width))

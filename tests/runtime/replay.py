@@ -33,7 +33,14 @@ def set_tiles_(program: Program) -> None:
 def replay(program: Program, images: np.ndarray, folder: Path, command: list[str]) -> np.ndarray:
     """The outputs that a command makes of a program."""
     outputs = int(np.prod(program.output_shape))
-    sizes = [len(program.steps), len(program.tables), program.workspace_floats, program.image_size, outputs, len(images)]
+    sizes = [
+        len(program.steps),
+        len(program.tables),
+        program.workspace_floats,
+        program.image_size,
+        outputs,
+        len(images),
+    ]
     file = folder / "program"
     header = np.array([*sizes, program.lanes], dtype=np.int64).tobytes()
     file.write_bytes(header + program.steps.tobytes() + program.tables.tobytes() + images.tobytes())

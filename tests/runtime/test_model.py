@@ -12,7 +12,8 @@ from torch import nn
 from hypersparse import models
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, GraphError, Node, SlowWarning, SparseModel, dense, library
-from hypersparse_runtime.library import KernelError, load_kernel
+from hypersparse_runtime.building import KernelError
+from hypersparse_runtime.library import load_kernel
 from tests.runtime.networks import computed, graphs, sparse_
 
 LEVELS = load_kernel().levels
