@@ -2,8 +2,9 @@
 
     python benchmarks/write_masks.py RUN_AT_0.98 RUN_AT_0.998
 
-A run's own sparsity comes with its trained weights. The other sparsities are masks that the same runs would have had in their
-last epoch before pruning (they nest), with random weights: nobody trained those. `about["mask"]` in each file says which.
+A run's own sparsity comes with its trained weights. The other sparsities are masks that the same runs would have had in
+their last epoch before pruning (they nest), with random weights: nobody trained those. `about["mask"]` in each file
+says which.
 """
 
 import sys

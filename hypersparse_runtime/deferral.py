@@ -1,8 +1,8 @@
 """Work put off: where a residual sum adds nothing to a channel but a bias, the channel is left as it is in memory.
 
 In a very sparse residual network most rows of a block have no weights: all that happens to their channels is a bias and
-a ReLU. Any number of those in a row is `max(x + offset, floor)`, which is done when the channel is next read, together with
-whatever else is done then. Channels that nothing has reached yet are constants and have no memory at all.
+a ReLU. Any number of those in a row is `max(x + offset, floor)`, which is done when the channel is next read, together
+with whatever else is done then. Channels that nothing has reached yet are constants and have no memory at all.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from hypersparse_runtime.layers import Array, Entries, Layer, Network, shares_ph
 
 @dataclass(eq=False)
 class _State:
-    """What is still to be done to the channels of a value: `max(x + offset, floor)`, or all of a channel is `constant`."""
+    """What is still to be done to a value's channels: `max(x + offset, floor)`, or all of a channel is `constant`."""
 
     offset: Array
     floor: Array
@@ -27,7 +27,8 @@ class _State:
 
     def waits(self) -> Array:
         """Which channels are not in memory as they should be."""
-        return (self.offset != 0) | (self.floor > -np.inf) | ~np.isnan(self.constant)
+        waits: Array = (self.offset != 0) | (self.floor > -np.inf) | ~np.isnan(self.constant)
+        return waits
 
     def finish_(self, rows: Array) -> None:
         """Channels that are in memory now."""

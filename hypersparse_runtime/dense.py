@@ -69,13 +69,13 @@ def _conv(graph: Graph, node: Node, x: Array) -> Array:
                   optimize=True)
         for g in range(groups)
     ]  # fmt: skip
-    result = np.concatenate(parts, axis=1)
+    result: Array = np.concatenate(parts, axis=1)
     return result if bias is None else result + bias.reshape(-1, 1, 1)
 
 
 def _linear(graph: Graph, node: Node, x: Array) -> Array:
     bias = graph.array(node, "bias")
-    result = x @ _given(graph, node, "weight").T
+    result: Array = x @ _given(graph, node, "weight").T
     return result if bias is None else result + bias
 
 
@@ -83,7 +83,8 @@ def _batch_norm(graph: Graph, node: Node, x: Array) -> Array:
     weight, bias, mean, variance = (_given(graph, node, role) for role in ("weight", "bias", "mean", "variance"))
     scale = weight / np.sqrt(variance + np.float32(node.options["epsilon"]))
     shape = (-1, *[1] * (x.ndim - 2))
-    return x * scale.reshape(shape) + (bias - mean * scale).reshape(shape)
+    result: Array = x * scale.reshape(shape) + (bias - mean * scale).reshape(shape)
+    return result
 
 
 def _relu(_graph: Graph, _node: Node, x: Array) -> Array:
@@ -91,23 +92,28 @@ def _relu(_graph: Graph, _node: Node, x: Array) -> Array:
 
 
 def _add(_graph: Graph, _node: Node, x: Array, y: Array) -> Array:
-    return x + y
+    result: Array = x + y
+    return result
 
 
 def _plane(graph: Graph, node: Node, x: Array) -> Array:
-    return x + _given(graph, node, "value")
+    result: Array = x + _given(graph, node, "value")
+    return result
 
 
 def _max_pool(_graph: Graph, node: Node, x: Array) -> Array:
-    return _windows(x, pair(node, "kernel", least=1), node, fill=-np.inf).max(axis=(4, 5))
+    result: Array = _windows(x, pair(node, "kernel", least=1), node, fill=-np.inf).max(axis=(4, 5))
+    return result
 
 
 def _avg_pool(_graph: Graph, node: Node, x: Array) -> Array:
-    return _windows(x, pair(node, "kernel", least=1), node, fill=0.0).mean(axis=(4, 5))
+    result: Array = _windows(x, pair(node, "kernel", least=1), node, fill=0.0).mean(axis=(4, 5))
+    return result
 
 
 def _mean(_graph: Graph, _node: Node, x: Array) -> Array:
-    return x.mean(axis=(2, 3))
+    result: Array = x.mean(axis=(2, 3))
+    return result
 
 
 def _flatten(_graph: Graph, _node: Node, x: Array) -> Array:
@@ -134,7 +140,7 @@ def _windows(x: Array, kernel: tuple[int, ...], node: Node, *, fill: float) -> A
     """Of every output position: (images, channels, height, width, kernel height, kernel width)."""
     (top, left), stride = pair(node, "padding", least=0), pair(node, "stride", least=1)
     padded = np.pad(x, ((0, 0), (0, 0), (top, top), (left, left)), constant_values=fill)
-    windows: Array = sliding_window_view(padded, kernel, axis=(2, 3))  # type: ignore[call-overload]
+    windows: Array = sliding_window_view(padded, kernel, axis=(2, 3))
     return windows[:, :, :: stride[0], :: stride[1]]
 
 

@@ -1,11 +1,11 @@
 """How values lie in memory: planes of rows with zeros between them, so that every tap is a constant offset.
 
-A convolution adds up its input at constant distances from where it writes, over a whole plane in one run. For that its
-input and output have the same pitch, from row to row, and as many zero rows between two planes as a tap reaches over
-the edge. For taps to the side there are two layouts. `rows`: rows are whole vectors, or whole rows make a vector, so that
-loads are aligned; what taps of one distance to the side add up to is moved aside as a whole. `padded`: there are zero
-columns between two rows too. A convolution with a stride reads its input's phases, every stride-th row and column as
-planes of their own, which are copied for it.
+A convolution adds up its input at constant distances from where it writes, over a whole plane in one run. For that
+its input and output have the same pitch, from row to row, and as many zero rows between two planes as a tap reaches
+over the edge. For taps to the side there are two layouts. `rows`: rows are whole vectors, or whole rows make a
+vector, so that loads are aligned; what taps of one distance to the side add up to is moved aside as a whole.
+`padded`: there are zero columns between two rows too. A convolution with a stride reads its input's phases, every
+stride-th row and column as planes of their own, which are copied for it.
 """
 
 from collections import defaultdict
@@ -92,7 +92,8 @@ def place(network: Network, *, rows: bool) -> Placed:
     for number, layer in enumerate(network.layers):
         steps += _stride_free(layer, _sharing(network.layers[number:]), shapes, shared)
         shared = {key: split for key, split in shared.items() if key[0] != layer.output}
-    groups, reaches = _Groups(), defaultdict(_Reach)
+    groups = _Groups()
+    reaches: dict[str, _Reach] = defaultdict(_Reach)
     for name in shapes:
         groups.find(name)
     for step in steps:

@@ -1,7 +1,7 @@
 """From a `Graph` to layers: batch norms folded, and biases, planes, sums and ReLUs made part of the layer before them.
 
-Every sum of products, be it a convolution, a linear layer, a batch norm that stands alone or an average pooling, becomes
-the same thing here: a list of entries (row, channel, tap, weight).
+Every sum of products, be it a convolution, a linear layer, a batch norm that stands alone or an average pooling,
+becomes the same thing here: a list of entries (row, channel, tap, weight).
 """
 
 from collections import Counter
@@ -141,7 +141,7 @@ class _Builder:
     def _emit(self, layer: Layer, node: Node, *, vector: bool) -> None:
         self.layers.append(layer)
         shape = self.node_shapes[node.output]
-        self.shapes[node.output] = shape if len(shape) == 3 else (shape[0], 1, 1)  # type: ignore[assignment]
+        self.shapes[node.output] = shape if len(shape) == 3 else (shape[0], 1, 1)
         self.same[node.output] = node.output
         if vector:
             self.vectors.add(node.output)
@@ -167,8 +167,9 @@ class _Builder:
         layer = Layer(kind, self.same[node.inputs[0]], node.output, np.arange(len(weight)), entries, given)
         if kind == "dot":
             return layer
-        sizes = {name: pair(node, name, least=0) for name in ("stride", "padding", "dilation")}
-        return replace(layer, kernel=(weight.shape[2], weight.shape[3]), **sizes)
+        stride, padding, dilation = (pair(node, name, least=0) for name in ("stride", "padding", "dilation"))
+        kernel = (weight.shape[2], weight.shape[3])
+        return replace(layer, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
     def _positions(self, value: str, row: Array, feature: Array, weight: Array) -> Entries:
         _, height, width = self.shapes[value]
@@ -193,8 +194,9 @@ class _Builder:
 
     def _max_pool(self, node: Node) -> None:
         value = self.same[node.inputs[0]]
-        sizes = {name: pair(node, name, least=0) for name in ("kernel", "stride", "padding")}
-        layer = Layer("max_pool", value, node.output, np.arange(self.shapes[value][0]), **sizes)
+        kernel, stride, padding = (pair(node, name, least=0) for name in ("kernel", "stride", "padding"))
+        layer = Layer("max_pool", value, node.output, np.arange(self.shapes[value][0]), kernel=kernel)
+        layer = replace(layer, stride=stride, padding=padding)
         self._emit(layer, node, vector=False)
 
     def _flatten(self, node: Node) -> None:

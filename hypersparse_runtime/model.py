@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hypersparse_runtime.building import KernelError
 from hypersparse_runtime.dense import NumpyEngine, OnnxRuntimeEngine, onnxruntime_is_installed
 from hypersparse_runtime.file import read
 from hypersparse_runtime.graph import Graph, shapes
 from hypersparse_runtime.layers import dense_products, layers_of
-from hypersparse_runtime.building import KernelError
 from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.sparse import SparseEngine
 
@@ -51,8 +51,9 @@ class SparseModel:
     ) -> None:
         """`threads` share the images of a batch; by default as many as there are cores.
 
-        `engine` is `hypersparse`, the sparse kernel, `onnxruntime` or `numpy`, which are dense; `auto` takes the kernel unless
-        the network has too many weights for that to pay. `instructions` narrows the kernel to an instruction set.
+        `engine` is `hypersparse`, the sparse kernel, or `onnxruntime` or `numpy`, which are dense; `auto` takes the
+        kernel unless the network has too many weights for that to pay. `instructions` narrows the
+        kernel to an instruction set.
         """
         if engine not in ENGINES:
             raise ValueError(f"`engine` is one of {', '.join(ENGINES)}; got `{engine}`.")

@@ -11,11 +11,13 @@ from hypersparse_runtime.graph import INPUT
 from hypersparse_runtime.layers import Array, Layer
 
 KINDS = ("conv", "dot", "split", "max_pool", "mean", "pack", "unpack")
-FIELDS = tuple(  # of struct step in kernel.h, in its order
-    """kind level input output input_plane output_plane rows channels groups distances shifts starts entries bias plane plane_size
-    mask residual residues relu segments segment_stride segment_length pad_first pad_length pad_stride pad_end tile tile_outer chains lanes lane_shift
-    height width pitch out_height out_width out_pitch kernel_y kernel_x stride_y stride_x pad_y pad_x""".split()
-)
+_NAMES = """
+kind level input output input_plane output_plane rows channels groups distances shifts starts entries bias
+plane plane_size mask residual residues relu segments segment_stride segment_length pad_first pad_length
+pad_stride pad_end tile tile_outer chains lanes lane_shift height width pitch out_height out_width out_pitch
+kernel_y kernel_x stride_y stride_x pad_y pad_x
+"""
+FIELDS = tuple(_NAMES.split())  # of struct step in kernel.h, in its order
 STEP = np.dtype([(name, np.int64) for name in FIELDS])
 CHAINS = ((4, 4, 4), (8, 16, 2))  # planes up to that many rows and columns are summed in so many chains
 NONE = -1

@@ -4,6 +4,7 @@ Every choice gives the same bits; only the time differs.
 """
 
 from collections.abc import Iterator
+from math import ceil
 
 import numpy as np
 
@@ -83,7 +84,7 @@ def _tilings(step: Array, level: str) -> Iterator[Array]:
     fewest = -(-vectors // (most // whole * whole))
     tried = set()
     for tiles, outer in ((fewest, 0), (fewest, 1), (2 * fewest, 1), (3 * fewest, 1)):
-        tile = min(-(-(-(-vectors // tiles)) // whole) * whole, most // whole * whole)
+        tile = min(ceil(vectors / tiles / whole) * whole, most // whole * whole)
         if (tile, outer) in tried or (outer and tile >= vectors and step["segments"][0] == 1):
             continue
         tried.add((tile, outer))

@@ -108,7 +108,7 @@ def _onnxruntime(content: bytes, threads: int) -> Predict:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return lambda images: session.run(None, {"input": images})[0]  # type: ignore[no-any-return]
+    return lambda images: session.run(None, {"input": images})[0]
 
 
 def _openvino(content: bytes, threads: int) -> Predict:
@@ -117,4 +117,4 @@ def _openvino(content: bytes, threads: int) -> Predict:
     core = openvino.Core()
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
     model = core.compile_model(core.read_model(content, b""), "CPU", hints)
-    return lambda images: model(images)[0]  # type: ignore[no-any-return]
+    return lambda images: model(images)[0]

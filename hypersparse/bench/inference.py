@@ -158,7 +158,7 @@ def _calls(contender: Contender, images: NDArray[np.float32]) -> int:
 
 
 def add_speedups_(rows: Sequence[Row]) -> None:
-    """How many times as fast as the better dense engine of the same case, by medians and by the quiet tenth of calls."""
+    """How many times as fast as the better dense engine of the same case, by medians and by quiet calls."""
     for kind, ratio in (("milliseconds", "speedup"), ("milliseconds_low", "speedup_low")):
         dense = [row[kind] for row in rows if row["engine"] in DENSE]
         for row in rows:

@@ -81,8 +81,8 @@ def randomize_norms_(module: nn.Module) -> None:
 def clustered_(module: nn.Module, sparsity: float) -> None:
     """Zero weights as a trained mask might: most are kept in front, and channels are important or not.
 
-    Layers are kept by 1 / sqrt(fan-in), those after the tenth almost not. Within a layer the largest of importance of the
-    output channel, times that of the input channel, times chance are kept; importances are log-normal, and a layer
+    Layers are kept by 1 / sqrt(fan-in), those after the tenth almost not. Within a layer the largest of importance of
+    the output channel, times that of the input channel, times chance are kept; importances are log-normal, and a layer
     reads with those that the layer before it writes with.
     """
     layers = [each for each in module.modules() if isinstance(each, nn.Conv2d | nn.Linear)]

@@ -13,7 +13,6 @@ from hypersparse.bench.cells import parse_counts, parse_names
 from hypersparse.bench.contenders import ENGINES, OURS, check_engines, installed
 from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
 from hypersparse.bench.subjects import MODELS, QUICK_SPARSITIES, SPARSITIES, parse_sparsities
-from hypersparse.cli.bench import bench
 from hypersparse.training.atomic import write_json
 from hypersparse_runtime.model import cores
 
@@ -38,7 +37,6 @@ class Bar:
         self.progress.advance(self.task)
 
 
-@bench.command()
 def inference(
     quick: Annotated[
         bool, Option("--quick", help="98 and 99.8 %, batch 1, one thread: under a minute, and rough.")

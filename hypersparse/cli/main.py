@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from hypersparse import __version__
-from hypersparse.cli.bench_inference import bench
+from hypersparse.cli.bench import bench
+from hypersparse.cli.bench_inference import inference
 from hypersparse.cli.compare import compare
 from hypersparse.cli.evaluate import evaluate
 from hypersparse.cli.methods import methods
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 for command in (train, compare, sweep, paper, plan, methods, evaluate, runs, show, pack, unpack):
     app.command()(command)
+bench.command()(inference)
 app.add_typer(bench, name="bench")
 
 

@@ -30,7 +30,7 @@ def test_a_kernel_is_named_by_its_source(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_stops_a_build_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "COMPILERS", ("no-such-compiler",))
-    with pytest.raises(KernelError, match="No C compiler was found .* looked for no-such-compiler"):
+    with pytest.raises(KernelError, match=r"No C compiler was found .* looked for no-such-compiler"):
         build(tmp_path / "kernel.so")
     monkeypatch.setattr(building, "COMPILERS", ("false",))
     with pytest.raises(KernelError, match="could not be built with false"):

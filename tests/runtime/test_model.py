@@ -35,7 +35,7 @@ def images_for(graph: Graph, count: int) -> np.ndarray:
 
 
 @given(graphs())
-@settings(max_examples=120)
+@settings(max_examples=50)
 def test_any_network_gives_what_pytorch_gives(graph: Graph) -> None:
     images = images_for(graph, 11)
     wanted = computed(graph, images)
@@ -47,7 +47,7 @@ def test_any_network_gives_what_pytorch_gives(graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_layouts_and_threads_give_the_same_bits(graph: Graph) -> None:
     images = images_for(graph, 37)
     one, two = (SparseModel(graph, engine="hypersparse", threads=threads) for threads in (1, 2))
