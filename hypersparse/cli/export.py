@@ -1,6 +1,7 @@
 """`hypersparse export`: a trained network as a file for other programs."""
 
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ from typing import Annotated
 import torch
 import typer
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
 from hypersparse.cli.networks import SUFFIX, Asked, Stored, open_network
@@ -16,7 +17,7 @@ from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.c_source import save_c
 from hypersparse.export.compressed import deployed, exact, load_sparse, save_graph
 from hypersparse.export.module import to_module
-from hypersparse.export.onnx import save_onnx
+from hypersparse.export.onnx import in_onnx_runtime, save_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.trace import trace
@@ -24,6 +25,7 @@ from hypersparse.sparsity.evaluating import evaluating
 from hypersparse.training.images import Clean
 from hypersparse_runtime.graph import Graph
 
+Predict = Callable[[Tensor], Tensor]
 FORMATS = (SUFFIX, ".onnx", ".c", ".safetensors")
 FEW_IMAGES = 256  # tested where values are not rounded: one would do
 Out = Annotated[
@@ -72,7 +74,8 @@ def export(
     size = write(graph, out, batch=batch)
     console.print(f"{out}: {size:,} bytes, {_kept(graph):,} weights that are not zero", markup=False)
     if check.count:
-        console.print(check.sentence(load_sparse(out) if out.suffix == SUFFIX else to_module(graph)), markup=False)
+        predict, what = _predictor(graph, out, batch)
+        console.print(f"{check.sentence(predict)}, by {what}", markup=False)
 
 
 def write(graph: Graph, out: Path, *, batch: int | None = None) -> int:
@@ -84,6 +87,15 @@ def write(graph: Graph, out: Path, *, batch: int | None = None) -> int:
     if out.suffix == ".safetensors":
         return save_state_dict(to_module(graph), out)
     return save_graph(graph if "profile" in graph.about else exact(graph), out)
+
+
+def _predictor(graph: Graph, out: Path, batch: int | None) -> tuple[Predict, str]:
+    """What runs the file that was written, and what to call it."""
+    if out.suffix == SUFFIX:
+        return load_sparse(out), "the file loaded into PyTorch"
+    if out.suffix == ".onnx" and importlib.util.find_spec("onnxruntime") is not None:
+        return in_onnx_runtime(out, batch), "the file in ONNX Runtime"
+    return to_module(graph), "the network that was written, in PyTorch"
 
 
 class Check:
@@ -101,26 +113,27 @@ class Check:
         """Whether a network predicts what the original does."""
         return self._changed(to_module(graph)) == 0
 
-    def sentence(self, model: nn.Module) -> str:
+    def sentence(self, predict: Predict) -> str:
         """How it went; a prediction that changed is an error."""
-        if changed := self._changed(model):
+        if changed := self._changed(predict):
             raise ModelError(f"{changed} of {self.count} test images are predicted otherwise than before the export.")
         original = self._predictions_of_original()
         accuracy = float((original == self._labels).double().mean())
         return f"{self.count} test images are predicted as before; {100 * accuracy:.2f} % of them are right"
 
-    def _changed(self, model: nn.Module) -> int:
-        return int((torch.cat(list(self._predicted(model))) != self._predictions_of_original()).sum())
+    def _changed(self, predict: Predict) -> int:
+        return int((torch.cat(list(self._predicted(predict))) != self._predictions_of_original()).sum())
 
     def _predictions_of_original(self) -> Tensor:
         if self._original is None:
-            self._original = torch.cat(list(self._predicted(self._model)))
+            with evaluating(self._model):
+                self._original = torch.cat(list(self._predicted(self._model)))
         return self._original
 
-    def _predicted(self, model: nn.Module) -> Iterator[Tensor]:
-        with torch.no_grad(), evaluating(model):
+    def _predicted(self, predict: Predict) -> Iterator[Tensor]:
+        with torch.no_grad():
             for inputs, _ in self._batches:
-                yield model(inputs).argmax(1)
+                yield predict(inputs).argmax(1)
 
 
 def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None) -> None:
