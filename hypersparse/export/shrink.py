@@ -152,10 +152,9 @@ def _warn() -> None:
 def _note(graph: Graph, plan: Plan, reasons: dict[str, list[int]]) -> None:
     for node in _weighted(graph):
         goes, constant = ~plan.kept[node.output], plan.known[node.output].constant
-        needed = plan.needed[node.output]
         counts = reasons.setdefault(node.tensors["weight"], [0, 0])
-        counts[0] += int((goes & ~needed).sum())
-        counts[1] += int((goes & needed & constant).sum())
+        counts[0] += int((goes & ~constant).sum())
+        counts[1] += int((goes & constant).sum())
 
 
 def _layers(graph: Graph, small: Graph, reasons: Mapping[str, list[int]], gone: Mapping[str, str]) -> tuple[Layer, ...]:
