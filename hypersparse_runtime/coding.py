@@ -90,7 +90,7 @@ def _shortest(mask: NDArray[np.bool_]) -> tuple[Layout, tuple[Ints, Ints], tuple
     kept = int(np.count_nonzero(mask))
     coded = mask if 2 * kept <= mask.size else ~mask
     candidates = [_plain(mask.shape, kept, coded)]
-    if mask.ndim >= 2:
+    if mask.ndim >= 2 and mask.size:
         candidates += [_by_rows(mask.shape, kept, coded, layout) for layout in (ROWS, COLUMNS)]
     return min(candidates, key=lambda candidate: _cost(*candidate[1]) + _cost(*candidate[2]))
 

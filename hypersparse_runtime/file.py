@@ -127,7 +127,9 @@ def unpack(content: bytes) -> Graph:
         nodes = tuple(_node(row, number, entries) for number, row in enumerate(_list(text, "nodes")))
         input_shape = _shape(text["input"])
         lengths = [_whole(length) for length in _list(text, "strings")]
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except FileError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FileError(f"its graph is not understood: {type(error).__name__} {error}") from None
     _check_claims(entries, len(content))
     arrays = _arrays(entries, sections, lengths)

@@ -13,12 +13,14 @@ from hypersparse.cli.bench import bench
 from hypersparse.cli.bench_inference import inference
 from hypersparse.cli.compare import compare
 from hypersparse.cli.evaluate import evaluate
+from hypersparse.cli.export import export
 from hypersparse.cli.methods import methods
 from hypersparse.cli.pack import pack, unpack
 from hypersparse.cli.paper import paper
 from hypersparse.cli.plan import plan
 from hypersparse.cli.runs import runs
 from hypersparse.cli.show import show
+from hypersparse.cli.shrink import shrink
 from hypersparse.cli.sweep import sweep
 from hypersparse.cli.train import train
 from hypersparse.errors import HypersparseError
@@ -30,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (train, compare, sweep, paper, plan, methods, evaluate, runs, show, pack, unpack):
+for command in (train, compare, sweep, paper, plan, methods, evaluate, runs, show, export, shrink, pack, unpack):
     app.command()(command)
 bench.command()(inference)
 app.add_typer(bench, name="bench")

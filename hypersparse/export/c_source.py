@@ -44,7 +44,7 @@ def c_source(graph: Graph, name: str) -> tuple[str, str]:
     writer = _Writer(graph, shapes(graph))
     for place, node in enumerate(graph.nodes):
         writer.add(place, node)
-    return writer.source(prefix), _header(prefix, graph, prod(writer.sides[graph.output]))
+    return writer.source(prefix, name), _header(prefix, graph, prod(writer.sides[graph.output]))
 
 
 def _header(prefix: str, graph: Graph, outputs: int) -> str:
@@ -138,7 +138,7 @@ class _Writer:
             )
         )
 
-    def source(self, prefix: str) -> str:
+    def source(self, prefix: str, stem: str) -> str:
         """The whole file."""
         kernels = (resources.files("hypersparse.export") / KERNELS).read_text()
         kind = "uint16_t" if self.largest_index < 2**16 else "uint32_t"
@@ -146,7 +146,7 @@ class _Writer:
         buffers = "\n".join(f"static float buffer_{place}[{buffer.size}];" for place, buffer in enumerate(self.buffers))
         calls = "\n    ".join([*self.calls, f"copy({self._pointer(self.graph.output)}, output, {outputs});"])
         used = [part for part in re.split(r"\n(?=static )", kernels) if _is_called(part, calls)]
-        head = f'#include <stddef.h>\n#include <stdint.h>\n#include "{prefix}.h"\n\ntypedef {kind} place_t;\n'
+        head = f'#include <stddef.h>\n#include <stdint.h>\n#include "{stem}.h"\n\ntypedef {kind} place_t;\n'
         body = f"void {prefix}_predict(const float *input, float *output)\n{{\n    {calls}\n}}\n"
         return "\n".join([head, *used, *self.arrays, buffers, "", body])
 

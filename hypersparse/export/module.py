@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from hypersparse.errors import ModelError
 from hypersparse.export import opaque
+from hypersparse.export.quiet import first_line
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
 
 MADE = "~"  # begins the names of arrays that are not in the model's state_dict
@@ -132,15 +134,17 @@ def to_module(graph: Graph) -> Network:
 
 def _check_shapes(network: Network, graph: Graph, sides: Mapping[str, tuple[int, ...]]) -> None:
     """Run the operations on shapes alone: what a file says of an opaque one may be untrue, and large."""
-    values: dict[str, Any] = {INPUT: torch.empty(1, *graph.input_shape, device="meta")}
+    like = next((array for array in graph.tensors.values() if array.dtype.kind == "f"), np.zeros(0, np.float32))
+    first = torch.empty(1, *graph.input_shape, device="meta", dtype=torch.from_numpy(like).dtype)
+    values: dict[str, Any] = {INPUT: first}
     for node in graph.nodes:
-        tensors = {role: network._tensor(name).to("meta") for role, name in node.tensors.items()}
+        tensors = {role: network._tensor(name).detach().to("meta") for role, name in node.tensors.items()}
         inputs = [values[name] for name in node.inputs]
-        if node.opaque:
-            values[node.output] = opaque.call(node, inputs, tensors, 1)
-        else:
-            values[node.output] = compute(node, inputs, tensors)
-        came = values[node.output]
+        try:
+            came = opaque.call(node, inputs, tensors, 1) if node.opaque else compute(node, inputs, tensors)
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise ModelError(f"`{node.op}` cannot be run: {first_line(error)}") from None
+        values[node.output] = came
         if isinstance(came, Tensor) and tuple(came.shape[1:]) != sides[node.output]:
             raise ModelError(f"`{node.op}` should give {sides[node.output]} and gives {tuple(came.shape[1:])}.")
 

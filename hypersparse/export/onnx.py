@@ -1,11 +1,13 @@
 """ONNX files, for ONNX Runtime, OpenVINO and whatever else reads them; weights are dense."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.export import Dim
 
 from hypersparse.errors import ModelError, OptionError
@@ -30,6 +32,23 @@ def save_onnx(graph: Graph, path: str | Path, *, batch: int | None = None) -> in
     content = _by_torch(graph, batch) if opaque else _by_hand(graph, batch)
     write_atomically(Path(path), lambda beside: _write(beside, content))
     return len(content)
+
+
+def in_onnx_runtime(path: str | Path, batch: int | None = None) -> Callable[[Tensor], Tensor]:
+    """The network in an ONNX file as a function of a batch of inputs, run by ONNX Runtime, `batch` at a time."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise OptionError("Running ONNX files needs ONNX Runtime: pip install onnxruntime.") from None
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(inputs: Tensor) -> Tensor:
+        rest = -len(inputs) % (batch or len(inputs))
+        padded = torch.cat([inputs, inputs.new_zeros(rest, *inputs.shape[1:])])
+        made = [session.run(None, {INPUT: part.numpy()})[0] for part in padded.split(batch or len(inputs))]
+        return torch.from_numpy(np.concatenate(made))[: len(inputs)]
+
+    return run
 
 
 def _by_hand(graph: Graph, batch: int | None) -> bytes:

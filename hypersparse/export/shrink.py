@@ -74,6 +74,7 @@ def shrink_graph(graph: Graph, *, planes: bool = True) -> Shrunk:
         known = find_constants(now, shapes(now))
         if known[now.output].whole:
             depends = False
+            gone = {node.tensors["weight"]: "nothing of the input reaches the output" for node in _weighted(graph)}
             now = _constant_network(now, known)
             break
         now, known = _sums_with_constants(now, known, gone)
@@ -125,8 +126,8 @@ def _sums_with_constants(graph: Graph, known: dict[str, Known], gone: dict[str, 
     changed = replace(graph, nodes=tuple(nodes), tensors=tensors)
     left = drop_unread(changed)
     still = {node.output for node in left.nodes}
-    for node in graph.nodes:
-        if node.op in LAYERS and node.output not in still:
+    for node in _weighted(graph):
+        if node.output not in still:
             gone[node.tensors["weight"]] = "a branch that is constant"
     return left, {name: found for name, found in known.items() if name in still or name == INPUT}
 
@@ -149,22 +150,17 @@ def _warn() -> None:
 
 
 def _note(graph: Graph, plan: Plan, reasons: dict[str, list[int]]) -> None:
-    for node in graph.nodes:
-        if node.op not in LAYERS:
-            continue
+    for node in _weighted(graph):
         goes, constant = ~plan.kept[node.output], plan.known[node.output].constant
-        needed = plan.needed[node.output]
         counts = reasons.setdefault(node.tensors["weight"], [0, 0])
-        counts[0] += int((goes & ~needed).sum())
-        counts[1] += int((goes & needed & constant).sum())
+        counts[0] += int((goes & ~constant).sum())
+        counts[1] += int((goes & constant).sum())
 
 
 def _layers(graph: Graph, small: Graph, reasons: Mapping[str, list[int]], gone: Mapping[str, str]) -> tuple[Layer, ...]:
-    after = {node.tensors["weight"]: node for node in small.nodes if node.op in LAYERS}
+    after = {node.tensors["weight"]: node for node in _weighted(small)}
     rows = []
-    for node in graph.nodes:
-        if node.op not in LAYERS:
-            continue
+    for node in _weighted(graph):
         name = node.tensors["weight"]
         before_shape, before = _counts(graph, node)
         left_shape, left = _counts(small, after[name]) if name in after else ((0, 0), 0)
@@ -173,6 +169,10 @@ def _layers(graph: Graph, small: Graph, reasons: Mapping[str, list[int]], gone: 
         inputs, outputs = (before_shape[1], left_shape[1]), (before_shape[0], left_shape[0])
         rows.append(Layer(name.removesuffix(".weight"), inputs, outputs, (before, left), unread, constant, why))
     return tuple(rows)
+
+
+def _weighted(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op in LAYERS]
 
 
 def _counts(graph: Graph, node: Node) -> tuple[tuple[int, int], int]:

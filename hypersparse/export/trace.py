@@ -119,6 +119,8 @@ def _array(name: str, tensor: Tensor) -> Any:
 
 
 def _call(node: fx.Node, state: _Translation) -> None:
+    if not node.users:  # a check of torch's own
+        return
     call = Call(node, state)
     if call.name == "aten.sym_size.int" and call.arguments["dim"] == 0:
         state.batch.add(node)
@@ -239,6 +241,8 @@ def _relu(call: Call) -> Node | None:
 
 def _add(call: Call) -> Node | None:
     first, second = call.arguments["self"], call.arguments["other"]
+    if second in call.state.arrays and tuple(second.meta["val"].shape) == call.shape() and call.arguments["alpha"] == 1:
+        return call.made("plane", {"value": second})
     both = all(isinstance(part, fx.Node) and part in call.state.values for part in (first, second))
     if not both or call.arguments["alpha"] != 1 or call.shape(first) != call.shape(second):
         return None
