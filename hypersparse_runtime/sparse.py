@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from hypersparse_runtime.deferral import with_deferred_sums
-from hypersparse_runtime.geometry import place, rows_fit
+from hypersparse_runtime.geometry import ALIGNED, place, rows_fit
 from hypersparse_runtime.layers import Array, Network
 from hypersparse_runtime.library import Kernel
 from hypersparse_runtime.liveness import without_dead_channels
@@ -135,16 +135,26 @@ class SparseEngine:
         return self._many
 
     def _made(self, lanes: int) -> Runner:
-        widest = self._levels[-1]
-        placed = place(self._network, rows=lanes == 1)
-        if lanes == 1 and not rows_fit(placed, VECTOR[widest], TILES[widest][1]):
-            placed = place(self._network, rows=False)
-        program = write_program(placed, lanes)
-        prepare_(program, self._kernel, self._levels)
+        """The program for so many images side by side, in the faster layout."""
         if lanes > 1:
-            made = Runner(program, self._kernel)
-            if made.seconds > HOPELESS * lanes * self._one.seconds:
-                return made
+            return self._many_made(lanes)
+        widest = self._levels[-1]
+        placed = place(self._network, rows=True)
+        runners = []
+        if rows_fit(placed, VECTOR[widest], TILES[widest][1]):
+            runners.append(self._tuned(write_program(placed, 1)))
+        if not runners or VECTOR[widest] < ALIGNED:  # rows of many short vectors leave few registers for a tile
+            runners.append(self._tuned(write_program(place(self._network, rows=False), 1)))
+        return min(runners, key=lambda runner: runner.seconds)
+
+    def _many_made(self, lanes: int) -> Runner:
+        program = write_program(place(self._network, rows=False), lanes)
+        prepare_(program, self._kernel, self._levels)
+        made = Runner(program, self._kernel)
+        return made if made.seconds > HOPELESS * lanes * self._one.seconds else self._tuned(program)
+
+    def _tuned(self, program: Program) -> Runner:
+        prepare_(program, self._kernel, self._levels)
         tune_(program, self._kernel, self._levels)
         return Runner(program, self._kernel)
 
