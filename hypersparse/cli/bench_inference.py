@@ -13,6 +13,8 @@ from hypersparse.bench.cells import parse_counts, parse_names
 from hypersparse.bench.contenders import ENGINES, OURS, check_engines, installed
 from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
 from hypersparse.bench.subjects import MODELS, QUICK_SPARSITIES, SPARSITIES, parse_sparsities
+from hypersparse.errors import OptionError
+from hypersparse.models import factory_of
 from hypersparse.training.atomic import write_json
 from hypersparse_runtime.model import cores
 
@@ -59,6 +61,10 @@ def inference(
     """
     chosen = parse_names(engines.replace(";", ",")) if engines else _default_engines(quick)
     check_engines(chosen)
+    if masks is not None and not masks.is_dir():
+        raise OptionError(f"`--masks` is a folder of MODEL-SPARSITY.hsp files; there is no folder {masks}.")
+    for model in parse_names(models):
+        factory_of(model)  # says if there is none
     counts = parse_counts(threads) if threads else [1] if quick or cores() == 1 else [1, cores()]
     levels = parse_sparsities(sparsities) if sparsities else list(QUICK_SPARSITIES if quick else SPARSITIES)
     sizes = parse_counts(batches) if batches else [1] if quick else [1, 64]

@@ -69,6 +69,8 @@ def test_wrong_options_are_said() -> None:
     for text in ("98", "x", "0.9,,1"):
         with pytest.raises(OptionError, match="fractions from 0 to below 1"):
             parse_sparsities(text)
+    with pytest.raises(OptionError, match="there is no folder nowhere"):
+        CliRunner().invoke(app, [*SMALL, "--masks", "nowhere"], catch_exceptions=False)
     with pytest.raises(OptionError, match="did you mean `openvino`"):
         CliRunner().invoke(app, [*SMALL, "--engines", "openvin"], catch_exceptions=False)
 
