@@ -21,7 +21,7 @@ from hypersparse_runtime.onnx import to_onnx
 
 OURS = "hypersparse"
 DENSE = ("onnxruntime", "openvino")  # the better of these is what speed-ups are over
-ENGINES = ("torch", "torch.compile", *DENSE, "onnxruntime, shrunk", OURS)
+ENGINES = ("torch", "torch.compile", *DENSE, "onnxruntime-shrunk", OURS)
 
 Predict = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -39,7 +39,7 @@ class Contender:
 
 def installed(engine: str) -> bool:
     """Whether the package that an engine needs is there."""
-    package = engine.split(",")[0]
+    package = engine.removesuffix("-shrunk")
     return package not in DENSE or find_spec(package) is not None
 
 

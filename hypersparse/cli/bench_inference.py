@@ -50,7 +50,7 @@ def inference(
     ] = None,
     batches: Annotated[str | None, Option(help="Images at once; by default 1,64.")] = None,
     threads: Annotated[str | None, Option(help="By default 1 and all cores.")] = None,
-    engines: Annotated[str | None, Option(help=f"Of {'; '.join(ENGINES)}; by default all installed.")] = None,
+    engines: Annotated[str | None, Option(help=f"Of {','.join(ENGINES)}; by default all installed.")] = None,
     rounds: Annotated[int | None, Option(help="Turns of each engine; by default 25, with --quick 8.", min=1)] = None,
     masks: Annotated[Path | None, Option(help="Folder of MODEL-SPARSITY.hsp; else masks are made up.")] = None,
 ) -> None:
@@ -59,15 +59,14 @@ def inference(
     Speed-ups are over the better of dense ONNX Runtime and OpenVINO. With one thread the process's own CPU time is
     compared, which other programs on the machine do not lengthen; with several threads the clock.
     """
-    chosen = parse_names(engines.replace(";", ",")) if engines else _default_engines(quick)
+    chosen = parse_names(engines) if engines else _default_engines(quick)
     check_engines(chosen)
-    if masks is not None and not masks.is_dir():
-        raise OptionError(f"`--masks` is a folder of MODEL-SPARSITY.hsp files; there is no folder {masks}.")
     for model in parse_names(models):
         factory_of(model)  # says if there is none
-    counts = parse_counts(threads) if threads else [1] if quick or cores() == 1 else [1, cores()]
+    counts = parse_counts(threads, option="--threads") if threads else [1] if quick or cores() == 1 else [1, cores()]
     levels = parse_sparsities(sparsities) if sparsities else list(QUICK_SPARSITIES if quick else SPARSITIES)
-    sizes = parse_counts(batches) if batches else [1] if quick else [1, 64]
+    sizes = parse_counts(batches, option="--batches") if batches else [1] if quick else [1, 64]
+    _check(masks, [*counts, *sizes])
     cases = list(plan_cases(parse_names(models), levels, sizes, counts))
     measured = InferenceBench(chosen, rounds or (8 if quick else 25), masks or (MASKS if MASKS.exists() else None))
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -77,6 +76,13 @@ def inference(
     _print(console if console.is_terminal else Console(width=WIDE), measured.rows, measured.notes)
     if json_file:
         write_json(json_file, measured.rows)
+
+
+def _check(masks: Path | None, counts: list[int]) -> None:
+    if masks is not None and not masks.is_dir():
+        raise OptionError(f"`--masks` is a folder of MODEL-SPARSITY.hsp files; there is no folder {masks}.")
+    if min(counts) < 1:
+        raise OptionError("`--threads` and `--batches` are counts of 1 or more; got 0.")
 
 
 def _default_engines(quick: bool) -> list[str]:

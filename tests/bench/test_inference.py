@@ -82,7 +82,7 @@ def test_a_quick_bench_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*SMALL, "--json", str(file)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     rows: list[dict[str, Any]] = json.loads(file.read_text())
-    assert {"torch", "onnxruntime", "onnxruntime, shrunk", "hypersparse"} <= {row["engine"] for row in rows}
+    assert {"torch", "onnxruntime", "onnxruntime-shrunk", "hypersparse"} <= {row["engine"] for row in rows}
     for row in rows:
         assert tuple(row)[: len(KEYS)] == KEYS
         assert (row["model"], row["sparsity"], row["batch"], row["threads"]) == ("resnet8", 0.98, 1, 1)
