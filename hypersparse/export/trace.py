@@ -57,7 +57,8 @@ def _export(model: nn.Module, shape: tuple[int, ...], *, any_batch: bool) -> Exp
     try:
         with quiet(), torch.no_grad():
             program: ExportedProgram = torch.export.export(model, (example,), dynamic_shapes=dynamic)
-            return program.run_decompositions({})
+            plain: ExportedProgram = program.run_decompositions({})
+            return plain
     except Exception as error:  # torch.export raises whatever the model or its own parts do
         if any_batch:
             raise _BatchSizeError from error
