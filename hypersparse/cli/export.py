@@ -104,8 +104,8 @@ class Check:
     def __init__(self, stored: Stored, count: int) -> None:
         test = stored.dataset.test
         self.count = min(count, len(test))
-        split = replace(test, images=test.images[: self.count], labels=test.labels[: self.count])
-        self._batches = Clean(split, stored.dataset, torch.device("cpu")) if self.count else ()
+        split = replace(test, images=test.images[: self.count], labels=test.labels[: self.count]) if count else test
+        self._batches = Clean(split, stored.dataset, torch.device("cpu"))
         self._labels, self._model = split.labels, stored.model
         self._original: Tensor | None = None
 

@@ -55,9 +55,9 @@ def _known(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> Known
     elif node.op == "flatten":
         constant = np.repeat(inputs[0].constant, len(value) // len(inputs[0].constant))
     elif node.op in ("conv", "linear"):
-        constant = ~(reads(graph, node) & ~inputs[0].constant).any(1)
+        constant = ~np.any(reads(graph, node) & ~inputs[0].constant, axis=1)
     elif node.op == "batch_norm":
-        constant = inputs[0].constant | (np.asarray(graph.array(node, "weight")) == 0)
+        constant = inputs[0].constant | np.asarray(np.asarray(graph.array(node, "weight")) == 0)
     else:
         constant = inputs[0].constant
     finite = np.isfinite(value.reshape(len(value), -1)).all(1)
@@ -73,7 +73,7 @@ def reads(graph: Graph, node: Node) -> NDArray[np.bool_]:
     """Which input channel a conv or linear layer reads for which output channel: (O, C)."""
     weight = graph.array(node, "weight")
     assert weight is not None
-    used = (weight != 0).reshape(*weight.shape[:2], -1).any(2)
+    used: NDArray[np.bool_] = np.any((weight != 0).reshape(*weight.shape[:2], -1), axis=2)
     groups = node.options.get("groups", 1)
     if groups == 1:
         return used

@@ -1,6 +1,5 @@
 """ONNX files, for ONNX Runtime, OpenVINO and whatever else reads them; weights are dense."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ def in_onnx_runtime(path: str | Path, batch: int | None = None) -> Callable[[Ten
     def run(inputs: Tensor) -> Tensor:
         rest = -len(inputs) % (batch or len(inputs))
         padded = torch.cat([inputs, inputs.new_zeros(rest, *inputs.shape[1:])])
-        made = [session.run(None, {INPUT: part.numpy()})[0] for part in padded.split(batch or len(inputs))]
+        made = [session.run(None, {INPUT: part.numpy()})[0] for part in torch.split(padded, batch or len(inputs))]
         return torch.from_numpy(np.concatenate(made))[: len(inputs)]
 
     return run
@@ -120,7 +119,6 @@ def _by_torch(graph: Graph, batch: int | None) -> bytes:
     like = next(iter(model.state_dict().values()), torch.zeros(()))
     example = torch.zeros(batch or 2, *graph.input_shape, dtype=like.dtype)
     dynamic = ({0: Dim("batch")},) if batch is None else None
-    buffer = io.BytesIO()
     with quiet(), torch.no_grad():
         try:
             program = torch.onnx.export(
@@ -135,10 +133,10 @@ def _by_torch(graph: Graph, batch: int | None) -> bytes:
                 verbose=False,
             )
             assert program is not None
-            program.save(buffer)
+            content: bytes = program.model_proto.SerializeToString()
         except Exception as error:  # the exporter raises whatever its parts do
             raise ModelError(f"PyTorch cannot write this network as ONNX: {first_line(error)}") from None
-    return buffer.getvalue()
+    return content
 
 
 def _onnx() -> Any:

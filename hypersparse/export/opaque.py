@@ -74,7 +74,7 @@ def call(node: Node, inputs: Sequence[Any], tensors: dict[str, Tensor], batch: i
         if not isinstance(value, dict):
             return value
         ((kind, what),) = value.items()
-        meanings = {
+        meanings: dict[str, Callable[[], Any]] = {
             "input": lambda: inputs[what],
             "tensor": lambda: tensors[what],
             "batch": lambda: batch,

@@ -56,7 +56,9 @@ def _export(model: nn.Module, shape: tuple[int, ...], *, any_batch: bool) -> Exp
     dynamic = ({0: Dim("batch")},) if any_batch else None
     try:
         with quiet(), torch.no_grad():
-            return torch.export.export(model, (example,), dynamic_shapes=dynamic).run_decompositions({})
+            program: ExportedProgram = torch.export.export(model, (example,), dynamic_shapes=dynamic)
+            plain: ExportedProgram = program.run_decompositions({})
+            return plain
     except Exception as error:  # torch.export raises whatever the model or its own parts do
         if any_batch:
             raise _BatchSizeError from error
