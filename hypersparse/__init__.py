@@ -1,7 +1,11 @@
 """Train neural networks that are 90 to 99.8 % zeros.
 
 In your own loop: `attach`, then `epochs()`, `penalty()` and `step()`. From the shell: `hypersparse train`.
+Afterwards: `save_sparse`, `load_sparse` and `shrink`.
 """
+
+from importlib import import_module
+from typing import Any
 
 from hypersparse.errors import (
     CollapseError,
@@ -78,7 +82,22 @@ __all__ = [
     "TrainingState",
     "attach",
     "budgets",
+    "load_sparse",
     "penalties",
+    "save_sparse",
     "schedules",
     "scores",
+    "shrink",
 ]
+
+_LATER = {  # imported when they are first asked for: training needs none of it
+    "load_sparse": "hypersparse.export.compressed",
+    "save_sparse": "hypersparse.export.compressed",
+    "shrink": "hypersparse.export.shrink",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module `hypersparse` has no attribute `{name}`")
+    return getattr(import_module(_LATER[name]), name)

@@ -1,1 +1,7 @@
 """Inference of sparse networks without torch: numpy and one small shared library."""
+
+from hypersparse_runtime.file import FileError
+from hypersparse_runtime.graph import Graph, GraphError, Node
+from hypersparse_runtime.model import SlowWarning, SparseModel
+
+__all__ = ["FileError", "Graph", "GraphError", "Node", "SlowWarning", "SparseModel"]

@@ -140,14 +140,14 @@ def check_choices(cuda: bool, engines: Sequence[str], runs: Sequence[int]) -> No
         raise OptionError("Several runs at once are measured with captured steps, on CUDA only; leave --runs out.")
 
 
-def parse_counts(text: str) -> list[int]:
+def parse_counts(text: str, *, option: str = "--runs") -> list[int]:
     """Whole numbers between commas.
 
     >>> parse_counts("1,5")
     [1, 5]
     """
     if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", text):
-        raise OptionError(f"`--runs` are whole numbers between commas, such as 1,5,10; got `{text}`.")
+        raise OptionError(f"`{option}` are whole numbers between commas, such as 1,5,10; got `{text}`.")
     return [int(part) for part in text.split(",")]
 
 

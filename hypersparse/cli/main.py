@@ -12,8 +12,10 @@ from hypersparse import __version__
 from hypersparse.cli.analyze import analyze
 from hypersparse.cli.analyze_positions import positions, sample_map
 from hypersparse.cli.bench import bench
+from hypersparse.cli.bench_inference import inference
 from hypersparse.cli.compare import compare
 from hypersparse.cli.evaluate import evaluate
+from hypersparse.cli.export import export
 from hypersparse.cli.methods import methods
 from hypersparse.cli.pack import pack, unpack
 from hypersparse.cli.paper import paper
@@ -21,6 +23,7 @@ from hypersparse.cli.plan import plan
 from hypersparse.cli.report import report
 from hypersparse.cli.runs import runs
 from hypersparse.cli.show import show
+from hypersparse.cli.shrink import shrink
 from hypersparse.cli.sweep import sweep
 from hypersparse.cli.train import train
 from hypersparse.errors import HypersparseError
@@ -32,10 +35,14 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (train, compare, sweep, paper, report, plan, methods, evaluate, runs, show, pack, unpack):
+TRAINING = (train, compare, sweep, plan, methods)
+RESULTS = (runs, show, report, paper, evaluate, pack, unpack)
+DEPLOYMENT = (export, shrink)
+for command in (*TRAINING, *RESULTS, *DEPLOYMENT):
     app.command()(command)
 analyze.command()(positions)
 analyze.command("map")(sample_map)
+bench.command()(inference)
 app.add_typer(analyze, name="analyze")
 app.add_typer(bench, name="bench")
 

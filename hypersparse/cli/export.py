@@ -1,0 +1,152 @@
+"""`hypersparse export`: a trained network as a file for other programs."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from torch import Tensor
+
+from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
+from hypersparse.cli.networks import SUFFIX, Asked, Stored, open_network
+from hypersparse.errors import ModelError, OptionError
+from hypersparse.export.c_source import save_c
+from hypersparse.export.compressed import deployed, exact, load_sparse, save_graph
+from hypersparse.export.module import to_module
+from hypersparse.export.onnx import in_onnx_runtime, save_onnx
+from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.state_dict import save_state_dict
+from hypersparse.export.trace import trace
+from hypersparse.sparsity.evaluating import evaluating
+from hypersparse.training.images import Clean
+from hypersparse_runtime.graph import Graph
+
+Predict = Callable[[Tensor], Tensor]
+FORMATS = (SUFFIX, ".onnx", ".c", ".safetensors")
+FEW_IMAGES = 256  # tested where values are not rounded: one would do
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="The file; its ending says what: .hsp, .onnx, .c (and .h) or .safetensors.")
+]
+Images = Annotated[
+    int | None,
+    typer.Option(
+        "--images", min=0, help=f"Test images it must predict as before; all with --deploy, else {FEW_IMAGES}."
+    ),
+]
+
+
+def export(
+    network: Annotated[str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file.")],
+    out: Out,
+    deploy: Annotated[
+        bool, typer.Option("--deploy", help="For .hsp: dead structure removed, batch norm folded, values in fp16.")
+    ] = False,
+    shrunk: Annotated[
+        bool, typer.Option("--shrink", help="For other files: dead structure removed, batch norm folded.")
+    ] = False,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="For .onnx: how many inputs at once; any if not said.")
+    ] = None,
+    images: Images = None,
+    data: DataName = None,
+    model: ModelName = None,
+    settings: Settings = None,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Write a trained network as a small .hsp file, ONNX, C source or a state_dict, and test it on the test images."""
+    _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch)
+    asked = Asked(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
+    stored = open_network(network, asked, unfinished=True)
+    console = Console(soft_wrap=True, highlight=False)
+    if stored.note:
+        console.print(f"[yellow]{stored.path.parent} is {stored.note}.[/]")
+    graph = trace(stored.model, stored.dataset.shape, stored.about())
+    check = Check(stored, images if images is not None else len(stored.dataset.test) if deploy else FEW_IMAGES)
+    if shrunk:
+        graph = shrink_graph(graph).graph
+    if deploy:
+        graph = deployed(graph, check.agrees if check.count else None)
+    size = write(graph, out, batch=batch)
+    console.print(f"{out}: {size:,} bytes, {_kept(graph):,} weights that are not zero", markup=False)
+    if check.count:
+        predict, what = _predictor(graph, out, batch)
+        console.print(f"{check.sentence(predict)}, by {what}", markup=False)
+
+
+def write(graph: Graph, out: Path, *, batch: int | None = None) -> int:
+    """Write a graph in the format its file's ending names; returns the bytes written."""
+    if out.suffix == ".onnx":
+        return save_onnx(graph, out, batch=batch)
+    if out.suffix == ".c":
+        return save_c(graph, out)
+    if out.suffix == ".safetensors":
+        return save_state_dict(to_module(graph), out)
+    return save_graph(graph if "profile" in graph.about else exact(graph), out)
+
+
+def _predictor(graph: Graph, out: Path, batch: int | None) -> tuple[Predict, str]:
+    """What runs the file that was written, and what to call it."""
+    if out.suffix == SUFFIX:
+        return load_sparse(out), "the file loaded into PyTorch"
+    if out.suffix == ".onnx" and importlib.util.find_spec("onnxruntime") is not None:
+        return in_onnx_runtime(out, batch), "the file in ONNX Runtime"
+    return to_module(graph), "the network that was written, in PyTorch"
+
+
+class Check:
+    """Compares what two networks predict for the first `count` test images."""
+
+    def __init__(self, stored: Stored, count: int) -> None:
+        test = stored.dataset.test
+        self.count = min(count, len(test))
+        split = replace(test, images=test.images[: self.count], labels=test.labels[: self.count]) if count else test
+        self._batches = Clean(split, stored.dataset, torch.device("cpu"))
+        self._labels, self._model = split.labels, stored.model
+        self._original: Tensor | None = None
+
+    def agrees(self, graph: Graph) -> bool:
+        """Whether a network predicts what the original does."""
+        return self._changed(to_module(graph)) == 0
+
+    def sentence(self, predict: Predict) -> str:
+        """How it went; a prediction that changed is an error."""
+        if changed := self._changed(predict):
+            raise ModelError(f"{changed} of {self.count} test images are predicted otherwise than before the export.")
+        original = self._predictions_of_original()
+        accuracy = float((original == self._labels).double().mean())
+        return f"{self.count} test images are predicted as before; {100 * accuracy:.2f} % of them are right"
+
+    def _changed(self, predict: Predict) -> int:
+        return int((torch.cat(list(self._predicted(predict))) != self._predictions_of_original()).sum())
+
+    def _predictions_of_original(self) -> Tensor:
+        if self._original is None:
+            with evaluating(self._model):
+                self._original = torch.cat(list(self._predicted(self._model)))
+        return self._original
+
+    def _predicted(self, predict: Predict) -> Iterator[Tensor]:
+        with torch.no_grad():
+            for inputs, _ in self._batches:
+                yield predict(inputs).argmax(1)
+
+
+def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None) -> None:
+    if out.suffix not in FORMATS:
+        raise OptionError(f"The ending of --out says what is written: {', '.join(FORMATS)}; got `{out.name}`.")
+    if deploy and out.suffix != SUFFIX:
+        raise OptionError("--deploy is for .hsp files; for others pass --shrink.")
+    if shrunk and (deploy or out.suffix == SUFFIX):
+        raise OptionError("--shrink is for .onnx, .c and .safetensors; for .hsp files pass --deploy.")
+    if batch is not None and out.suffix != ".onnx":
+        raise OptionError("--batch is for .onnx files; the others take any number of inputs.")
+
+
+def _kept(graph: Graph) -> int:
+    weights = [graph.array(node, "weight") for node in graph.nodes if node.op in ("conv", "linear")]
+    return sum(int((weight != 0).sum()) for weight in weights if weight is not None)

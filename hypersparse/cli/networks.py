@@ -1,0 +1,127 @@
+"""Stored networks, by what a person calls them: a run, a weights file or an .hsp file."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from hypersparse.cli.choices import data_folders, make_recipe
+from hypersparse.cli.display import load_data
+from hypersparse.data.dataset import Dataset
+from hypersparse.errors import ModelError, OptionError, RunError
+from hypersparse.export.compressed import load_sparse
+from hypersparse.recipe import Recipe
+from hypersparse.runs.store import RunStore
+from hypersparse.training.checkpoint import load_tree
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.network import build_network
+from hypersparse.training.weights_file import STATE_DICTS, expand, load_weights_, packed_mask
+
+SUFFIX = ".hsp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a command was asked about a network, besides its name."""
+
+    data: str | None = None
+    model: str | None = None
+    settings: list[str] | None = None
+    data_dir: Path | None = None
+    runs_dir: Path = Path("runs")
+    quiet: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A network, what it was trained on, and where it came from."""
+
+    path: Path
+    model: nn.Module
+    recipe: Recipe
+    dataset: Dataset
+    note: str = ""  # what a person should know about it, if anything
+
+    def about(self) -> dict[str, Any]:
+        """What goes into a file beside the network: plain JSON."""
+        scale = 255 if self.dataset.test.images.element_size() == 1 else 1
+        mean, std = (list(values) for values in (self.dataset.mean, self.dataset.std))
+        return {
+            "classes": list(self.dataset.classes),
+            "normalisation": {"scale": scale, "mean": mean, "std": std},  # (pixel / scale - mean) / std
+            "recipe": self.recipe.to_toml(),
+            "provenance": {"file": "/".join(self.path.parts[-3:]), **({"note": self.note} if self.note else {})},
+        }
+
+
+def open_network(name: str, asked: Asked, *, unfinished: bool = False) -> Stored:
+    """The network called `name` with its data; `unfinished` accepts a run whose mask is found but not its end."""
+    path = _file(name, asked.runs_dir, unfinished)
+    sparse = load_sparse(path) if path.suffix == SUFFIX else None
+    text = sparse.about.get("recipe") if sparse is not None else None
+    recipe = Recipe.from_toml(text) if isinstance(text, str) else _stored_recipe(path)
+    if recipe is None or asked.data or asked.model or asked.settings:
+        recipe = _asked_recipe(path, recipe, asked)
+    dataset = load_data(recipe, data_folders(asked.data_dir), quiet=asked.quiet or not Console().is_terminal)
+    if sparse is not None:
+        return Stored(path, sparse, recipe, dataset)
+    built = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
+    note = _load_checkpoint_(built, path) if path.name == "checkpoint.safetensors" else ""
+    if not note:
+        load_weights_(built, path)
+    return Stored(path, built, recipe, dataset, note)
+
+
+def _file(network: str, runs_dir: Path, unfinished: bool) -> Path:
+    path = Path(network)
+    if path.is_file():
+        return path
+    if path.suffix in (SUFFIX, ".safetensors", *STATE_DICTS):
+        raise ModelError(f"There is no file {network}.")
+    run = RunStore(runs_dir).find(network)
+    if run.final_file.is_file():
+        return run.final_file
+    if unfinished and run.checkpoint_file.is_file():
+        return run.checkpoint_file
+    raise ModelError(f"{run.path} has no final network yet; finish the run first.")
+
+
+def _load_checkpoint_(model: nn.Module, path: Path) -> str:
+    """Fill a model from an unfinished run's checkpoint; returns how far that got."""
+    tree = load_tree(path)
+    parts = tree.get("model", {})
+    if packed_mask(parts) is None:
+        raise RunError(f"{path.parent} has not pruned its network yet; go on with the run first.")
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    model.load_state_dict(expand(parts, shapes))
+    readable = tree["readable"]
+    return f"not finished: in {readable['phase']}, after epoch {readable['epochs_finished']}"
+
+
+def _stored_recipe(path: Path) -> Recipe | None:
+    if path.name == "checkpoint.safetensors":
+        return RunFolder(path.parent).recipe()
+    try:
+        with safe_open(str(path), "pt") as file:
+            text = (file.metadata() or {}).get("recipe")
+    except (SafetensorError, OSError):
+        return None
+    return Recipe.from_toml(text) if text else None
+
+
+def _asked_recipe(path: Path, stored: Recipe | None, asked: Asked) -> Recipe:
+    if stored is None and asked.data is None:
+        raise OptionError(f"{path.name} does not say what it was trained on; pass --data and --model.")
+    return make_recipe(
+        data=asked.data or (stored.data.name if stored else None),
+        model=asked.model or (stored.model.name if stored else None),
+        settings=[
+            *([f"model.{name}={json.dumps(value)}" for name, value in stored.model.options.items()] if stored else []),
+            *(asked.settings or []),
+        ],
+        runs_dir=asked.runs_dir,
+    )

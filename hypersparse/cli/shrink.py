@@ -1,0 +1,101 @@
+"""`hypersparse shrink`: the same network without what its zeros make pointless."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
+from hypersparse.cli.export import FEW_IMAGES, FORMATS, Check, write
+from hypersparse.cli.networks import Asked, open_network
+from hypersparse.errors import ModelError, OptionError
+from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
+from hypersparse.export.trace import trace
+from hypersparse.sparsity.evaluating import evaluating
+
+CLOSE = 1e-5  # largest difference of an output, of the largest output
+RANDOM_INPUTS = 16
+
+
+def shrink(
+    network: Annotated[str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write it: .hsp, .onnx, .c or .safetensors.")
+    ] = None,
+    data: DataName = None,
+    model: ModelName = None,
+    settings: Settings = None,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Remove dead channels, constants, layers and branches exactly, and show what vanished and why."""
+    if out is not None and out.suffix not in FORMATS:
+        raise OptionError(f"The ending of --out says what is written: {', '.join(FORMATS)}; got `{out.name}`.")
+    asked = Asked(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
+    stored = open_network(network, asked, unfinished=True)
+    shape = stored.dataset.shape
+    found = shrink_graph(trace(stored.model, shape, stored.about()))
+    console = Console()
+    print_layers(console, found.layers)
+    _print_sums(console, found)
+    small, inputs = found.module(), torch.randn(RANDOM_INPUTS, *shape)
+    with torch.no_grad(), evaluating(stored.model):
+        expected, came = stored.model(inputs), small(inputs)
+    difference = float((expected - came).abs().max() / expected.abs().max().clamp(min=1e-30))
+    if not difference <= CLOSE:
+        raise ModelError(
+            f"The smaller network's outputs differ by {difference:.1g} of the largest; nothing was written."
+        )
+    console.print(
+        f"Outputs for {RANDOM_INPUTS} random inputs differ by {difference:.1g} of the largest.", soft_wrap=True
+    )
+    console.print(Check(stored, FEW_IMAGES).sentence(small) + ".", soft_wrap=True, highlight=False)
+    if out is not None:
+        size = write(found.graph, out)
+        console.print(f"{out}: {size:,} bytes", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_layers(console: Console, layers: Sequence[Layer]) -> None:
+    """What became of each layer, as a table."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("layer", overflow="fold")
+    for name in ("inputs", "outputs", "unread", "constant", "weights"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("gone because", overflow="fold")
+    for layer in layers:
+        counts = (layer.inputs, layer.outputs)
+        table.add_row(
+            escape(layer.name),
+            *(_change(before, after) for before, after in counts),
+            *(str(number) if number else "" for number in (layer.unread, layer.constant)),
+            _change(*layer.weights),
+            layer.why,
+        )
+    console.print(table, highlight=False)
+    console.print(
+        "unread, constant: output channels that went because nothing reads them, or because they do not depend on the "
+        "input and are now numbers in the layers that read them.",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def _print_sums(console: Console, found: Shrunk) -> None:
+    before, after = found.parameters
+    weights = [sum(layer.weights[side] for layer in found.layers) for side in (0, 1)]
+    gone = sum(bool(layer.why) for layer in found.layers)
+    console.print(
+        f"{_change(before, after)} parameters, {_change(*weights)} weights that are not zero, "
+        f"{gone} of {len(found.layers)} layers gone; batch norm folded.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _change(before: int, after: int) -> str:
+    return f"{before:,}" if before == after else f"{before:,} → {after:,}"

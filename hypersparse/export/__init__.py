@@ -1,0 +1,1 @@
+"""Trained networks for others: small files, shrunk networks, ONNX and C."""

@@ -1,0 +1,124 @@
+"""`save_sparse` and `load_sparse`: a trained network in a file of kilobytes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from hypersparse import __version__
+from hypersparse.errors import ModelError, RunError
+from hypersparse.export.module import Network, to_module
+from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.trace import trace
+from hypersparse.training.atomic import write_atomically
+from hypersparse_runtime.file import FileError, pack, read
+from hypersparse_runtime.graph import Graph
+
+EXACT, DEPLOY = "exact", "deploy"
+HALF_BITS = 10  # of fp16's mantissa
+FINER_BITS = (13, 16)  # tried in turn where fp16 changes a prediction; then fp32
+MANTISSA = 23  # bits of fp32's
+
+Agrees = Callable[[Graph], bool]
+"""Whether a network predicts what the original does."""
+
+
+def save_sparse(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    input_shape: Sequence[int],
+    deploy: bool = False,
+    about: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """Write a model as one `.hsp` file for inputs of this shape (without the batch); returns its size in bytes.
+
+    Every weight comes back bit for bit. With `deploy` the file holds a smaller network that computes the same: batch
+    norms folded, dead structure removed, values in half precision. `about` is plain JSON, such as the classes.
+    """
+    graph = trace(model, input_shape, about)
+    return save_graph(deployed(graph) if deploy else exact(graph), path)
+
+
+def load_sparse(path: str | Path) -> Network:
+    """The network in a `.hsp` file as a PyTorch module, in evaluation mode. Nothing in the file is executed.
+
+    The layers have the names they had: `model.load_state_dict(load_sparse(path).state_dict())` fills the model that
+    was saved (of a deployed file, where layers are smaller, it does not fit).
+    """
+    return to_module(load_graph(path))
+
+
+def save_graph(graph: Graph, path: str | Path) -> int:
+    """Write a graph made by `exact` or `deployed`; the file appears whole or not at all."""
+    try:
+        content = pack(graph, half=graph.about.get("values") == "fp16")
+    except FileError as error:
+        raise ModelError(f"The network cannot be written: {error}") from None
+    write_atomically(Path(path), lambda beside: _write(beside, content))
+    return len(content)
+
+
+def load_graph(path: str | Path) -> Graph:
+    """Read a graph; a file that is damaged or made up gets one sentence."""
+    try:
+        return read(path)
+    except FileError as error:
+        raise RunError(str(error)) from None
+
+
+def exact(graph: Graph) -> Graph:
+    """The graph for a file from which everything comes back bit for bit."""
+    return replace(graph, about=_about(graph, EXACT, "fp32"))
+
+
+def deployed(graph: Graph, agrees: Agrees | None = None) -> Graph:
+    """The smallest graph for a file that only predicts: shrunk, values rounded to fp16.
+
+    Where `agrees` says that rounding changed a prediction, the values get more bits.
+    """
+    small = _shrunk(graph)
+    half = replace(small, about=_about(small, DEPLOY, "fp16"))
+    if agrees is None or agrees(_rounded(half, HALF_BITS)):
+        return half
+    for bits in FINER_BITS:
+        finer = _rounded(replace(small, about=_about(small, DEPLOY, f"fp32, {bits} bits of mantissa")), bits)
+        if agrees(finer):
+            return finer
+    return replace(small, about=_about(small, DEPLOY, "fp32"))
+
+
+def _shrunk(graph: Graph) -> Graph:
+    """The shrunk graph that makes the smaller file, with planes or without."""
+    candidates = [shrink_graph(graph, planes=planes).graph for planes in (True, False)]
+    return min(candidates, key=lambda candidate: len(pack(candidate, half=True)))
+
+
+def _rounded(graph: Graph, bits: int) -> Graph:
+    def rounded(array: NDArray[Any]) -> NDArray[Any]:
+        if array.dtype != np.float32:
+            return array
+        if bits == HALF_BITS:
+            fits = bool(np.all(np.abs(array) < np.finfo(np.float16).max))
+            return array.astype(np.float16).astype(np.float32) if fits else array
+        drop = MANTISSA - bits
+        whole = array.view(np.uint32).astype(np.uint64) + (1 << (drop - 1))
+        return (whole >> drop << drop).astype(np.uint32).view(np.float32)
+
+    return replace(graph, tensors={name: rounded(array) for name, array in graph.tensors.items()})
+
+
+def _about(graph: Graph, profile: str, values: str) -> dict[str, Any]:
+    made = {"hypersparse": __version__, "torch": str(torch.__version__)}
+    provenance = {**made, **graph.about.get("provenance", {})}
+    return {**graph.about, "profile": profile, "values": values, "provenance": provenance}
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)

@@ -1,0 +1,126 @@
+"""Exact rewritings of a `Graph`: batch norms into layers, planes into biases, and without what nothing reads."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypersparse_runtime.graph import Graph, Node
+
+LAYERS = ("conv", "linear")
+
+
+def readers(graph: Graph) -> Counter[str]:
+    """How often each value is read; the network's output once more than by its nodes."""
+    return Counter([name for node in graph.nodes for name in node.inputs] + [graph.output])
+
+
+def fold_batch_norms(graph: Graph) -> Graph:
+    """Put every batch norm into the conv or linear layer before it, where nothing else reads that layer's output."""
+    makers = {node.output: node for node in graph.nodes}
+    count, tensors = readers(graph), dict(graph.tensors)
+    sharing = Counter(name for node in graph.nodes for name in node.tensors.values())
+    folded: dict[str, Node] = {}  # layers by the value of the batch norm they take in
+    gone = set()
+    for node in graph.nodes:
+        layer = makers.get(node.inputs[0]) if node.op == "batch_norm" else None
+        if layer is None or layer.op not in LAYERS or count[layer.output] != 1 or sharing[layer.tensors["weight"]] > 1:
+            continue
+        folded[node.output] = _folded(graph, layer, node, tensors)
+        gone.add(layer.output)
+    nodes = tuple(folded.get(node.output, node) for node in graph.nodes if node.output not in gone)
+    return replace(graph, nodes=nodes, tensors=tensors)
+
+
+def _folded(graph: Graph, layer: Node, norm: Node, tensors: dict[str, Any]) -> Node:
+    gain, shift, mean, variance = (_wide(graph, norm, role) for role in ("weight", "bias", "mean", "variance"))
+    scale = gain / np.sqrt(variance + norm.options["epsilon"])
+    weight = _wide(graph, layer, "weight")
+    bias = _wide(graph, layer, "bias") if "bias" in layer.tensors else np.zeros(len(weight))
+    name = layer.tensors["weight"]
+    tensors[name] = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    bias_name = layer.tensors.get("bias") or fresh(f"{name.removesuffix('.weight')}.bias", tensors)
+    tensors[bias_name] = (bias - mean) * scale + shift
+    return replace(layer, output=norm.output, tensors={"weight": name, "bias": bias_name})
+
+
+def fold_planes(graph: Graph) -> Graph:
+    """Join planes that follow each other, and put flat ones into the bias of the layer before, where that is exact."""
+    while (smaller := _fold_one_plane(graph)) is not None:
+        graph = smaller
+    return graph
+
+
+def _fold_one_plane(graph: Graph) -> Graph | None:
+    makers = {node.output: node for node in graph.nodes}
+    count = readers(graph)
+    for node in graph.nodes:
+        if node.op != "plane":
+            continue
+        value = graph.tensors[node.tensors["value"]]
+        before = makers.get(node.inputs[0])
+        if not value.any() and node.output != graph.output:
+            return without(graph, node)
+        if before is None or count[before.output] != 1:
+            continue
+        if before.op == "plane":
+            joined = {**graph.tensors, node.tensors["value"]: value + graph.tensors[before.tensors["value"]]}
+            return without(replace(graph, tensors=joined), before)
+        if before.op in LAYERS and is_flat(value):
+            return without(_with_bias(graph, before, value.reshape(len(value), -1)[:, 0]), node)
+    return None
+
+
+def _with_bias(graph: Graph, layer: Node, more: NDArray[Any]) -> Graph:
+    tensors = dict(graph.tensors)
+    name = layer.tensors.get("bias") or fresh(f"{layer.tensors['weight'].removesuffix('.weight')}.bias", tensors)
+    tensors[name] = tensors[name] + more if "bias" in layer.tensors else more
+    changed = replace(layer, tensors={**layer.tensors, "bias": name})
+    return replace(graph, nodes=tuple(changed if node is layer else node for node in graph.nodes), tensors=tensors)
+
+
+def without(graph: Graph, node: Node) -> Graph:
+    """The graph without a node that passes its input on as it is."""
+    source = node.inputs[0]
+    kept = [other for other in graph.nodes if other.output != node.output]
+    if node.output == graph.output:  # its input's maker becomes the last
+        return replace(graph, nodes=tuple(kept))
+    renamed = (_renamed(other, {node.output: source}) for other in kept)
+    return replace(graph, nodes=tuple(renamed))
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    return replace(node, inputs=tuple(names.get(name, name) for name in node.inputs))
+
+
+def drop_unread(graph: Graph) -> Graph:
+    """The graph without nodes and arrays that its output does not depend on."""
+    wanted, nodes = {graph.output}, []
+    for node in reversed(graph.nodes):
+        if node.output in wanted:
+            wanted.update(node.inputs)
+            nodes.append(node)
+    used = {name for node in nodes for name in node.tensors.values()}
+    tensors = {name: array for name, array in graph.tensors.items() if name in used}
+    return replace(graph, nodes=tuple(reversed(nodes)), tensors=tensors)
+
+
+def is_flat(value: NDArray[Any]) -> bool:
+    """Whether a value has one number in each channel."""
+    flat = value.reshape(len(value), -1)
+    return bool((flat == flat[:, :1]).all())
+
+
+def fresh(name: str, taken: Mapping[str, Any]) -> str:
+    """A name that is not taken yet."""
+    number, found = 1, name
+    while found in taken:
+        number, found = number + 1, f"{name}{number + 1}"
+    return found
+
+
+def _wide(graph: Graph, node: Node, role: str) -> NDArray[np.float64]:
+    return np.asarray(graph.tensors[node.tensors[role]], np.float64)

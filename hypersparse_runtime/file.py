@@ -1,0 +1,380 @@
+"""`.hsp` files: a `Graph` in one small safetensors file, read without torch and without running anything in it.
+
+The file has three tensors of bytes and, in the header's metadata, `format`, `version`, `digest` and `about` (JSON:
+classes, normalisation, recipe and the like):
+
+- `graph`: deflated JSON with the shape of the input, the nodes and a row for each array;
+- `positions`: where arrays are not zero, see `coding`;
+- `values`: what they hold there, arrays of one type behind each other, first bytes first, deflated.
+
+Every array comes back bit for bit, but for -0.0 where arrays are sparse, which comes back as 0.0; one stored as
+`half` comes back as float32. A file that was damaged or made up
+gets one sentence, a `FileError`, before anything large is allocated.
+"""
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypersparse_runtime.coding import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
+from hypersparse_runtime.graph import INPUT, OPS, Graph, GraphError, Node, shapes
+
+FORMAT, VERSION = "hypersparse", "1"
+SECTIONS = ("graph", "positions", "values")
+HALF = "half"  # float32 kept as float16
+DTYPES = ("float32", HALF, "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+DENSE = -1  # in place of a count: every element is stored
+MOST_MATCHED = 2**20  # bytes in which repetitions are sought; in more that took minutes and gained under 1 %
+WORTH_POSITIONS = 0.95  # an array of which more is kept is stored whole
+
+MOST_BYTES = 2**32  # of a file
+MOST_HEADER = 2**24
+MOST_GRAPH = 2**24  # of its JSON
+MOST_WEIGHTS_PER_BYTE, FEW_WEIGHTS = 4096, 2**22  # what a file may claim to hold; VGG-19 at 99.8 % has 150 a byte
+MOST_VALUES = 2**26  # elements of one value for one image
+
+
+class FileError(ValueError):
+    """A file that is damaged, foreign or made up; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A row of the table of arrays."""
+
+    name: str
+    dtype: str
+    layout: Layout
+    dense: bool
+
+    @property
+    def stored(self) -> int:
+        """Elements in the stream of values."""
+        return self.layout.size if self.dense else self.layout.kept
+
+
+def write(graph: Graph, path: str | Path, *, half: bool = False) -> int:
+    """Write a network so that the file appears whole or not at all; returns its size in bytes."""
+    path = Path(path)
+    content = pack(graph, half=half)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return len(content)
+
+
+def read(path: str | Path) -> Graph:
+    """Read a network; raises FileError with one sentence if it is not whole."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise FileError(f"{path} has {size} bytes; no network of this kind is so large.")
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from None
+    try:
+        return unpack(content)
+    except FileError as error:
+        raise FileError(f"{path} is not a whole .hsp file ({error}); copy or export it again.") from None
+
+
+def pack(graph: Graph, *, half: bool = False) -> bytes:
+    """A network as the bytes of a file; with `half` its float32 arrays in half precision, where they fit into it."""
+    arrays = {name: np.asarray(array) for name, array in graph.tensors.items()}
+    stored_as = {name: _dtype(name, array, half) for name, array in arrays.items()}
+    masks = {name: np.asarray(array != 0) for name, array in arrays.items()}
+    sparse = [name for name, mask in masks.items() if mask.size and mask.mean() <= WORTH_POSITIONS]
+    layouts, strings = encode(masks[name] for name in sparse)
+    by_name = dict(zip(sparse, layouts, strict=True))
+    table = [
+        [name, list(array.shape), DTYPES.index(stored_as[name]), *_coded(by_name.get(name))]
+        for name, array in arrays.items()
+    ]
+    values = {name: array[masks[name]] if name in by_name else array.ravel() for name, array in arrays.items()}
+    text = {
+        "input": list(graph.input_shape),
+        "nodes": _node_rows(graph, list(arrays)),
+        "arrays": table,
+        "strings": [len(string) for string in strings],
+    }
+    sections = {
+        "graph": zlib.compress(_json(text), 9),
+        "positions": b"".join(strings),
+        "values": _deflated(_planes(values, stored_as)),
+    }
+    return _container(sections, _json(dict(graph.about)).decode())
+
+
+def unpack(content: bytes) -> Graph:
+    """The network in the bytes of a file."""
+    sections, about = _sections(content)
+    text = _parsed(_inflated(sections["graph"], MOST_GRAPH, exact=False), "its graph")
+    try:
+        entries = [_entry(row) for row in _list(text, "arrays")]
+        nodes = tuple(_node(row, number, entries) for number, row in enumerate(_list(text, "nodes")))
+        input_shape = _shape(text["input"])
+        lengths = [_whole(length) for length in _list(text, "strings")]
+    except FileError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise FileError(f"its graph is not understood: {type(error).__name__} {error}") from None
+    _check_claims(entries, len(content))
+    arrays = _arrays(entries, sections, lengths)
+    graph = Graph(input_shape, nodes, arrays, about)
+    try:
+        largest = max(prod(shape) for shape in shapes(graph).values())
+    except GraphError as error:
+        raise FileError(str(error).rstrip(".")) from None
+    if largest > MOST_VALUES:
+        raise FileError(f"one of its values has {largest} elements, and {MOST_VALUES} are the most")
+    return graph
+
+
+def _container(sections: Mapping[str, bytes], about: str) -> bytes:
+    header: dict[str, Any] = {
+        "__metadata__": {"format": FORMAT, "version": VERSION, "about": about, "digest": _digest(sections, about)}
+    }
+    start = 0
+    for name in SECTIONS:
+        end = start + len(sections[name])
+        header[name] = {"dtype": "U8", "shape": [end - start], "data_offsets": [start, end]}
+        start = end
+    text = _json(header)
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(sections[name] for name in SECTIONS)
+
+
+def _sections(content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
+    length = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or length > min(MOST_HEADER, len(content) - 8):
+        raise FileError("its header is cut off or not that of a safetensors file")
+    header = _parsed(content[8 : 8 + length], "its header")
+    metadata = header.get("__metadata__")
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise FileError("it is a file of another kind")
+    if metadata.get("version") != VERSION:
+        raise FileError(f"it has the version {metadata.get('version')!r}, and this program reads {VERSION}")
+    data = content[8 + length :]
+    sections, start = {}, 0
+    for name in SECTIONS:
+        end = _end(header.get(name), start)
+        sections[name] = data[start:end]
+        start = end
+    if start != len(data) or set(header) != {"__metadata__", *SECTIONS}:
+        raise FileError(f"it should hold {start} bytes behind its header and holds {len(data)}")
+    about = metadata.get("about")
+    if not isinstance(about, str) or metadata.get("digest") != _digest(sections, about):
+        raise FileError("its bytes are not those that were written")
+    return sections, _parsed(about.encode(), "its metadata")
+
+
+def _end(entry: Any, start: int) -> int:
+    if not isinstance(entry, dict) or entry.get("dtype") != "U8":
+        raise FileError("its header does not list the parts of a network")
+    try:
+        begin, end = (_whole(offset) for offset in entry["data_offsets"])
+        (size,) = entry["shape"]
+    except (KeyError, TypeError, ValueError):
+        raise FileError("its header has a part without a place") from None
+    if begin != start or size != end - begin:
+        raise FileError("its header has parts that overlap")
+    return end
+
+
+def _digest(sections: Mapping[str, bytes], about: str) -> str:
+    digest = hashlib.sha256(about.encode())
+    for name in SECTIONS:
+        digest.update(len(sections[name]).to_bytes(8, "little") + sections[name])
+    return digest.hexdigest()[:32]
+
+
+def _dtype(name: str, array: NDArray[Any], half: bool) -> str:
+    kind = str(array.dtype)
+    if kind not in DTYPES:
+        raise FileError(f"the array `{name}` is {kind}, which a file cannot hold; make it float32.")
+    fits = kind == "float32" and bool(np.all(np.abs(array) < np.finfo(np.float16).max))
+    return HALF if half and fits else kind
+
+
+def _deflated(content: bytes) -> bytes:
+    if len(content) <= MOST_MATCHED:
+        return zlib.compress(content, 9)
+    deflater = zlib.compressobj(1, zlib.DEFLATED, 15, 9, zlib.Z_HUFFMAN_ONLY)
+    return deflater.compress(content) + deflater.flush()
+
+
+def _coded(layout: Layout | None) -> list[int]:
+    return [DENSE] if layout is None else [layout.kept, layout.layout, layout.bits]
+
+
+def _node_rows(graph: Graph, names: Sequence[str]) -> list[list[Any]]:
+    """A row for each node; values are numbers, the input 0 and a node's value its place."""
+    numbers = {INPUT: 0, **{node.output: place for place, node in enumerate(graph.nodes, start=1)}}
+    places = {name: place for place, name in enumerate(names)}
+    return [
+        [
+            node.op,
+            [numbers[name] for name in node.inputs],
+            {role: places[name] for role, name in node.tensors.items()},
+            dict(node.options),
+        ]
+        for node in graph.nodes
+    ]
+
+
+def _node(row: Any, number: int, entries: Sequence[_Entry]) -> Node:
+    op, inputs, tensors, options = row
+    if not isinstance(op, str) or not isinstance(options, dict):
+        raise FileError("a node has no operation")
+    sources = tuple(_value(_whole(source)) for source in inputs)
+    roles = {str(role): entries[_whole(place)].name for role, place in tensors.items()}
+    known = op in OPS
+    plain = {name: tuple(value) if known and isinstance(value, list) else value for name, value in options.items()}
+    if not known and isinstance(plain.get("shape"), list):
+        plain["shape"] = _shape(plain["shape"])
+    return Node(op, sources, _value(number + 1), roles, plain)
+
+
+def _value(number: int) -> str:
+    return INPUT if number == 0 else f"v{number}"
+
+
+def _entry(row: Any) -> _Entry:
+    name, shape, dtype, kept, *rest = row
+    if not isinstance(name, str):
+        raise FileError("an array has no name")
+    sides = _shape(shape, least=0)
+    kind = DTYPES[_whole(dtype)]
+    if kept == DENSE:
+        return _Entry(name, kind, Layout(sides, prod(sides), PLAIN, 0), dense=True)
+    layout, bits = (_whole(number) for number in rest)
+    fits = _whole(kept) <= prod(sides) and layout <= COLUMNS and bits <= MOST_BITS and (layout == 0 or len(sides) > 1)
+    if not fits:
+        raise FileError(f"the array `{name}` has a wrong count or layout")
+    return _Entry(name, kind, Layout(sides, kept, layout, bits), dense=False)
+
+
+def _shape(sides: Any, *, least: int = 1) -> tuple[int, ...]:
+    shape = tuple(_whole(side) for side in sides)
+    if len(shape) > 8 or any(side < least for side in shape) or prod(shape) >= 2**48:
+        raise FileError(f"a shape {shape} cannot be one of an array")
+    return shape
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int or not 0 <= number < 2**63:
+        raise FileError(f"{str(number)[:40]!r} stands where a whole number should")
+    return number
+
+
+def _list(text: Mapping[str, Any], name: str) -> list[Any]:
+    value = text[name]
+    if not isinstance(value, list):
+        raise TypeError(name)
+    return value
+
+
+def _check_claims(entries: Sequence[_Entry], size: int) -> None:
+    if len({entry.name for entry in entries}) != len(entries):
+        raise FileError("two of its arrays have one name")
+    claimed = sum(entry.layout.size for entry in entries)
+    most = FEW_WEIGHTS + MOST_WEIGHTS_PER_BYTE * size
+    if claimed > most:
+        raise FileError(f"it claims {claimed} weights in {size} bytes, and {most} are the most")
+
+
+def _arrays(entries: Sequence[_Entry], sections: Mapping[str, bytes], lengths: Sequence[int]) -> dict[str, Any]:
+    positions = sections["positions"]
+    if len(lengths) != 4 or sum(lengths) != len(positions):
+        raise FileError("its positions are cut off")
+    ends = np.cumsum([0, *lengths])
+    strings = [positions[ends[place] : ends[place + 1]] for place in range(4)]
+    sparse = [entry for entry in entries if not entry.dense]
+    try:
+        masks = dict(zip([entry.name for entry in sparse], decode([e.layout for e in sparse], strings), strict=True))
+    except CodingError as error:
+        raise FileError(str(error)) from None
+    values = _unplaned(entries, sections["values"])
+    arrays = {}
+    for entry in entries:
+        stored = values[entry.name]
+        if not entry.dense:
+            full = np.zeros(entry.layout.shape, stored.dtype)
+            full[masks[entry.name]] = stored
+            stored = full
+        arrays[entry.name] = stored.reshape(entry.layout.shape)
+    return arrays
+
+
+def _stored_type(kind: str) -> np.dtype[Any]:
+    return np.dtype("float16" if kind == HALF else kind).newbyteorder("<")
+
+
+def _planes(values: Mapping[str, NDArray[Any]], stored_as: Mapping[str, str]) -> bytes:
+    """All first bytes, all second bytes and so on, type by type: exponents compress, mantissas do not."""
+    parts = []
+    for kind in DTYPES:
+        mine = [np.zeros(0, _stored_type(kind))]
+        mine += [values[name].astype(_stored_type(kind)) for name in values if stored_as[name] == kind]
+        together = np.concatenate(mine)
+        parts.append(together.view(np.uint8).reshape(-1, together.dtype.itemsize).T.tobytes())
+    return b"".join(parts)
+
+
+def _unplaned(entries: Sequence[_Entry], deflated: bytes) -> dict[str, NDArray[Any]]:
+    counts = {kind: sum(entry.stored for entry in entries if entry.dtype == kind) for kind in DTYPES}
+    sizes = {kind: count * _stored_type(kind).itemsize for kind, count in counts.items()}
+    content = _inflated(deflated, sum(sizes.values()), exact=True)
+    values, start = {}, 0
+    for kind, size in sizes.items():
+        dtype = _stored_type(kind)
+        planes = np.frombuffer(content, np.uint8, size, start).reshape(dtype.itemsize, -1)
+        together = np.ascontiguousarray(planes.T).reshape(-1).view(dtype)
+        together = together.astype("float32" if kind == HALF else dtype.newbyteorder("="), copy=False)
+        start += size
+        place = 0
+        for entry in (entry for entry in entries if entry.dtype == kind):
+            values[entry.name] = together[place : place + entry.stored].copy()
+            place += entry.stored
+    return values
+
+
+def _inflated(deflated: bytes, most: int, *, exact: bool) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(deflated, most + 1)
+    except zlib.error:
+        raise FileError("a part of it does not inflate") from None
+    if len(content) > most or (exact and len(content) < most) or not inflater.eof or inflater.unused_data:
+        raise FileError("a part of it inflates to another size than it should")
+    return content
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _parsed(text: bytes, what: str) -> dict[str, Any]:
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        raise FileError(f"{what} is not JSON") from None
+    if not isinstance(value, dict):
+        raise FileError(f"{what} is not a table")
+    return value

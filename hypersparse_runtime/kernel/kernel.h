@@ -1,0 +1,59 @@
+/* What one operation is: a row of 64-bit numbers, written by program.py in this order. */
+#ifndef HYPERSPARSE_KERNEL_H
+#define HYPERSPARSE_KERNEL_H
+
+#include <stdint.h>
+
+/* How a group's sum is moved aside: not at all, or within rows of at most one vector, of two, of more. */
+enum mode { STILL = 0, SHORT_ROWS = 1, PAIRS = 2, LONG_ROWS = 3 };
+
+enum kind { CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6 };
+
+/* Offsets of values count floats from the start of the workspace, those of tables 32-bit words of the constants. */
+struct step {
+  int64_t kind;
+  int64_t level;          /* index of the instruction set it runs with */
+  int64_t input, output;  /* values: where channel 0, row 0, column 0 lies */
+  int64_t input_plane, output_plane; /* floats from channel to channel */
+  int64_t rows;           /* output channels that are computed */
+  int64_t channels;       /* table: which channel each row is; for SPLIT, MAX_POOL, MEAN pairs or triples */
+  int64_t groups;         /* of entries in each row, by their distance to the side; the first has distance 0 */
+  int64_t distances;      /* table: one a group */
+  int64_t shifts;         /* table: where each lane comes from, a vector a group for vectors of 4, 8 and 16; or -1 */
+  int64_t starts;         /* table: where each group's entries begin, rows * groups + 1 */
+  int64_t entries;        /* table: pairs of offset (int32) and weight (float) */
+  int64_t bias;           /* table: one float a row */
+  int64_t plane;          /* table: one float a row and position, or -1 */
+  int64_t plane_size;     /* floats of it from row to row */
+  int64_t mask;           /* table: all ones where the output is no padding, for a whole run; or -1 */
+  int64_t residual;       /* value that is added, of the output's geometry, or -1 */
+  int64_t residues;       /* table: offset and floor of each row, for max(residual + offset, floor), NaN: none; or -1 */
+  int64_t relu;
+  int64_t segments, segment_stride, segment_length; /* runs of floats of an output plane that are computed */
+  int64_t pad_first, pad_length, pad_stride, pad_end; /* floats set to zero again in each run; stride 0: none */
+  int64_t tile;           /* vectors at a time */
+  int64_t tile_outer;     /* loop order: 1 all rows of a tile, 0 all tiles of a row */
+  int64_t chains;         /* 2: even and odd entries are summed apart */
+  int64_t lanes, lane_shift; /* images side by side, and the power of two that is */
+  int64_t height, width, pitch;             /* of the input, in positions */
+  int64_t out_height, out_width, out_pitch; /* of the output, in positions */
+  int64_t kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x;
+};
+
+struct entry {
+  int32_t offset;
+  float weight;
+};
+
+struct memory {
+  const int32_t *tables;
+  float *workspace;
+  const float *images; /* images, channels, height, width */
+  float *outputs;
+  int64_t image_size, output_size; /* floats of one */
+  int64_t images_here;             /* how many of the lanes are images */
+};
+
+typedef void (*run_step)(const struct step *, const struct memory *);
+
+#endif

@@ -1,0 +1,63 @@
+"""The kernel: found beside this file, in the cache, or built from its source with the machine's C compiler."""
+
+import ctypes
+import platform
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from hypersparse_runtime.building import SOURCES, KernelError, build, file_name
+from hypersparse_runtime.program import FIELDS
+
+LEVELS = {"x86_64": ("plain", "avx2", "avx512"), "aarch64": ("neon",), "arm64": ("neon",)}
+
+
+class Kernel:
+    """The shared library, with its functions' types."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise KernelError(f"The kernel {path} cannot be loaded: {error}.") from None
+        number, pointer, real = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+        signatures = {
+            "hs_step_size": (number, []),
+            "hs_levels": (number, []),
+            "hs_run": (None, [pointer, number, pointer, pointer, pointer, pointer, number, number, number, number]),
+            "hs_time": (real, [pointer, pointer, pointer, number]),
+            "hs_peak": (real, [number, number]),
+        }
+        for name, (result, arguments) in signatures.items():
+            function = getattr(self.library, name)
+            function.restype, function.argtypes = result, arguments
+        if self.library.hs_step_size() != len(FIELDS):
+            raise KernelError(f"The kernel {path} belongs to another version of hypersparse_runtime; delete it.")
+        self.run, self.time = self.library.hs_run, self.library.hs_time
+        known = LEVELS.get(platform.machine(), ("plain",))
+        self.levels = known[: self.library.hs_levels()]  # instruction sets that this CPU has, the widest last
+
+    def peak_gflops(self, level: int) -> float:
+        """Billions of floating point operations a second of one core, with operands in registers."""
+        return max(float(self.library.hs_peak(level, 200_000)) for _ in range(5))
+
+
+@cache
+def load_kernel() -> Kernel:
+    """The kernel for this machine; built the first time, which takes some seconds."""
+    shipped = SOURCES / file_name()
+    if shipped.exists():
+        return Kernel(shipped)
+    try:
+        kept = cache_folder() / file_name()
+        return Kernel(kept if kept.exists() else build(kept))
+    except OSError:  # no home folder to write to: built for this process alone
+        with tempfile.TemporaryDirectory(prefix="hypersparse-") as private:
+            return Kernel(build(Path(private) / file_name()))
+
+
+def cache_folder() -> Path:
+    """Where built kernels are kept, for this user alone."""
+    folder = Path.home() / ".cache" / "hypersparse" / "kernels"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder

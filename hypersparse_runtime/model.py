@@ -1,0 +1,162 @@
+"""`SparseModel`: a network that is ready to predict."""
+
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypersparse_runtime.building import KernelError
+from hypersparse_runtime.dense import NumpyEngine, OnnxRuntimeEngine, onnxruntime_is_installed
+from hypersparse_runtime.file import read
+from hypersparse_runtime.graph import Graph, shapes
+from hypersparse_runtime.layers import dense_products, layers_of
+from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.sparse import SparseEngine
+
+ENGINES = ("auto", "hypersparse", "onnxruntime", "numpy")
+SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
+SURELY_DENSE = 0.6
+TRIALS = 5  # of each engine, where both may be the faster one
+
+
+class Engine(Protocol):
+    """What runs a network."""
+
+    name: str
+
+    def run(self, images: NDArray[Any], outputs: NDArray[Any]) -> None:
+        """From a dense batch of float32 to a dense batch of float32."""
+
+
+class SlowWarning(UserWarning):
+    """The network runs, but on an engine that does not profit from its zeros."""
+
+
+class SparseModel:
+    """A network that predicts on the CPU, with its nonzero weights only.
+
+    >>> from hypersparse_runtime.graph import INPUT, Node
+    >>> weight = np.array([[0, 2, 0], [1, 0, 0]], dtype=np.float32)
+    >>> model = SparseModel(Graph((3,), (Node("linear", (INPUT,), "y", {"weight": "w"}),), {"w": weight}))
+    >>> model(np.array([[1, 2, 3]], dtype=np.float32)).tolist()
+    [[4.0, 1.0]]
+    """
+
+    def __init__(
+        self, graph: Graph, *, threads: int | None = None, engine: str = "auto", instructions: str | None = None
+    ) -> None:
+        """`threads` share the images of a batch; by default as many as there are cores.
+
+        `engine` is `hypersparse`, the sparse kernel, or `onnxruntime` or `numpy`, which are dense; `auto` takes the
+        kernel unless the network has too many weights for that to pay. `instructions` narrows the
+        kernel to an instruction set.
+        """
+        if engine not in ENGINES:
+            raise ValueError(f"`engine` is one of {', '.join(ENGINES)}; got `{engine}`.")
+        if threads is not None and threads < 1:
+            raise ValueError(f"`threads` is a count of 1 or more; got {threads}.")
+        self.graph = graph
+        self.input_shape = tuple(graph.input_shape)
+        self.output_shape = shapes(graph)[graph.output]
+        self.threads = threads or cores()
+        self.dense_products = dense_products(graph)
+        self.products = layers_of(graph).products()
+        self._engine = self._chosen(engine, instructions)
+
+    @classmethod
+    def load(cls, path: str | Path, *, threads: int | None = None, engine: str = "auto") -> "SparseModel":
+        """The network in a `.hsp` file; raises FileError with one sentence if the file is damaged."""
+        return cls(read(path), threads=threads, engine=engine)
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine that runs it."""
+        return self._engine.name
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Classes, normalisation and the like, as the file says."""
+        return dict(self.graph.about)
+
+    def __call__(self, images: NDArray[Any], *, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Outputs for images (number, channels, height, width), which go into `out` if that is given."""
+        if images.dtype != np.float32 or not images.flags.c_contiguous:
+            images = np.ascontiguousarray(images, dtype=np.float32)
+        if images.shape[1:] != self.input_shape or images.ndim != len(self.input_shape) + 1:
+            expected = ", ".join(["number", *map(str, self.input_shape)])
+            raise ValueError(f"The network takes images of the shape ({expected}); got {images.shape}.")
+        shape = (len(images), *self.output_shape)
+        if out is None:
+            out = np.empty(shape, dtype=np.float32)
+        elif out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
+            raise ValueError(f"`out` must be a writeable float32 array of the shape {shape} without gaps.")
+        if len(images):
+            self._engine.run(images, out)
+        return out
+
+    def _chosen(self, engine: str, instructions: str | None) -> Engine:
+        if engine == "numpy":
+            return NumpyEngine(self.graph)
+        if engine == "onnxruntime":
+            return OnnxRuntimeEngine(self.graph, threads=self.threads)
+        try:
+            sparse = self._sparse(instructions)
+        except KernelError as error:
+            if engine == "hypersparse":
+                raise
+            return self._without_kernel(str(error))
+        self.products = sparse.products
+        share = sparse.products / max(self.dense_products, 1)
+        if engine == "hypersparse" or share < SURELY_SPARSE:
+            return sparse
+        if not onnxruntime_is_installed():
+            if share > 0.25:
+                warnings.warn(_dense_sentence(share), SlowWarning, stacklevel=4)
+            return sparse
+        dense = OnnxRuntimeEngine(self.graph, threads=self.threads)
+        return dense if share > SURELY_DENSE else self._faster(sparse, dense)
+
+    def _sparse(self, instructions: str | None) -> SparseEngine:
+        kernel = load_kernel()
+        levels = kernel.levels
+        if instructions is not None:
+            if instructions not in levels:
+                raise ValueError(f"This CPU's instruction sets are {', '.join(levels)}; got `{instructions}`.")
+            levels = (instructions,)
+        return SparseEngine(layers_of(self.graph), kernel, threads=self.threads, levels=levels)
+
+    def _without_kernel(self, reason: str) -> Engine:
+        if onnxruntime_is_installed():
+            warnings.warn(f"{reason} The network runs dense, in ONNX Runtime.", SlowWarning, stacklevel=5)
+            return OnnxRuntimeEngine(self.graph, threads=self.threads)
+        warnings.warn(f"{reason} The network runs in numpy, which is slow.", SlowWarning, stacklevel=5)
+        return NumpyEngine(self.graph)
+
+    def _faster(self, *engines: Engine) -> Engine:
+        """The engine that is faster on a batch of one for each thread, by a short trial in turns."""
+        images = np.zeros((self.threads, *self.input_shape), dtype=np.float32)
+        outputs = np.empty((self.threads, *self.output_shape), dtype=np.float32)
+        best = dict.fromkeys(engines, np.inf)
+        for trial in range(TRIALS + 1):
+            for engine in engines:
+                began = time.perf_counter()
+                engine.run(images, outputs)
+                if trial:  # the first one warms up
+                    best[engine] = min(best[engine], time.perf_counter() - began)
+        return min(best, key=best.__getitem__)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _dense_sentence(share: float) -> str:
+    return (
+        f"The network needs {share:.0%} of a dense one's products, too many for a sparse kernel to pay; "
+        "with the package onnxruntime installed it would run there."
+    )

@@ -1,0 +1,171 @@
+"""The sparse engine: programs for one image and for many, run on threads over images."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from hypersparse_runtime.deferral import with_deferred_sums
+from hypersparse_runtime.geometry import ALIGNED, place, rows_fit
+from hypersparse_runtime.layers import Array, Network
+from hypersparse_runtime.library import Kernel
+from hypersparse_runtime.liveness import without_dead_channels
+from hypersparse_runtime.program import Program, write_program
+from hypersparse_runtime.tuning import TILES, VECTOR, new_workspace, prepare_, tune_
+
+MANY = 8  # images from which side by side may pay
+ROUNDS = 3  # of a program, timed when it is made
+HOPELESS = 1.3  # times as slow as one image after another: no choice of variants makes up for that
+
+
+class Runner:
+    """A program and the workspaces of the threads that run it."""
+
+    def __init__(self, program: Program, kernel: Kernel) -> None:
+        self.program, self._kernel = program, kernel
+        self._spaces: list[tuple[Array, int]] = []  # pop and append are atomic
+        self._steps, self._tables = program.steps.ctypes.data, program.tables.ctypes.data
+        self._output_size = int(np.prod(program.output_shape))
+        self.seconds = self._measure()
+
+    def run(self, images: int, outputs: int, count: int) -> None:
+        """On `count` images at an address, to outputs at an address; both are dense float32."""
+        program = self.program
+        try:
+            space = self._spaces.pop()
+        except IndexError:
+            workspace = new_workspace(program)
+            space = (workspace, workspace.ctypes.data)
+        self._kernel.run(
+            self._steps,
+            len(program.steps),
+            self._tables,
+            space[1],
+            images,
+            outputs,
+            program.image_size,
+            self._output_size,
+            count,
+            program.lanes,
+        )
+        self._spaces.append(space)
+
+    def workspace_bytes(self) -> int:
+        """Of one thread."""
+        return self.program.workspace_floats * 4
+
+    def _measure(self) -> float:
+        images = np.zeros((self.program.lanes, self.program.image_size), dtype=np.float32)
+        outputs = np.zeros((self.program.lanes, self._output_size), dtype=np.float32)
+        seconds = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            self.run(images.ctypes.data, outputs.ctypes.data, self.program.lanes)
+            seconds.append(time.perf_counter() - began)
+        return min(seconds)
+
+
+class SparseEngine:
+    """Runs a network's nonzero weights only."""
+
+    name = "hypersparse"
+
+    def __init__(self, network: Network, kernel: Kernel, *, threads: int, levels: tuple[str, ...]) -> None:
+        self._kernel, self._levels, self.threads = kernel, levels, threads
+        self._network = with_deferred_sums(without_dead_channels(network))
+        self.products = self._network.products()
+        self._image_size = int(np.prod(network.shapes["input"]))
+        self._output_size = int(np.prod(network.output_shape))
+        self._one = self._made(1)
+        self._many: Runner | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def run(self, images: Array, outputs: Array) -> None:
+        """From a dense batch of float32 to a dense batch of float32."""
+        count = len(images)
+        source, target = _address(images), _address(outputs)
+        if count == 1:
+            self._one.run(source, target, 1)
+            return
+        parts = self._parts(count)
+        jobs = [
+            (runner, source + 4 * first * self._image_size, target + 4 * first * self._output_size, number)
+            for runner, first, number in parts
+        ]
+        if len(jobs) == 1:
+            jobs[0][0].run(*jobs[0][1:])
+            return
+        waiting = [self._threads().submit(runner.run, *rest) for runner, *rest in jobs[1:]]
+        jobs[0][0].run(*jobs[0][1:])
+        for each in waiting:
+            each.result()
+
+    def bytes_in_use(self) -> int:
+        """Of tables and workspaces for one thread."""
+        runners = [self._one] if self._many is None else [self._one, self._many]
+        return sum(runner.workspace_bytes() + runner.program.tables.nbytes for runner in runners)
+
+    def _parts(self, count: int) -> list[tuple[Runner, int, int]]:
+        """Who runs which images, `(runner, first, number)`, a thread for each part."""
+        threads = min(self.threads, count)
+        runner, size = self._one, 1
+        if count >= MANY:
+            many = self._side_by_side()
+            lanes = many.program.lanes
+            blocks = -(-count // lanes)
+            if -(-blocks // threads) * many.seconds < -(-count // threads) * self._one.seconds:
+                runner, size = many, lanes
+        blocks = -(-count // size)
+        parts, first = [], 0
+        for thread in range(threads):
+            share = (blocks * (thread + 1) // threads - blocks * thread // threads) * size
+            share = min(share, count - first)
+            if share > 0:
+                parts.append((runner, first, share))
+            first += share
+        return parts
+
+    def _side_by_side(self) -> Runner:
+        if self._many is None:
+            with self._lock:
+                if self._many is None:
+                    self._many = self._made(max(8, VECTOR[self._levels[-1]]))
+        return self._many
+
+    def _made(self, lanes: int) -> Runner:
+        """The program for so many images side by side, in the faster layout."""
+        if lanes > 1:
+            return self._many_made(lanes)
+        widest = self._levels[-1]
+        placed = place(self._network, rows=True)
+        runners = []
+        if rows_fit(placed, VECTOR[widest], TILES[widest][1]):
+            runners.append(self._tuned(write_program(placed, 1)))
+        if not runners or VECTOR[widest] < ALIGNED:  # rows of many short vectors leave few registers for a tile
+            runners.append(self._tuned(write_program(place(self._network, rows=False), 1)))
+        return min(runners, key=lambda runner: runner.seconds)
+
+    def _many_made(self, lanes: int) -> Runner:
+        program = write_program(place(self._network, rows=False), lanes)
+        prepare_(program, self._kernel, self._levels)
+        made = Runner(program, self._kernel)
+        return made if made.seconds > HOPELESS * lanes * self._one.seconds else self._tuned(program)
+
+    def _tuned(self, program: Program) -> Runner:
+        prepare_(program, self._kernel, self._levels)
+        tune_(program, self._kernel, self._levels)
+        return Runner(program, self._kernel)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            with self._lock:
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hypersparse")
+        return self._pool
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]  # a third of the time of array.ctypes.data
+    return address

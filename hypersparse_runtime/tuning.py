@@ -1,0 +1,92 @@
+"""Which loop order, tile and instruction set each convolution runs with: a short measurement when a model is loaded.
+
+Every choice gives the same bits; only the time differs.
+"""
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from hypersparse_runtime.geometry import ALIGNED
+from hypersparse_runtime.layers import Array
+from hypersparse_runtime.library import Kernel
+from hypersparse_runtime.program import KINDS, Program
+
+CONV = KINDS.index("conv")
+VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
+TILES = {  # most vectors in a tile, by the number of chains
+    "plain": {1: 7, 2: 4, 4: 2},
+    "neon": {1: 14, 2: 8, 4: 4},
+    "avx2": {1: 7, 2: 4, 4: 2},
+    "avx512": {1: 14, 2: 8, 4: 4},
+}
+REPEATS, ROUNDS = 3, 3  # of each variant: other programs may take the core away
+RUNS = ("segments", "segment_stride", "segment_length", "pad_first", "pad_length", "pad_stride", "pad_end")
+
+
+def new_workspace(program: Program) -> Array:
+    """Zeros for a program to work on, aligned for the widest vectors."""
+    raw = np.zeros(program.workspace_floats + ALIGNED, dtype=np.float32)
+    skip = -raw.ctypes.data // 4 % ALIGNED
+    return raw[skip : skip + program.workspace_floats]
+
+
+def prepare_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
+    """Set every step to a variant that is good as a rule: the widest vectors, and tiles that stay in the cache."""
+    program.steps["level"] = kernel.levels.index(levels[-1])
+    for number in np.flatnonzero(program.steps["kind"] == CONV):
+        variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels[-1:])]
+        program.steps[number] = next((each for each in variants if each["tile_outer"][0]), variants[0])[0]
+
+
+def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
+    """Set every step to the fastest of its variants, among some of the CPU's instruction sets."""
+    workspace = new_workspace(program)
+    rounds, repeats = (ROUNDS, REPEATS) if program.lanes == 1 else (1, 2)  # many images take long enough
+    for number in np.flatnonzero(program.steps["kind"] == CONV):
+        variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels)]
+        seconds = np.full(len(variants), np.inf)
+        for _ in range(rounds if len(variants) > 1 else 0):
+            for index, variant in enumerate(variants):
+                took = kernel.time(variant.ctypes.data, program.tables.ctypes.data, workspace.ctypes.data, repeats)
+                seconds[index] = min(seconds[index], took)
+        program.steps[number] = variants[int(seconds.argmin())][0]
+
+
+def _variants(step: Array, kernel: Kernel, levels: tuple[str, ...]) -> Iterator[Array]:
+    for name in reversed(levels[-2:]):
+        step["level"] = kernel.levels.index(name)
+        for run in _runs(step):
+            yield from _tilings(run, name)
+
+
+def _runs(step: Array) -> Iterator[Array]:
+    """By rows, and where rows are short also in one run."""
+    yield step
+    if step["segments"][0] > 1:
+        whole = step.copy()
+        lanes, width, pitch = (int(step[name][0]) for name in ("lanes", "out_width", "out_pitch"))
+        run = ((int(step["out_height"][0]) - 1) * pitch + width) * lanes
+        whole["segments"], whole["segment_length"] = 1, run
+        pads = (width * lanes, (pitch - width) * lanes, pitch * lanes, run)
+        for field, value in zip(RUNS[3:], pads, strict=True):
+            whole[field] = value
+        yield whole
+
+
+def _tilings(step: Array, level: str) -> Iterator[Array]:
+    most = TILES[level][int(step["chains"][0])]
+    vectors = -(-int(step["segment_length"][0]) // VECTOR[level])
+    whole = max(1, int(step["out_pitch"][0]) // VECTOR[level]) if step["shifts"][0] >= 0 else 1  # rows are not cut
+    if whole > most:
+        return
+    fewest = -(-vectors // (most // whole * whole))
+    tried = set()
+    for tiles, outer in ((fewest, 0), (fewest, 1), (2 * fewest, 1), (3 * fewest, 1)):
+        tile = min(ceil(vectors / tiles / whole) * whole, most // whole * whole)
+        if (tile, outer) in tried or (outer and tile >= vectors and step["segments"][0] == 1):
+            continue
+        tried.add((tile, outer))
+        step["tile"], step["tile_outer"] = tile, outer
+        yield step

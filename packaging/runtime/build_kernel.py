@@ -1,0 +1,32 @@
+"""Build the kernel into the wheel, so that users need no compiler; without one here, they do."""
+
+import importlib.util
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PACKAGE = Path(__file__).resolve().parents[2] / "hypersparse_runtime"
+
+
+class KernelHook(BuildHookInterface):  # type: ignore[misc]  # hatchling has no types
+    """Called by hatchling for every wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add the library and the platform it is for."""
+        if version == "editable":
+            return
+        spec = importlib.util.spec_from_file_location("building", PACKAGE / "building.py")
+        assert spec is not None
+        assert spec.loader is not None
+        building = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(building)
+        if building.find_compiler() is None:
+            return
+        folder = Path(self.directory) / "kernel"
+        folder.mkdir(parents=True, exist_ok=True)
+        built = building.build(folder / building.file_name())
+        build_data["force_include"][str(built)] = f"hypersparse_runtime/kernel/{built.name}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

@@ -1,0 +1,95 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hypersparse.bench.contenders import Contender
+from hypersparse.bench.inference import KEYS, add_speedups_, in_turns
+from hypersparse.bench.subjects import clustered_, front_loaded, parse_sparsities, subject
+from hypersparse.cli.main import app
+from hypersparse.errors import OptionError
+from hypersparse.export.compressed import save_sparse
+from hypersparse.models import build
+
+SMALL = ("bench", "inference", "--quick", "--models", "resnet8", "--rounds", "1", "--sparsities", "0.98")
+
+
+def test_speedups_are_over_the_better_dense_engine() -> None:
+    rows = [
+        {"engine": "torch", "milliseconds": 30.0, "milliseconds_low": 30.0},
+        {"engine": "onnxruntime", "milliseconds": 6.0, "milliseconds_low": 5.0},
+        {"engine": "openvino", "milliseconds": 8.0, "milliseconds_low": 4.0},
+        {"engine": "hypersparse", "milliseconds": 0.5, "milliseconds_low": 0.4},
+    ]
+    add_speedups_(rows)
+    assert [row["speedup"] for row in rows] == [0.2, 1.0, 0.75, 12.0]
+    assert rows[-1]["speedup_low"] == 10.0
+    add_speedups_(rows[:1])
+    assert rows[0]["speedup"] is None
+
+
+def test_engines_take_turns() -> None:
+    calls: list[str] = []
+
+    def slow(name: str) -> Any:
+        def predict(images: np.ndarray) -> np.ndarray:
+            calls.append(name)
+            return sum(images + n for n in range(3000))  # type: ignore[return-value]
+
+        return predict
+
+    engines = [Contender(name, slow(name), 0, 0) for name in ("a", "b")]
+    times = in_turns(engines, np.zeros((8, 3, 32, 32), dtype=np.float32), 2)
+    assert calls == ["a", "b", "a", "b", "a", "b"]  # the first two calls say how many go in a turn
+    assert len(times["a"].wall) == len(times["b"].cpu) == 2
+
+
+def test_made_up_masks_keep_as_many_as_asked() -> None:
+    model = build("vgg11", shape=(3, 32, 32), classes=10)
+    clustered_(model, 0.98)
+    weights = [p for p in model.parameters() if p.dim() > 1]
+    kept = sum(int((p != 0).sum()) for p in weights)
+    assert kept / sum(p.numel() for p in weights) == pytest.approx(0.02, rel=0.02)
+    assert front_loaded([(4, 2), (2, 4)], 0.0) == [8, 8]
+
+
+def test_files_of_masks_are_used_and_named(tmp_path: Path) -> None:
+    save_sparse(
+        build("resnet8", shape=(3, 32, 32), classes=10), tmp_path / "resnet8-0.98.hsp", input_shape=(3, 32, 32),
+        about={"mask": "trained"},
+    )  # fmt: skip
+    assert subject("resnet8", 0.98, tmp_path).mask == "trained"
+    assert subject("resnet8", 0.99, tmp_path).mask == "synthetic"
+
+
+def test_wrong_options_are_said() -> None:
+    for text in ("98", "x", "0.9,,1"):
+        with pytest.raises(OptionError, match="fractions from 0 to below 1"):
+            parse_sparsities(text)
+    with pytest.raises(OptionError, match="there is no folder nowhere"):
+        CliRunner().invoke(app, [*SMALL, "--masks", "nowhere"], catch_exceptions=False)
+    with pytest.raises(OptionError, match="did you mean `openvino`"):
+        CliRunner().invoke(app, [*SMALL, "--engines", "openvin"], catch_exceptions=False)
+
+
+@pytest.mark.slow
+def test_a_quick_bench_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    file = tmp_path / "rows.json"
+    done = CliRunner().invoke(app, [*SMALL, "--json", str(file)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    rows: list[dict[str, Any]] = json.loads(file.read_text())
+    assert {"torch", "onnxruntime", "onnxruntime-shrunk", "hypersparse"} <= {row["engine"] for row in rows}
+    for row in rows:
+        assert tuple(row)[: len(KEYS)] == KEYS
+        assert (row["model"], row["sparsity"], row["batch"], row["threads"]) == ("resnet8", 0.98, 1, 1)
+        assert row["milliseconds"] > 0
+        assert row["max_difference"] < 1e-5
+        assert row["bytes"] > 0
+    ours = next(row for row in rows if row["engine"] == "hypersparse")
+    assert ours["mask"] == "synthetic"
+    assert ours["speedup"] > 1
+    assert "hypersparse *" in done.output

@@ -1,0 +1,107 @@
+"""`hypersparse export`, and `evaluate` of what it wrote."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from hypersparse.cli.evaluate import evaluate
+from hypersparse.cli.export import export
+from hypersparse.errors import DataError, HypersparseError, ModelError, OptionError, RunError
+from hypersparse.export.compressed import load_sparse
+from hypersparse.runs.store import RunStore
+from hypersparse.training.weights_file import read_weights
+from tests.runs.tiny import FINISHED, STOPPED, run_of, tiny_store
+
+app = typer.Typer()
+app.command()(export)
+app.command()(evaluate)
+
+
+@pytest.fixture
+def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    return tiny_store(tmp_path / "runs", tmp_path_factory)
+
+
+def call(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def accuracy(path: Path) -> float:
+    return float(json.loads(call("evaluate", path, "--json"))["test_accuracy"])
+
+
+def test_a_run_becomes_a_small_file_that_predicts_the_same(store: RunStore, tmp_path: Path) -> None:
+    run = run_of(store, FINISHED)
+    text = call("export", run.path, "-o", tmp_path / "a.hsp")
+    assert "test images are predicted as before" in text
+    assert "by the file loaded into PyTorch" in text
+    network = load_sparse(tmp_path / "a.hsp")
+    final = read_weights(run.final_file, network).tensors
+    assert all(torch.equal(final[name], tensor) for name, tensor in network.state_dict().items())
+    about = network.about
+    assert about["recipe"] == run.recipe().to_toml()
+    assert len(about["classes"]) == len(final["linear.bias"])
+    assert set(about["normalisation"]) == {"scale", "mean", "std"}
+    call("export", run.path, "-o", tmp_path / "small.hsp", "--deploy")
+    assert (tmp_path / "small.hsp").stat().st_size < (tmp_path / "a.hsp").stat().st_size
+    assert accuracy(tmp_path / "a.hsp") == accuracy(run.final_file) == accuracy(tmp_path / "small.hsp")
+
+
+def test_other_formats_go_by_the_ending(store: RunStore, tmp_path: Path) -> None:
+    run = run_of(store, FINISHED)
+    call("export", run.path, "-o", tmp_path / "a.hsp")
+    for name in ("a.c", "a.safetensors"):  # from the small file as well
+        call("export", tmp_path / "a.hsp", "-o", tmp_path / name, "--images", "0")
+    assert (tmp_path / "a.h").is_file()
+    assert load_file(tmp_path / "a.safetensors").keys() == load_sparse(tmp_path / "a.hsp").state_dict().keys()
+    pytest.importorskip("onnxscript", reason="needs the extra `onnx`")
+    pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+    text = call("export", run.path, "-o", tmp_path / "a.onnx", "--shrink", "--batch", "4")
+    assert "by the file in ONNX Runtime" in text
+
+
+def test_a_run_that_has_not_pruned_is_said(store: RunStore, tmp_path: Path) -> None:
+    with pytest.raises((RunError, ModelError), match=r"not pruned|no final network"):
+        call("export", run_of(store, STOPPED).path, "-o", tmp_path / "a.hsp")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "sentence"),
+    [
+        (("RUN", "-o", "a.zip"), OptionError, r"\.hsp, \.onnx, \.c, \.safetensors; got `a\.zip`"),
+        (("RUN", "-o", "a.onnx", "--deploy"), OptionError, "--deploy is for .hsp"),
+        (("RUN", "-o", "a.hsp", "--shrink"), OptionError, "pass --deploy"),
+        (("RUN", "-o", "a.hsp", "--batch", "1"), OptionError, "--batch is for .onnx"),
+        (("RUN", "-o", "no/a.hsp"), RunError, "folder does not exist"),
+        (("gone.hsp", "-o", "a.onnx"), ModelError, "There is no file"),
+        (("nothing", "-o", "a.onnx"), RunError, "no run `nothing`"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    arguments: tuple[str, ...],
+    kind: type[HypersparseError],
+    sentence: str,
+    store: RunStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = str(run_of(store, FINISHED).path)
+    with pytest.raises(kind, match=sentence) as raised:
+        call("export", *(run if part == "RUN" else part for part in arguments))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_damaged_file_is_one_sentence(store: RunStore, tmp_path: Path) -> None:
+    call("export", run_of(store, FINISHED).path, "-o", tmp_path / "a.hsp", "--images", "0")
+    content = (tmp_path / "a.hsp").read_bytes()
+    (tmp_path / "a.hsp").write_bytes(content[: len(content) // 2])
+    with pytest.raises((RunError, DataError), match=r"not a whole \.hsp file"):
+        call("evaluate", tmp_path / "a.hsp")

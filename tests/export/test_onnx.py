@@ -1,0 +1,53 @@
+"""ONNX files, run by ONNX Runtime."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hypersparse.errors import OptionError
+from hypersparse.export.onnx import in_onnx_runtime, save_onnx
+from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.trace import trace
+from tests.export.networks import SHAPES, graph_of, outputs, sparse_model
+
+onnx = pytest.importorskip("onnx", reason="needs the extra `onnx`")
+pytest.importorskip("onnxscript", reason="needs the extra `onnx`")
+pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+
+
+@pytest.mark.parametrize("shrunk", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_onnx_runtime_computes_the_same(name: str, shrunk: bool, tmp_path: Path) -> None:
+    model = sparse_model(name, density=0.1, seed=1)
+    graph = graph_of(name, model)
+    graph = shrink_graph(graph).graph if shrunk else graph
+    save_onnx(graph, tmp_path / "a.onnx")
+    inputs = torch.randn(5, *SHAPES[name])
+    assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_the_batch_is_open_or_fixed(tmp_path: Path) -> None:
+    model = sparse_model("mlp", density=0.5)
+    for batch, said in ((None, "batch"), (3, 3)):
+        save_onnx(graph_of("mlp", model), tmp_path / "a.onnx", batch=batch)
+        first = onnx.load(tmp_path / "a.onnx").graph.input[0].type.tensor_type.shape.dim[0]
+        assert (first.dim_param or first.dim_value) == said
+    inputs = torch.randn(7, *SHAPES["mlp"])  # three at a time, the last batch filled up
+    came = in_onnx_runtime(tmp_path / "a.onnx", batch=3)(inputs)
+    assert torch.allclose(came, outputs(model, inputs), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_what_a_graph_has_no_word_for_is_written_by_pytorch(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.SiLU(), nn.Flatten(), nn.LayerNorm(27), nn.Linear(27, 2)).eval()
+    save_onnx(trace(model, (1, 5, 5)), tmp_path / "a.onnx")
+    inputs = torch.randn(4, 1, 5, 5)
+    assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), atol=1e-5)
+
+
+def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(OptionError, match=r"hypersparse\[onnx\]"):
+        save_onnx(graph_of("mlp", sparse_model("mlp", density=0.5)), tmp_path / "a.onnx")

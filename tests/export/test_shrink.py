@@ -1,0 +1,172 @@
+"""Networks without what cannot matter, and the same outputs."""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hypersparse.errors import CollapseWarning
+from hypersparse.export.shrink import Shrunk, shrink, shrink_graph
+from hypersparse.export.trace import trace
+from hypersparse.models.resnet import BasicBlock
+from hypersparse_runtime.graph import Graph
+from tests.export.networks import SHAPES, difference, filled, graph_of, outputs, sparse_model
+
+
+def layer(found: Shrunk, name: str) -> tuple[int, int, str]:
+    """Channels unread and constant, and why the layer went."""
+    (row,) = [row for row in found.layers if row.name == name]
+    return row.unread, row.constant, row.why
+
+
+def test_unread_and_constant_units_by_hand() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).eval()
+    first, last = model[0], model[2]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        first.weight.copy_(torch.tensor([[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]]))
+        first.bias.copy_(torch.tensor([0.5, 7.0, 1.0]))
+        last.weight.copy_(torch.tensor([[10.0, 100.0, 0.0]]))
+        last.bias.copy_(torch.tensor([1.0]))
+    found = shrink(model, (2,))
+    state = {name: tensor.tolist() for name, tensor in found.module().state_dict().items()}
+    # Unit 1 is relu(7) = 7 for every input, which gives 700; nothing reads unit 2.
+    assert state == {"0.weight": [[1.0, 2.0]], "0.bias": [0.5], "2.weight": [[10.0]], "2.bias": [701.0]}
+    assert layer(found, "0") == (1, 1, "")
+    assert found.parameters == (13, 5)
+
+
+def test_a_constant_at_a_padded_border_becomes_a_plane() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 1, 3, padding=1)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(1.0)
+        model[0].weight[1] = 0  # type: ignore[index]
+    found = shrink(model, (1, 3, 3))
+    (plane,) = [node for node in found.graph.nodes if node.op == "plane"]
+    value = found.graph.tensors[plane.tensors["value"]]
+    # The constant 1 is summed over as many pixels as lie inside; the bias gives 1 more.
+    assert value.tolist() == [[[5.0, 7.0, 5.0], [7.0, 10.0, 7.0], [5.0, 7.0, 5.0]]]
+    assert difference(model, found.module(), torch.randn(4, 1, 3, 3)) < 1e-6
+    kept = shrink_graph(trace(model, (1, 3, 3)), planes=False)
+    assert not [node for node in kept.graph.nodes if node.op == "plane"]
+    assert difference(model, kept.module(), torch.randn(4, 1, 3, 3)) < 1e-6
+
+
+def test_a_branch_that_is_constant_goes() -> None:
+    model = nn.Sequential(BasicBlock(3, 3, stride=1), nn.Flatten(), nn.Linear(75, 2)).eval()
+    with torch.no_grad():
+        model[0].conv1.weight.zero_()  # type: ignore[union-attr]
+        model[0].bn1.bias.fill_(1.0)  # type: ignore[union-attr, operator]
+    found = shrink(model, (3, 5, 5))
+    assert layer(found, "0.conv1")[2] == layer(found, "0.conv2")[2] == "a branch that is constant"
+    assert [node.op for node in found.graph.nodes] == ["plane", "relu", "flatten", "linear"]
+    assert difference(model, found.module(), torch.randn(4, 3, 5, 5)) < 1e-5
+
+
+def test_a_constant_in_a_slot_that_another_block_fills_keeps_its_value() -> None:
+    """The channel is constant after the first block and not after the second, so it stays, with its number."""
+    model = nn.Sequential(BasicBlock(2, 2, stride=1), BasicBlock(2, 2, stride=1), nn.Flatten()).eval()
+    first, second = model[0], model[1]
+    assert isinstance(first, BasicBlock)
+    assert isinstance(second, BasicBlock)
+    stem = nn.Conv2d(1, 2, 1)
+    with torch.no_grad():
+        stem.weight[1] = 0
+        stem.bias[1] = 2.0  # type: ignore[index]
+        first.conv1.weight[:, 1] = 0
+        first.conv2.weight[1] = 0
+    whole = nn.Sequential(stem, nn.ReLU(), model).eval()
+    found = shrink(whole, (1, 4, 4))
+    assert difference(whole, found.module(), torch.randn(4, 1, 4, 4)) < 1e-5
+
+
+@pytest.mark.parametrize("planes", [True, False])
+@pytest.mark.parametrize("density", [0.4, 0.1, 0.04])
+@pytest.mark.parametrize("name", SHAPES)
+def test_outputs_stay_the_same(name: str, density: float, planes: bool) -> None:
+    model = sparse_model(name, density=density, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        found = shrink_graph(graph_of(name, model), planes=planes)
+    for inputs in (torch.randn(4, *SHAPES[name]), torch.zeros(1, *SHAPES[name]), 100 * torch.rand(2, *SHAPES[name])):
+        assert difference(model, found.module(), inputs) < 1e-5
+    assert sum(row.weights[1] for row in found.layers) <= sum(row.weights[0] for row in found.layers)
+
+
+class Mixed(nn.Module):
+    """Depthwise and grouped convs, a sum of three, elementwise functions, pools, and a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 6, 3, padding=1)
+        self.depthwise = nn.Conv2d(6, 6, 3, padding=1, groups=6)
+        self.point = nn.Conv2d(6, 6, 1)
+        self.grouped = nn.Conv2d(6, 6, 3, padding=1, groups=2)
+        self.norm = nn.BatchNorm2d(6)
+        self.last = nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = nn.functional.silu(self.stem(x))
+        b = self.norm(a + self.point(nn.functional.hardswish(self.depthwise(a))) * 0.5)
+        c = nn.functional.avg_pool2d(b, 2) + nn.functional.max_pool2d(a, 2)
+        d = torch.cat([c.mean((2, 3)), self.grouped(c).mean((2, 3))], 1)
+        result: Tensor = self.last(d)
+        return result
+
+
+@cache
+def mixed_graph() -> Graph:
+    return trace(Mixed(), (2, 6, 6))
+
+
+@pytest.mark.parametrize("density", [0.1, 0.3, 0.6])
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_it_does_not_know_it_leaves_alone(seed: int, density: float) -> None:
+    torch.manual_seed(seed)
+    model = Mixed().eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            keep = torch.rand(weight.shape[:2]) < density
+            if weight.ndim > 1:
+                weight.mul_(keep.reshape(*keep.shape, *[1] * (weight.ndim - 2)))
+            elif "norm" in name and "weight" in name:
+                weight.mul_(torch.rand(6) < 0.7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        found = shrink_graph(filled(mixed_graph(), model))
+    assert difference(model, found.module(), torch.randn(3, 2, 6, 6)) < 1e-5
+
+
+def test_an_output_without_input_is_said_and_is_a_constant() -> None:
+    model = sparse_model("vgg11", density=0.3)
+    with torch.no_grad():
+        model.layer3.conv1.weight.zero_()  # type: ignore[union-attr, operator]
+    with pytest.warns(CollapseWarning, match="does not depend on the input"):
+        found = shrink_graph(graph_of("vgg11", model))
+    assert not found.depends_on_input
+    assert difference(model, found.module(), torch.randn(2, *SHAPES["vgg11"])) < 1e-5
+    assert found.parameters[1] == 4 * 3 + 4
+    assert "nothing of the input" in layer(found, "layer1.conv1")[2]
+
+
+def test_a_dense_network_loses_its_batch_norms_only() -> None:
+    model = sparse_model("resnet8", density=100.0, clustered=False)
+    found = shrink_graph(graph_of("resnet8", model))
+    assert all(row.weights[0] == row.weights[1] and not row.why for row in found.layers)
+    assert not [node for node in found.graph.nodes if node.op == "batch_norm"]
+    assert not [node for node in found.graph.nodes if node.op == "plane"]
+
+
+def test_the_smaller_network_can_be_shrunk_again_without_effect() -> None:
+    model = sparse_model("resnet8", density=0.05, seed=3)
+    once = shrink_graph(graph_of("resnet8", model))
+    twice = shrink(once.module(), SHAPES["resnet8"])
+    assert once.parameters[1] == twice.parameters[1]
+    assert [node.op for node in once.graph.nodes] == [node.op for node in twice.graph.nodes]
+    same = torch.randn(2, *SHAPES["resnet8"])
+    assert np.allclose(outputs(once.module(), same), outputs(twice.module(), same), atol=1e-6)

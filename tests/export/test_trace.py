@@ -1,0 +1,127 @@
+"""Models as graphs, and graphs as models."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hypersparse.errors import ModelError
+from hypersparse.export.module import to_module
+from hypersparse.export.trace import trace
+from hypersparse_runtime.graph import Graph, Node
+from tests.export.networks import SHAPES, outputs, sparse_model
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_our_models_need_no_opaque_node_and_come_back_bit_for_bit(name: str) -> None:
+    model = sparse_model(name, density=0.3)
+    graph = trace(model, SHAPES[name])
+    assert not [node.op for node in graph.nodes if node.opaque]
+    back, inputs = to_module(graph), torch.randn(3, *SHAPES[name])
+    assert torch.equal(outputs(back, inputs), outputs(model, inputs))
+    state = back.state_dict()
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(state[key], tensor) for key, tensor in model.state_dict().items())
+
+
+class Odd(nn.Module):
+    """What graphs have no word for: chunks, sums with numbers and buffers, a softmax, a norm without weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding="same", padding_mode="reflect")
+        self.norm = nn.BatchNorm2d(8, affine=False)
+        self.linear = nn.Linear(8, 5)
+        self.register_buffer("shift", torch.randn(5), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.norm(self.conv(x)).chunk(2, dim=1)
+        joined = torch.cat([nn.functional.silu(first) + 0.5, second], 1)
+        logits = self.linear(nn.functional.dropout(joined.mean((2, 3)), training=self.training))
+        return torch.softmax(logits + self.shift, 1)
+
+
+def test_what_a_graph_has_no_word_for_is_kept_for_pytorch() -> None:
+    model = Odd().eval()
+    graph = trace(model, (3, 6, 6))
+    opaque = {node.op for node in graph.nodes if node.opaque}
+    assert "aten.silu.default" in opaque
+    back = to_module(graph)
+    inputs = torch.randn(4, 3, 6, 6)
+    assert torch.equal(outputs(back, inputs), outputs(model, inputs))
+    model.load_state_dict(back.state_dict())
+
+
+def test_training_mode_stays_and_does_not_matter() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.9)).train()
+    assert [node.op for node in trace(model, (3,)).nodes] == ["linear"]
+    assert model.training
+
+
+def test_pools_and_means_are_translated() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, stride=2, dilation=2, groups=2), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2, 1, 1),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2),
+    ).eval()  # fmt: skip
+    graph = trace(model, (2, 20, 24))
+    assert [node.op for node in graph.nodes] == ["conv", "max_pool", "avg_pool", "avg_pool", "flatten", "linear"]
+    inputs = torch.randn(3, 2, 20, 24)
+    assert torch.allclose(outputs(to_module(graph), inputs), outputs(model, inputs), rtol=1e-6, atol=1e-6)
+
+
+class Folded(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0] * 2, 3).relu().reshape(x.shape[0], 6) * 2
+
+
+def test_arithmetic_with_the_batch_size_fixes_it() -> None:
+    graph = trace(Folded(), (6,))
+    assert graph.about["batch"] == 1
+    assert torch.equal(to_module(graph)(torch.ones(1, 6)), torch.full((1, 6), 2.0))
+
+
+class Two(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (Two(), "one tensor; it gives 2"),
+        (nn.Identity(), "gives its input"),
+        (nn.Linear(4, 2), "cannot trace Linear for inputs .3,."),
+        (nn.Linear(3, 2).to(torch.bfloat16), "bfloat16"),
+    ],
+)
+def test_models_that_cannot_be_traced_are_said_in_one_line(model: nn.Module, sentence: str) -> None:
+    with pytest.raises(ModelError, match=sentence) as raised:
+        trace(model, (3,))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node("aten.from_file.default", ("input",), "y", {}, {"arguments": ["/x"], "keywords": {}, "shape": (3,)}),
+        Node("os.system", ("input",), "y", {}, {"arguments": ["true"], "keywords": {}, "shape": (3,)}),
+        Node("aten.silu_.default", ("input",), "y", {}, {"arguments": [{"input": 0}], "keywords": {}, "shape": (3,)}),
+        Node("aten.silu.out", ("input",), "y", {}, {"arguments": [{"input": 0}], "keywords": {}, "shape": (3,)}),
+        Node("aten.silu.__class__", ("input",), "y", {}, {"arguments": [], "keywords": {}, "shape": (3,)}),
+        Node("aten.silu.default", ("input",), "y", {}, {"arguments": [{"input": 7}], "keywords": {}, "shape": (3,)}),
+        Node("aten.silu.default", ("input",), "y", {}, {"arguments": [{"input": 0}], "keywords": {}, "shape": (4,)}),
+        Node("aten.silu.default", ("input",), "y", {}, {}),
+        Node(
+            "aten.constant_pad_nd.default", ("input",), "y", {},
+            {"arguments": [{"input": 0}, [0, 2**40]], "keywords": {}, "shape": (3,)},
+        ),
+    ],
+)  # fmt: skip
+def test_only_listed_operations_with_true_shapes_are_run(node: Node) -> None:
+    with pytest.raises(ModelError) as raised:
+        to_module(Graph((3,), (node,), {}))
+    assert "\n" not in str(raised.value)
+
+
+def test_an_input_of_another_shape_is_said() -> None:
+    with pytest.raises(ModelError, match=r"\(3,\).*got \(2, 4\)"):
+        to_module(trace(nn.Linear(3, 2), (3,)))(torch.zeros(2, 4))

@@ -1,0 +1,114 @@
+"""How the kernel comes to be: built once, kept by the hash of its source, shipped in a wheel."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hypersparse import models
+from hypersparse.export.compressed import save_sparse
+from hypersparse_runtime import SparseModel, building, library
+from hypersparse_runtime.building import KernelError, build, file_name
+from tests.runtime.networks import sparse_
+
+ROOT = Path(building.__file__).parents[1]
+
+
+def test_a_kernel_is_named_by_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = file_name()
+    copied = shutil.copytree(building.SOURCES, tmp_path / "kernel")
+    monkeypatch.setattr(building, "SOURCES", copied)
+    assert file_name() == name
+    (copied / "kernel.c").write_text((copied / "kernel.c").read_text() + "\n")
+    assert file_name() != name
+
+
+def test_what_stops_a_build_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "COMPILERS", ("no-such-compiler",))
+    with pytest.raises(KernelError, match=r"No C compiler was found .* looked for no-such-compiler"):
+        build(tmp_path / "kernel.so")
+    monkeypatch.setattr(building, "COMPILERS", ("false",))
+    with pytest.raises(KernelError, match="could not be built with false"):
+        build(tmp_path / "kernel.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_foreign_library_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.so"
+    file.write_bytes(b"not a library")
+    with pytest.raises(KernelError, match="cannot be loaded"):
+        library.Kernel(file)
+
+
+def test_the_peak_grows_with_the_vectors() -> None:
+    kernel = library.load_kernel()
+    peaks = [kernel.peak_gflops(level) for level in range(len(kernel.levels))]
+    assert peaks[0] > 0.1
+    assert max(peaks) >= peaks[0]
+
+
+@pytest.mark.slow
+def test_neon_computes_what_pytorch_does() -> None:
+    done = subprocess.run(
+        [ROOT / "scripts" / "neon"], capture_output=True, text=True, timeout=600, env=_environment(), check=False
+    )
+    if done.returncode == 77:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("from PyTorch") == 6
+
+
+@pytest.mark.slow
+def test_the_runtimes_own_wheel_predicts_without_torch(tmp_path: Path) -> None:
+    """In an environment with numpy and nothing else, and without a compiler."""
+    model = sparse_(models.build("resnet8", shape=(3, 32, 32), classes=10), 0.98)
+    save_sparse(model, tmp_path / "model.hsp", input_shape=(3, 32, 32))
+    images = torch.randn(3, 3, 32, 32)
+    np.save(tmp_path / "images.npy", images.numpy())
+    wheels = tmp_path / "wheels"
+    _run(
+        sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(ROOT / "packaging" / "runtime")
+    )
+    (wheel,) = wheels.glob("hypersparse_runtime-*.whl")
+    assert any(name.endswith(f"kernel/{file_name()}") for name in zipfile.ZipFile(wheel).namelist())
+    assert wheel.stat().st_size < 500_000
+    _run(sys.executable, "-m", "venv", str(tmp_path / "venv"))
+    python = str(tmp_path / "venv" / "bin" / "python")
+    _run(python, "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), str(wheel))
+    code = (
+        "import sys, numpy as np; from hypersparse_runtime import SparseModel\n"
+        "model = SparseModel.load('model.hsp')\n"
+        "assert model.engine == 'hypersparse' and 'torch' not in sys.modules\n"
+        "np.save('outputs.npy', model(np.load('images.npy')))\n"
+        "try: import torch\nexcept ImportError: print('no torch')"
+    )
+    assert _run(python, "-I", "-c", code, cwd=tmp_path, env={"PATH": "", "HOME": str(tmp_path)}).strip() == "no torch"
+    with torch.no_grad():
+        wanted = model(images).numpy()
+    assert np.abs(np.load(tmp_path / "outputs.npy") - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_a_file_is_loaded(tmp_path: Path) -> None:
+    model = sparse_(models.build("resnet8", shape=(3, 32, 32), classes=10), 0.98)
+    save_sparse(model, tmp_path / "model.hsp", input_shape=(3, 32, 32), about={"classes": ["a"]})
+    runtime = SparseModel.load(tmp_path / "model.hsp")
+    assert runtime.about["classes"] == ["a"]
+    assert runtime.input_shape == (3, 32, 32)
+    assert runtime.output_shape == (10,)
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def _run(*command: str, **options: object) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(done.stdout)

@@ -1,0 +1,208 @@
+"""The runtime against PyTorch: every operation, layout, instruction set and number of threads."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import nn
+
+from hypersparse import models
+from hypersparse.export.trace import trace
+from hypersparse_runtime import Graph, GraphError, Node, SlowWarning, SparseModel, dense, library
+from hypersparse_runtime.building import KernelError
+from hypersparse_runtime.library import load_kernel
+from tests.runtime.networks import computed, graphs, sparse_
+
+LEVELS = load_kernel().levels
+
+
+def expected(model: nn.Module, images: torch.Tensor) -> np.ndarray:
+    with torch.no_grad():
+        return model.double()(images.double()).numpy()
+
+
+def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert found.shape == wanted.shape
+    scale = max(np.abs(wanted).max(), 1e-3)
+    assert np.abs(found - wanted).max() <= 1e-5 * scale
+
+
+def images_for(graph: Graph, count: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(count, *graph.input_shape)).astype(np.float32)
+
+
+@given(graphs())
+@settings(max_examples=50)
+def test_any_network_gives_what_pytorch_gives(graph: Graph) -> None:
+    images = images_for(graph, 11)
+    wanted = computed(graph, images)
+    for level in LEVELS:
+        runtime = SparseModel(graph, engine="hypersparse", threads=1, instructions=level)
+        assert_close(runtime(images[:1]), wanted[:1])
+        assert_close(runtime(images), wanted)
+    assert_close(SparseModel(graph, engine="numpy")(images), wanted)
+
+
+@given(graphs())
+@settings(max_examples=15)
+def test_layouts_and_threads_give_the_same_bits(graph: Graph) -> None:
+    images = images_for(graph, 37)
+    one, two = (SparseModel(graph, engine="hypersparse", threads=threads) for threads in (1, 2))
+    single = np.concatenate([one(images[n : n + 1]) for n in range(len(images))])
+    np.testing.assert_array_equal(one(images), single)
+    np.testing.assert_array_equal(two(images), single)
+    side_by_side = one._engine._side_by_side()  # type: ignore[attr-defined]
+    many = np.empty_like(single)
+    side_by_side.run(images.ctypes.data, many.ctypes.data, len(images))
+    np.testing.assert_array_equal(many, single)
+
+
+@pytest.mark.parametrize("name", ["resnet8", "vgg11"])
+def test_the_packages_networks(name: str) -> None:
+    model = sparse_(models.build(name, shape=(3, 32, 32), classes=10, options={"width": 16}), 0.95)
+    images = torch.randn(20, 3, 32, 32)
+    graph = trace(model, (3, 32, 32))
+    wanted = expected(model, images)
+    for level in LEVELS:
+        runtime = SparseModel(graph, engine="hypersparse", instructions=level)
+        assert_close(runtime(images.numpy()), wanted)
+        assert_close(runtime(images[3:4].numpy()), wanted[3:4])
+
+
+def test_wide_images_and_far_taps() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3, padding=20, dilation=20), nn.ReLU(), nn.Conv2d(4, 2, (1, 7), padding=3))
+    for width in (5, 60, 300):
+        graph, images = trace(model, (2, 41, width)), torch.randn(2, 2, 41, width)
+        for level in LEVELS:
+            runtime = SparseModel(graph, engine="hypersparse", instructions=level)
+            assert_close(runtime(images.numpy()), expected(model, images))
+        model.float()
+
+
+def test_planes_are_added_where_they_belong() -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(3, 2, 3, 3)).astype(np.float32)
+    plane = rng.normal(size=(3, 5, 6)).astype(np.float32)
+    options = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    nodes = (
+        Node("conv", ("input",), "a", {"weight": "w"}, options),
+        Node("plane", ("a",), "b", {"value": "p"}),
+        Node("relu", ("b",), "c"),
+    )
+    graph = Graph((2, 5, 6), nodes, {"w": weight, "p": plane})
+    images = rng.normal(size=(20, 2, 5, 6)).astype(np.float32)
+    convolved = torch.nn.functional.conv2d(torch.from_numpy(images), torch.from_numpy(weight), padding=1).numpy()
+    model = SparseModel(graph, engine="hypersparse")
+    assert_close(model(images), np.maximum(convolved + plane, 0))
+    assert_close(model(images[:1]), np.maximum(convolved + plane, 0)[:1])
+
+
+def test_nan_stays_nan_as_in_pytorch() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU())
+    images = torch.full((1, 1, 4, 4), float("nan"))
+    assert np.isnan(SparseModel(trace(model, (1, 4, 4)), engine="hypersparse")(images.numpy())).all()
+
+
+def small() -> nn.Module:
+    return sparse_(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)), 0.9)
+
+
+def test_many_threads_may_call_one_model() -> None:
+    model = SparseModel(trace(small(), (3, 8, 8)), engine="hypersparse", threads=2)
+    images = np.random.default_rng(0).normal(size=(8, 5, 3, 8, 8)).astype(np.float32)
+    wanted = [model(each) for each in images]
+    found: list[np.ndarray | None] = [None] * 8
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            found[number] = model(images[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(np.stack([each for each in found if each is not None]), np.stack(wanted))
+
+
+def test_out_is_filled_and_workspaces_are_kept() -> None:
+    model = SparseModel(trace(small(), (3, 8, 8)), engine="hypersparse", threads=1)
+    images = np.ones((1, 3, 8, 8), dtype=np.float32)
+    out = np.empty((1, 4), dtype=np.float32)
+    assert model(images, out=out) is out
+    spaces = list(model._engine._one._spaces)  # type: ignore[attr-defined]
+    for _ in range(5):
+        model(images, out=out)
+    kept = model._engine._one._spaces  # type: ignore[attr-defined]
+    assert len(kept) == 1
+    assert kept[0] is spaces[0]
+    assert model(images[:0]).shape == (0, 4)
+
+
+def test_other_arrays_are_converted_and_wrong_ones_said() -> None:
+    model = SparseModel(trace(small(), (3, 8, 8)), engine="hypersparse")
+    images = np.ones((2, 3, 8, 8))
+    np.testing.assert_array_equal(model(images), model(images.astype(np.float32)))
+    np.testing.assert_array_equal(model(images[::-1]), model(images))
+    with pytest.raises(ValueError, match=r"\(number, 3, 8, 8\); got \(3, 8, 8\)"):
+        model(images[0])
+    with pytest.raises(ValueError, match=r"float32 array of the shape \(2, 4\)"):
+        model(images, out=np.empty((2, 4)))
+    with pytest.raises(ValueError, match="`engine` is one of"):
+        SparseModel(model.graph, engine="gpu")
+    with pytest.raises(ValueError, match="instruction sets are"):
+        SparseModel(model.graph, instructions="avx9")
+    with pytest.raises(ValueError, match="count of 1 or more"):
+        SparseModel(model.graph, threads=0)
+
+
+def test_operations_of_pytorch_alone_are_refused() -> None:
+    graph = trace(nn.Sequential(nn.Conv2d(1, 2, 1), nn.GELU()), (1, 4, 4))
+    for engine in ("auto", "numpy"):
+        with pytest.raises(GraphError, match="gelu"):
+            SparseModel(graph, engine=engine)
+
+
+def test_without_a_compiler_numpy_runs_it_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small()
+    graph, images = trace(model, (3, 8, 8)), torch.randn(3, 3, 8, 8)
+
+    def missing() -> None:
+        raise KernelError("No C compiler was found to build the kernel with; looked for cc.")
+
+    monkeypatch.setattr("hypersparse_runtime.model.load_kernel", missing)
+    monkeypatch.setattr("hypersparse_runtime.model.onnxruntime_is_installed", lambda: False)
+    with pytest.warns(SlowWarning, match=r"No C compiler was found .* runs in numpy, which is slow"):
+        runtime = SparseModel(graph)
+    assert runtime.engine == "numpy"
+    assert_close(runtime(images.numpy()), expected(model, images))
+    with pytest.raises(KernelError):
+        SparseModel(graph, engine="hypersparse")
+
+
+def test_dense_networks_go_to_onnx_runtime() -> None:
+    pytest.importorskip("onnxruntime")
+    model = sparse_(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)), 0.0)
+    runtime, images = SparseModel(trace(model, (3, 8, 8))), torch.randn(3, 3, 8, 8)
+    assert runtime.engine == "onnxruntime"
+    assert_close(runtime(images.numpy()), expected(model, images))
+
+
+def test_without_onnx_runtime_dense_networks_run_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hypersparse_runtime.model.onnxruntime_is_installed", lambda: False)
+    model = sparse_(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), 0.0)
+    with pytest.warns(SlowWarning, match="100% of a dense one's products"):
+        assert SparseModel(trace(model, (3, 8, 8))).engine == "hypersparse"
+
+
+def test_sparse_networks_do_not() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = SparseModel(trace(sparse_(models.build("resnet8", shape=(3, 32, 32), classes=10), 0.98), (3, 32, 32)))
+    assert model.engine == "hypersparse"
+    assert model.products < 0.05 * model.dense_products
+    assert not hasattr(dense, "torch")
+    assert not hasattr(library, "torch")
