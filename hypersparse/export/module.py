@@ -115,8 +115,8 @@ def to_module(graph: Graph) -> Network:
     """The network as a module in evaluation mode, its tensors copies of the graph's arrays.
 
     >>> import numpy as np
-    >>> double = Node("linear", (INPUT,), "y", {"weight": "double.weight"})
-    >>> to_module(Graph((1,), (double,), {"double.weight": np.full((1, 1), 2, np.float32)}))(torch.ones(3, 1)).tolist()
+    >>> twice = Node("linear", (INPUT,), "y", {"weight": "twice.weight"})
+    >>> to_module(Graph((1,), (twice,), {"twice.weight": np.full((1, 1), 2, np.float32)}))(torch.ones(3, 1)).tolist()
     [[2.0], [2.0], [2.0]]
     """
     try:
