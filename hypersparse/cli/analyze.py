@@ -20,7 +20,9 @@ from hypersparse.cli.pack import find_all
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
 
-analyze = typer.Typer(help="Draw figures and tables from stored runs; nothing is trained.", no_args_is_help=True)
+analyze = typer.Typer(
+    help="Draw figures and tables from stored runs; nothing is trained.", no_args_is_help=True, add_completion=False
+)
 
 Names = Annotated[
     list[str] | None, typer.Argument(help="Run folders, folders of runs, or runs by name; all by default.")

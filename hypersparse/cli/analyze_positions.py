@@ -22,7 +22,7 @@ from hypersparse.analysis.samples import Samples, samples_of
 from hypersparse.analysis.stored import Stored, with_records
 from hypersparse.analysis.style import Study, write
 from hypersparse.analysis.tsne import PERPLEXITY, Points, key_of, lay_out, stored_points
-from hypersparse.cli.analyze import Names, Out, as_table, find
+from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders
 from hypersparse.cli.display import load_data
 from hypersparse.data import cifar_n
@@ -36,6 +36,7 @@ Human = Annotated[
 ]
 
 
+@analyze.command()
 def positions(
     runs: Names = None,
     human: Human = None,
@@ -75,6 +76,7 @@ def bring(runs: Sequence[Stored], human: Path | None, data_dir: Path | None) -> 
     return dataset, samples_of(runs, dataset, labels)
 
 
+@analyze.command("map")
 def sample_map(
     runs: Names = None,
     embedding: Annotated[

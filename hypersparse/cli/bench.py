@@ -14,7 +14,7 @@ from hypersparse.bench.train import Bench, Report, Row, device_name, peaks_sente
 from hypersparse.training.atomic import write_json
 from hypersparse.training.machine import Machine
 
-bench = typer.Typer(help="Measure how fast this machine is.", no_args_is_help=True)
+bench = typer.Typer(help="Measure how fast this machine is.", no_args_is_help=True, add_completion=False)
 
 
 @bench.callback()

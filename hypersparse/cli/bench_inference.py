@@ -13,6 +13,7 @@ from hypersparse.bench.cells import parse_counts, parse_names
 from hypersparse.bench.contenders import ENGINES, OURS, check_engines, installed
 from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
 from hypersparse.bench.subjects import MODELS, QUICK_SPARSITIES, SPARSITIES, parse_sparsities
+from hypersparse.cli.bench import bench
 from hypersparse.errors import OptionError
 from hypersparse.models import factory_of
 from hypersparse.training.atomic import write_json
@@ -39,6 +40,7 @@ class Bar:
         self.progress.advance(self.task)
 
 
+@bench.command()
 def inference(
     quick: Annotated[
         bool, Option("--quick", help="98 and 99.8 %, batch 1, one thread: under a minute, and rough.")

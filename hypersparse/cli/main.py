@@ -2,49 +2,78 @@
 
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from hypersparse import __version__
-from hypersparse.cli.analyze import analyze
-from hypersparse.cli.analyze_positions import positions, sample_map
-from hypersparse.cli.bench import bench
-from hypersparse.cli.bench_inference import inference
-from hypersparse.cli.compare import compare
-from hypersparse.cli.evaluate import evaluate
-from hypersparse.cli.export import export
-from hypersparse.cli.methods import methods
-from hypersparse.cli.pack import pack, unpack
-from hypersparse.cli.paper import paper
-from hypersparse.cli.plan import plan
-from hypersparse.cli.report import report
-from hypersparse.cli.runs import runs
-from hypersparse.cli.show import show
-from hypersparse.cli.shrink import shrink
-from hypersparse.cli.sweep import sweep
-from hypersparse.cli.train import train
 from hypersparse.errors import HypersparseError
+
+COMMANDS = {  # in the order of the help, and the file that has them all
+    "train": "train",
+    "compare": "compare",
+    "sweep": "sweep",
+    "plan": "plan",
+    "methods": "methods",
+    "runs": "runs",
+    "show": "show",
+    "report": "report",
+    "analyze": "analyze_positions",
+    "paper": "paper",
+    "evaluate": "evaluate",
+    "pack": "pack",
+    "unpack": "pack",
+    "export": "export",
+    "shrink": "shrink",
+    "bench": "bench_inference",
+}
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by name; a file is loaded when its command is asked for, since many bring heavy libraries along."""
+
+    def __getitem__(self, name: str) -> Any:
+        found = getattr(import_module(f"hypersparse.cli.{COMMANDS[name]}"), name)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False)
+            alone.command(name)(found)
+            return get_command(alone)
+        group = get_command(found)
+        group.name = name
+        return group
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Group(TyperGroup):
+    """All commands; one of them loads only what it needs."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = Commands()  # type: ignore[assignment]  # nothing is added to it
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
 
 app = typer.Typer(
     name="hypersparse",
+    cls=Group,
     help="Train neural networks that are 90 to 99.8 % zeros. Begin with: hypersparse train",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-TRAINING = (train, compare, sweep, plan, methods)
-RESULTS = (runs, show, report, paper, evaluate, pack, unpack)
-DEPLOYMENT = (export, shrink)
-for command in (*TRAINING, *RESULTS, *DEPLOYMENT):
-    app.command()(command)
-analyze.command()(positions)
-analyze.command("map")(sample_map)
-bench.command()(inference)
-app.add_typer(analyze, name="analyze")
-app.add_typer(bench, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

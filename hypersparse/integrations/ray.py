@@ -72,10 +72,10 @@ class RayCluster:
         self._began = False
 
     def __enter__(self) -> "RayCluster":
+        _check_address(self._address)
         if self._ray.is_initialized():
             return self
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        _check_address(self._address)
         try:
             if self._address:
                 self._ray.init(address=self._address, **quiet)
