@@ -30,7 +30,8 @@ from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_of
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, write_report
-from hypersparse.cli.train import STAGES, Device, Precision, stopped_by_signals
+from hypersparse.cli.signals import stopped_by_signals
+from hypersparse.cli.train import STAGES, Device, Precision
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
 from hypersparse.runs.pack import REPORT

@@ -15,7 +15,8 @@ from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_left
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, folders_of, write_report
-from hypersparse.cli.train import STAGES, Device, Precision, exit_if_signalled, stopped_by_signals
+from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
+from hypersparse.cli.train import STAGES, Device, Precision
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster

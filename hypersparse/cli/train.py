@@ -2,10 +2,7 @@
 
 import os
 import shlex
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +33,7 @@ from hypersparse.cli.formats import flops
 from hypersparse.cli.live import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, write_report
 from hypersparse.cli.several import SeveralRuns, name, results_table
+from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
@@ -257,33 +255,10 @@ def _train_several(
         raise typer.Exit(2)
 
 
-@contextmanager
-def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
-    """Ctrl-C and SIGTERM finish the step and save; a second one ends at once."""
-
-    def handler(number: int, _frame: object) -> None:
-        stop.stop(signal.Signals(number).name)
-        signal.signal(number, before[number])
-
-    before = {int(number): signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
-
-
 def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
     command = shlex.join(["hypersparse", *sys.argv[1:]])
     console.print(f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}", soft_wrap=True)
     exit_if_signalled(stop)
-
-
-def exit_if_signalled(stop: StopRequest) -> None:
-    """End with the code a shell expects of a program that a signal has ended."""
-    codes = {"SIGINT": 130, "SIGTERM": 143}
-    if stop.reason in codes:
-        raise typer.Exit(codes[stop.reason])
 
 
 def _report(console: Console, result: dict[str, Any], folder: Path) -> None:
