@@ -165,7 +165,7 @@ function makeFilters(table, rows, choices, textOf, total, changed) {
   form.addEventListener("reset", () => {
     words = [];
     Object.keys(wanted).forEach((key) => delete wanted[key]);
-    setTimeout(apply);
+    apply(); // it reads none of the fields, which are cleared after this event
   });
   apply();
   return form;
