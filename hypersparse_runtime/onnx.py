@@ -39,7 +39,7 @@ def _node(graph: Graph, node: Node) -> list[bytes]:
     if node.op == "mean":
         wide = f"{name} wide"
         return [_call("GlobalAveragePool", inputs, wide), _call("Flatten", [wide], name, {"axis": 1})]
-    return [_call(_NAMES[node.op], [*inputs, *arrays], name, _OPTIONS.get(node.op, _no_options)(node))]
+    return [_call(NAMES[node.op], [*inputs, *arrays], name, _OPTIONS.get(node.op, _no_options)(node))]
 
 
 _ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -50,7 +50,7 @@ _ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "plane": ("value",),
     }
 )
-_NAMES: Mapping[str, str] = MappingProxyType(
+NAMES: Mapping[str, str] = MappingProxyType(  # of ONNX, for ours
     {
         "conv": "Conv",
         "linear": "Gemm",

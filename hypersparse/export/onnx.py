@@ -14,6 +14,7 @@ from hypersparse.export.module import to_module
 from hypersparse.export.quiet import first_line, quiet
 from hypersparse.training.atomic import write_atomically
 from hypersparse_runtime.graph import INPUT, Graph, Node, shapes
+from hypersparse_runtime.onnx import NAMES
 
 OUTPUT = "output"
 OPSET, IR_VERSION = 17, 8  # what engines from 2022 on read
@@ -97,19 +98,6 @@ def _onnx_nodes(onnx: Any, graph: Graph, node: Node) -> list[Any]:
             onnx.helper.make_node("Flatten", [inner], [output]),
         ]
     return [onnx.helper.make_node(NAMES[node.op], inputs + arrays, [output], **attributes)]
-
-
-NAMES = {
-    "conv": "Conv",
-    "linear": "Gemm",
-    "batch_norm": "BatchNormalization",
-    "relu": "Relu",
-    "add": "Add",
-    "plane": "Add",
-    "max_pool": "MaxPool",
-    "avg_pool": "AveragePool",
-    "flatten": "Flatten",
-}
 
 
 def _by_torch(graph: Graph, batch: int | None) -> bytes:
