@@ -97,6 +97,17 @@ def load_optimizer_state_(
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         if isinstance(rate, Tensor):  # keeps its address
             group["lr"] = rate.fill_(float(group["lr"]))
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                values[name] = _laid_out_like(parameter, value)
+
+
+def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """The same numbers in the parameter's order of memory, which fused kernels take for granted."""
+    if value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _masks_by_index(optimizer: Optimizer, weights: PrunableWeights, learning: Mask | None) -> dict[int, Tensor]:

@@ -119,6 +119,8 @@ class Training:
             check_digest(recipe.start, recipe.start_digest)
             load_weights_(model, recipe.start)
         self.model = model.to(device)
+        if machine.chosen_engine() == "captured":  # the order that tensor cores read: no copies around convolutions
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as torch documents it
         weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
         if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
             torch.set_num_threads(1)

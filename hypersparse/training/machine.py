@@ -70,6 +70,7 @@ class Machine:
             torch.backends.cuda.matmul.allow_tf32,
             torch.backends.cudnn.allow_tf32,
             torch.backends.cudnn.benchmark,
+            torch.backends.cudnn.benchmark_limit,
             torch.are_deterministic_algorithms_enabled(),
             torch.get_num_threads(),
         )
@@ -77,6 +78,7 @@ class Machine:
             self.precision == "tf32",
             self.precision == "tf32",
             device.type == "cuda" and not self.deterministic,
+            0,  # try all of cuDNN's algorithms, not the first ten
             self.deterministic,
             self.threads or before[-1],
         )
@@ -88,9 +90,13 @@ class Machine:
             _set_switches(*before)
 
 
-def _set_switches(matmul: bool, cudnn: bool, benchmark: bool, deterministic: bool, threads: int) -> None:
+def _set_switches(
+    matmul: bool, cudnn: bool, benchmark: bool, benchmark_limit: int | None, deterministic: bool, threads: int
+) -> None:
     torch.backends.cuda.matmul.allow_tf32 = matmul
     torch.backends.cudnn.allow_tf32 = cudnn
     torch.backends.cudnn.benchmark = benchmark
+    if benchmark_limit is not None:  # a CPU build has none
+        torch.backends.cudnn.benchmark_limit = benchmark_limit
     torch.use_deterministic_algorithms(deterministic)
     torch.set_num_threads(threads)

@@ -38,7 +38,7 @@ def test_kernels_agree_with_their_twins(name: str, share: float, sampled: int, m
     keep = max(1, round(share * vector.numel()))
     assert kernels.kth_largest(vector, keep) == kth_largest(vector.abs(), keep)
     strength = torch.tensor(0.5, device="cuda")
-    fast, plain = kernels.hypersparse_grad(vector, keep, strength), 0.5 * penalties._wide_grad(vector, keep)
+    fast, plain = kernels.hypersparse_grad(vector, keep, strength), 0.5 * penalties._wide_grad(vector, keep, None)
     assert torch.allclose(fast, plain, rtol=1e-4, atol=1e-6 * float(plain.abs().max()))
     assert torch.equal(fast == 0, plain == 0) or name != "mostly zeros"
     assert torch.equal(fast, kernels.hypersparse_grad(vector, keep, strength))  # the same bits again
@@ -47,7 +47,7 @@ def test_kernels_agree_with_their_twins(name: str, share: float, sampled: int, m
 def test_the_penalty_uses_them_in_float32() -> None:
     vector = (0.05 * torch.randn(10_000)).cuda().requires_grad_()
     (penalties.hypersparse(vector, 200) * 3).backward()
-    expected = 3 * penalties._wide_grad(vector.detach(), 200)
+    expected = 3 * penalties._wide_grad(vector.detach(), 200, None)
     assert vector.grad is not None
     assert torch.allclose(vector.grad, expected, rtol=1e-4, atol=1e-6)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
