@@ -62,6 +62,8 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         self._flat: Tensor | None = None  # the memory of all weights, once they lie in one
         self._flat_gradient: tuple[Tensor, list[Tensor]] | None = None  # that of their gradients, and its pieces
         self._leaf: Tensor | None = None  # what `vector()` is inside `gathering_gradient_`
+        self._defers = False  # whether a gathered gradient waits for `take_gathered_gradient`
+        self._gathered: Tensor | None = None
 
     def __getitem__(self, name: str) -> nn.Parameter:
         return self._parameters[name]
@@ -138,6 +140,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
             memory = torch.empty_like(self._flat)
             self._flat_gradient = memory, self.pieces(memory)
         places = self._flat_gradient[1]
+        self._gathered = None  # of a step that nobody made
         with torch.no_grad():
             torch._foreach_copy_(places, list(gradients))
         for weight, place in zip(self.values(), places, strict=True):
@@ -152,8 +155,21 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
             yield
         finally:
             self._leaf = None
-        if leaf.grad is not None:
-            self._add_to_gradients_(leaf.grad)
+        if leaf.grad is None:
+            return
+        if self._defers and self.flat_gradient is not None and self._gathered is None:
+            self._gathered = leaf.grad
+        else:
+            self.add_to_gradients_(leaf.grad)
+
+    def defer_gathered_gradient_(self) -> None:
+        """From now on a gathered gradient is not added to flat ones: the optimizer takes it and adds it as it steps."""
+        self._defers = True
+
+    def take_gathered_gradient(self) -> Tensor | None:
+        """The gradient that waits to be added, laid out like `flat`; None where there is none."""
+        gathered, self._gathered = self._gathered, None
+        return gathered
 
     def set_mask_(self, mask: Mask) -> None:
         """From now on `mask` holds; its dropped weights become exactly 0.0 at once."""
@@ -205,7 +221,8 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         # In one stretch of memory a weight keeps its own order, which may be channels-last.
         return [part.as_strided(weight.shape, weight.stride()) for part, weight in zip(parts, weights, strict=True)]
 
-    def _add_to_gradients_(self, gradient: Tensor) -> None:
+    def add_to_gradients_(self, gradient: Tensor) -> None:
+        """Add a vector laid out like `vector()` to the weights' gradients."""
         if (memory := self.flat_gradient) is not None:
             memory.add_(gradient)
             return

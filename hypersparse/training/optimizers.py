@@ -41,16 +41,20 @@ class FlatSGD(torch.optim.SGD):
     def use_flat(self, weights: PrunableWeights) -> None:
         """Step these weights by one kernel wherever that is possible."""
         self._weights = weights
+        weights.defer_gathered_gradient_()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """Make one step."""
         weights, kernel = self._weights, sgd_kernel() if self._can_be_flat() else None
+        extra = weights.take_gathered_gradient() if weights else None
         if weights is None or weights.flat is None or (gradient := weights.flat_gradient) is None or kernel is None:
+            if weights and extra is not None:
+                weights.add_to_gradients_(extra)
             return super().step(closure)
         (group,) = self.param_groups
         options = {name: group[name] for name in ("lr", "momentum", "weight_decay", "nesterov")}
-        kernel(weights.flat, gradient, self._flat_moments(weights, weights.flat), **options)
+        kernel(weights.flat, gradient, extra, self._flat_moments(weights, weights.flat), **options)
         places = [weight.grad for weight in weights.values()]
         for weight in weights.values():
             weight.grad = None  # done; the others' turn

@@ -12,11 +12,25 @@ BLOCK = 2048
 
 
 @triton.jit
-def _step(weights, gradients, moments, total, lr, momentum, weight_decay, nesterov: tl.constexpr, block: tl.constexpr):
+def _step(
+    weights,
+    gradients,
+    extra,
+    moments,
+    total,
+    lr,
+    momentum,
+    weight_decay,
+    nesterov: tl.constexpr,
+    block: tl.constexpr,
+):
     offsets = tl.program_id(0) * block + tl.arange(0, block)
     inside = offsets < total
     weight = tl.load(weights + offsets, mask=inside)
-    gradient = tl.load(gradients + offsets, mask=inside) + weight_decay * weight
+    gradient = tl.load(gradients + offsets, mask=inside)
+    if extra is not None:
+        gradient += tl.load(extra + offsets, mask=inside)
+    gradient += weight_decay * weight
     moment = momentum * tl.load(moments + offsets, mask=inside) + gradient
     tl.store(moments + offsets, moment, mask=inside)
     change = gradient + momentum * moment if nesterov else moment
@@ -26,6 +40,7 @@ def _step(weights, gradients, moments, total, lr, momentum, weight_decay, nester
 def sgd_step_(
     weights: Tensor,
     gradients: Tensor,
+    extra: Tensor | None,
     moments: Tensor,
     *,
     lr: Tensor,
@@ -33,8 +48,18 @@ def sgd_step_(
     weight_decay: float,
     nesterov: bool,
 ) -> None:
-    """A step in place; `moments` are zero before the first one."""
+    """A step in place; `extra` is added to the gradients, `moments` are zero before the first one."""
     total = weights.numel()
     _step[(triton.cdiv(total, BLOCK),)](
-        weights, gradients, moments, total, lr, momentum, weight_decay, nesterov=nesterov, block=BLOCK, num_warps=8
+        weights,
+        gradients,
+        extra,
+        moments,
+        total,
+        lr,
+        momentum,
+        weight_decay,
+        nesterov=nesterov,
+        block=BLOCK,
+        num_warps=8,
     )

@@ -17,6 +17,7 @@ OPTIONS = TrainingOptions(lr=0.1, momentum=0.9, weight_decay=1e-3)
 def twin_of_the_kernel(
     weights: Tensor,
     gradients: Tensor,
+    extra: Tensor | None,
     moments: Tensor,
     *,
     lr: Any,
@@ -24,7 +25,7 @@ def twin_of_the_kernel(
     weight_decay: float,
     nesterov: bool,
 ) -> None:
-    gradient = gradients + weight_decay * weights
+    gradient = gradients + (0 if extra is None else extra) + weight_decay * weights
     moments.mul_(momentum).add_(gradient)
     weights -= lr * (gradient + momentum * moments if nesterov else moments)
 
@@ -47,11 +48,14 @@ def trained(
     if state is not None:
         optimizer.load_state_dict(copy.deepcopy(state))
     generator = torch.Generator().manual_seed(steps)
-    for _ in range(steps):
+    for step in range(steps):
         for parameter in model.parameters():
             parameter.grad = torch.randn(parameter.shape, generator=generator).to(device)
         if flat:
             weights.copy_gradients_([weight.grad for weight in weights.values() if weight.grad is not None])
+        if step != 1:  # a penalty in some steps
+            with weights.gathering_gradient_():
+                (weights.vector() ** 4).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, optimizer
 
