@@ -94,6 +94,7 @@ def _damage(
     file: str, group: str, dense: Sequence[Stored], runs: Sequence[Stored], names: Sequence[str] | None
 ) -> Study:
     count = len(runs[0].record["class_total"])
+    names = names or runs[0].result.get("classes")  # runs of older versions have none
     names = list(names) if names and len(names) == count else [str(number) for number in range(count)]
     ordered = [*dense, *sorted(runs, key=lambda run: run.result["kept"], reverse=True)]
     frame = pd.DataFrame(

@@ -130,7 +130,7 @@ class Training:
         self.scorer = Scorer(self.model, machine)
         self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
         self.meter = Meter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
-        self.input_shape = dataset.shape
+        self.input_shape, self.classes = dataset.shape, dataset.classes
         self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
         self.sparsifier.weights.flatten_()
         if isinstance(optimizer, optimizers.FlatSGD):
@@ -291,6 +291,7 @@ class Training:
             at_end = self.measure()
         paths = find_paths(self.model, weights.mask or Mask.all_kept(weights), self.input_shape)
         result = make_result(self.recipe, self.seed, self.machine, self.entries, weights)
+        result["classes"] = list(self.classes)
         result |= {"effective_kept": paths.effective_kept, "effective_sparsity": paths.effective_sparsity}
         result |= {**total_cost(self.entries), **inference_cost(self.meter.cost, result["kept_by_layer"])}
         metadata = {"recipe": self.recipe.to_toml(), "seed": str(self.seed)}

@@ -130,6 +130,8 @@ def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
         tradeoffs.classes([dense])
     (alone,) = tradeoffs.classes([write(tmp_path, seed=1)])
     assert alone.tables["classes-digits-resnet8-art-damage"].to_numpy().tolist() == [["1", 50.0], ["0", 90.0]]
+    (named,) = tradeoffs.classes([write(tmp_path, seed=2, classes=["cat", "dog"])])  # as the run itself says
+    assert named.tables["classes-digits-resnet8-art-damage"]["class"].tolist() == ["dog", "cat"]
 
 
 def test_a_study_is_written_as_pictures_and_numbers(tmp_path: Path) -> None:

@@ -63,6 +63,32 @@ def test_optimizer_state_of_masked_weights_is_short_and_comes_back(kind: type[to
         assert torch.equal(back, value * weights.mask["weight"] if value.dim() else value)
 
 
+def test_loaded_moments_lie_in_memory_as_their_weights_do(tmp_path: Path) -> None:
+    """A fused kernel pairs them by their places in memory; a file knows nothing of channels-last."""
+
+    def made() -> tuple[PrunableWeights, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(4, 8, 3)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return PrunableWeights(model), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
+
+    def step(weights: PrunableWeights, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        weights.model(torch.arange(100.0).reshape(1, 4, 5, 5) / 100).square().sum().backward()
+        optimizer.step()
+
+    weights, optimizer = made()
+    step(weights, optimizer)
+    save_tree(tmp_path / "t.safetensors", to_cpu(optimizer_state(optimizer, weights, None)))
+    again, other = made()
+    again.model.load_state_dict(weights.model.state_dict())
+    load_optimizer_state_(other, again, None, load_tree(tmp_path / "t.safetensors"))
+    moment = other.state[again["0.weight"]]["momentum_buffer"]
+    assert moment.stride() == again["0.weight"].stride() != moment.contiguous().stride()
+    step(weights, optimizer)
+    step(again, other)
+    assert torch.equal(weights["0.weight"], again["0.weight"])
+
+
 def test_the_writer_keeps_the_newest_and_says_what_went_wrong(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     writer = CheckpointWriter(path, tmp_path / "state.json", seconds=60.0)

@@ -90,7 +90,7 @@ def _identify(row: Row, taken: dict[str, int]) -> str:
 def _page(run: RunFolder, row: Row, name: str) -> RunPage:
     entries, text = run.log(), run.recipe_file.read_text()
     outcome, result = outcome_of(run), current_result(run) or {}
-    record, notes = _record(run)
+    record, notes = _record(run, result.get("classes"))
     content = {
         **{item.name: _plain(getattr(row, item.name)) for item in fields(Row)},
         "id": name,
@@ -130,7 +130,7 @@ def _layers(run: RunFolder) -> dict[str, list[Any]]:
     }
 
 
-def _record(run: RunFolder) -> tuple[dict[str, Any], list[str]]:
+def _record(run: RunFolder, classes: list[str] | None) -> tuple[dict[str, Any], list[str]]:
     """What the record adds to the log; a damaged one is a note."""
     if not run.record_file.exists():
         return {}, []
@@ -147,6 +147,8 @@ def _record(run: RunFolder) -> tuple[dict[str, Any], list[str]]:
     correct = record.get("class_correct", nothing)
     if correct.size and (correct[-1] >= 0).all():
         found["class_correct"], found["class_total"] = correct[-1].tolist(), record["class_total"].tolist()
+        if classes and len(classes) == len(found["class_total"]):
+            found["classes"] = classes
     return found, []
 
 

@@ -39,6 +39,7 @@ def test_a_trained_run_brings_what_its_record_says(tmp_path: Path, tmp_path_fact
     assert page.content["epochs"] == EPOCHS
     assert 0 < page.content["record"]["intersection"]["values"][0] <= 1
     assert sum(page.content["record"]["class_total"]) == 64
+    assert page.content["record"]["classes"][:2] == ["class 0", "class 1"]
     run.record_file.write_bytes(run.record_file.read_bytes()[:100])
     (page,) = gather([run]).pages
     assert page.content["record"] == {}

@@ -317,23 +317,24 @@ function classesChart(run) {
   const { class_correct: correct, class_total: total } = run.record;
   if (!correct) return null;
   const values = correct.map((right, at) => (total[at] ? (100 * right) / total[at] : null));
-  const names = correct.map((_, at) => String(at));
+  const names = run.record.classes ?? correct.map((_, at) => String(at));
+  const called = names.map((name) => (/^\d+$/.test(name) ? `class ${name}` : name));
   const there = values.filter(known);
   return makeChart({
     title: "Accuracy by class",
-    summary: `Test images of each class in the last epoch: from ${shownPercent(Math.min(...there))} (class ${values.indexOf(Math.min(...there))}) to ${shownPercent(Math.max(...there))} (class ${values.indexOf(Math.max(...there))}).`,
+    summary: `Test images of each class in the last epoch: from ${shownPercent(Math.min(...there))} (${called[values.indexOf(Math.min(...there))]}) to ${shownPercent(Math.max(...there))} (${called[values.indexOf(Math.max(...there))]}).`,
     legend: [{ name: "right", color: 0, box: true, show: shownPercent }],
     zoom: names.length > 20 ? "x" : null,
     pointer: "shadow",
-    heading: (one) => `class ${names[one.dataIndex]}: ${correct[one.dataIndex]} of ${total[one.dataIndex]}`,
+    heading: (one) => `${called[one.dataIndex]}: ${correct[one.dataIndex]} of ${total[one.dataIndex]}`,
     points: names.length,
     point: (at) => ({
-      words: `class ${at}: ${correct[at]} of ${total[at]}, ${shownPercent(values[at])}`,
+      words: `${called[at]}: ${correct[at]} of ${total[at]}, ${shownPercent(values[at])}`,
       action: { seriesIndex: 0, dataIndex: at },
     }),
     table: () => ({
       columns: [
-        { title: "class", number: true, value: (at) => at },
+        { title: "class", value: (at) => names[at] },
         { title: "right", number: true, value: (at) => correct[at] },
         { title: "of", number: true, value: (at) => total[at] },
         { title: "%", number: true, value: (at) => +values[at].toFixed(4), show: (_, value) => value.toFixed(2) },
