@@ -1,18 +1,14 @@
 """`write`: gathered runs as one HTML file that loads nothing from anywhere."""
 
-import base64
-import hashlib
 import html
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from hypersparse import __version__
 from hypersparse.analysis.report.gather import Gathered, RunPage, gather
+from hypersparse.analysis.report.template import asset, fill, source_hash, to_json
 from hypersparse.analysis.report.variants import compare, group_of, name_variants
 from hypersparse.errors import RunError
 from hypersparse.training.atomic import write_atomically
@@ -20,6 +16,7 @@ from hypersparse.training.folder import RunFolder
 
 SCRIPTS = (  # in the order they are needed
     "elements",
+    "theme",
     "formats",
     "looks",
     "charts",
@@ -31,7 +28,6 @@ SCRIPTS = (  # in the order they are needed
     "run_charts",
     "main",
 )
-FORBIDDEN = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, missing: int = 0) -> Gathered:
@@ -42,10 +38,10 @@ def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, mi
         raise RunError(f"There is no run to report on{f' ({sentences})' if sentences else ''}.")
     page = render(found, title=title, missing=missing).encode("utf-8", "replace")  # names of files may be no text
 
-    def fill(beside: Path) -> None:
+    def put(beside: Path) -> None:
         beside.write_bytes(page)
 
-    write_atomically(path, fill)
+    write_atomically(path, put)
     return found
 
 
@@ -67,37 +63,17 @@ def render(found: Gathered, *, title: str | None = None, missing: int = 0) -> st
         "networks": networks,
         "comparison": compare(found.pages, names) if len(found.pages) > 1 else [],
     }
-    script = '(() => {\n"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
-    library = _asset("vendor/echarts.min.js")
+    script = '(() => {\n"use strict";\n' + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
+    library = asset("vendor/echarts.min.js")
     parts = {
         "TITLE": html.escape(shown),
-        "POLICY": f"script-src {_hash(library)} {_hash(script)}",
-        "STYLE": _asset("report.css"),
+        "POLICY": f"script-src {source_hash(library)} {source_hash(script)}",
+        "STYLE": asset("report.css"),
         "DATA": to_json(content),
         "LIBRARY": library,
         "SCRIPT": script,
     }
-    return _fill(_asset("report.html"), parts)
-
-
-def to_json(content: Any) -> str:
-    """JSON that can stand inside a script element: nothing in it can end the element or open a comment.
-
-    >>> to_json("</script><b>")
-    '"\\\\u003c/script\\\\u003e\\\\u003cb\\\\u003e"'
-    """
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(FORBIDDEN)
-
-
-def _fill(template: str, parts: Mapping[str, str]) -> str:
-    """The template with each `{{NAME}}` replaced once; what is put in is not looked at again."""
-    pieces = template.split("{{")
-    filled = [pieces[0]]
-    for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        filled += [parts[name], rest]
-    return "".join(filled)
+    return fill(asset("report.html"), parts)
 
 
 def _with_network(run: Mapping[str, Any], networks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -114,13 +90,3 @@ def _title(pages: Sequence[RunPage]) -> str:
         return f"{pages[0].row.label}, seed {pages[0].row.seed}"
     subjects = list(dict.fromkeys(f"{page.row.data}, {page.row.model}" for page in pages))
     return f"{subjects[0] if len(subjects) == 1 else f'{len(subjects)} tasks'}: {len(pages)} runs"
-
-
-def _hash(script: str) -> str:
-    """How the page's policy names a script that may run; no other may."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-@cache
-def _asset(name: str) -> str:
-    return (files("hypersparse.analysis.report") / "assets" / name).read_text(encoding="utf-8")

@@ -1,75 +1,14 @@
-// Which page is shown, light and dark, and printing.
+// Which page is shown, and printing.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const root = document.documentElement;
-const dark = matchMedia("(prefers-color-scheme: dark)");
 const main = document.getElementById("main");
-const THEMES = ["auto", "light", "dark"];
-
-function isDark() {
-  return root.dataset.theme === "dark" || (root.dataset.theme !== "light" && dark.matches);
-}
 
 function redraw() {
-  root.dataset.scheme = isDark() ? "dark" : "light";
   for (const chart of charts) if (chart.instance) chart.draw(true);
-}
-
-function themeButton() {
-  const words = el("span", null, "Auto");
-  const button = el("button", { type: "button", class: "quiet", id: "theme" }, icon("theme"), words);
-  const show = (theme) => {
-    root.dataset.theme = theme;
-    words.textContent = theme[0].toUpperCase() + theme.slice(1);
-    button.setAttribute("aria-label", `Colours: ${theme}`);
-    redraw();
-  };
-  button.addEventListener("click", () => {
-    // First what the system did not choose: a click always changes something.
-    const order = dark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
-    const next = order[(order.indexOf(root.dataset.theme) + 1) % order.length];
-    show(next);
-    remember(next);
-    say(`Colours: ${next}.`);
-  });
-  dark.addEventListener("change", redraw);
-  show(remembered());
-  return button;
-}
-
-// A page opened from disk may not be allowed to remember.
-function remember(theme) {
-  try {
-    localStorage.setItem("hypersparse-theme", theme);
-  } catch {
-    /* then it is asked for again */
-  }
-}
-
-function remembered() {
-  try {
-    const theme = localStorage.getItem("hypersparse-theme");
-    return THEMES.includes(theme) ? theme : "auto";
-  } catch {
-    return "auto";
-  }
 }
 
 function go(id) {
   location.hash = `#${id}`;
-}
-
-function logo() {
-  const dots = [];
-  for (let row = 0; row < 4; row += 1) {
-    for (let column = 0; column < 4; column += 1) {
-      const kept = [1, 7, 10, 12].includes(4 * row + column);
-      dots.push(
-        svg("circle", { cx: 4 + 6.6 * column, cy: 4 + 6.6 * row, r: kept ? 2.7 : 1.1, class: kept ? "kept" : "gone" }),
-      );
-    }
-  }
-  return svg("svg", { viewBox: "0 0 28 28", width: 32, height: 32, "aria-hidden": "true", class: "logo" }, ...dots);
 }
 
 function show() {
@@ -130,7 +69,7 @@ document
     el(
       "div",
       { class: "actions" },
-      themeButton(),
+      themeButton(redraw),
       el(
         "button",
         { type: "button", class: "quiet", id: "print", onclick: () => window.print() },

@@ -1,0 +1,67 @@
+// Light and dark, and the sign of the package.
+
+const root = document.documentElement;
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const THEMES = ["auto", "light", "dark"];
+
+function isDark() {
+  return root.dataset.theme === "dark" || (root.dataset.theme !== "light" && dark.matches);
+}
+
+// A button that changes the colours; `changed` is called whenever they did.
+function themeButton(changed) {
+  const words = el("span", null, "Auto");
+  const button = el("button", { type: "button", class: "quiet", id: "theme" }, icon("theme"), words);
+  const apply = () => {
+    root.dataset.scheme = isDark() ? "dark" : "light";
+    changed();
+  };
+  const show = (theme) => {
+    root.dataset.theme = theme;
+    words.textContent = theme[0].toUpperCase() + theme.slice(1);
+    button.setAttribute("aria-label", `Colours: ${theme}`);
+    apply();
+  };
+  button.addEventListener("click", () => {
+    // First what the system did not choose: a click always changes something.
+    const order = dark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
+    const next = order[(order.indexOf(root.dataset.theme) + 1) % order.length];
+    show(next);
+    remember(next);
+    say(`Colours: ${next}.`);
+  });
+  dark.addEventListener("change", apply);
+  show(remembered());
+  return button;
+}
+
+// A page opened from disk may not be allowed to remember.
+function remember(theme) {
+  try {
+    localStorage.setItem("hypersparse-theme", theme);
+  } catch {
+    /* then it is asked for again */
+  }
+}
+
+function remembered() {
+  try {
+    const theme = localStorage.getItem("hypersparse-theme");
+    return THEMES.includes(theme) ? theme : "auto";
+  } catch {
+    return "auto";
+  }
+}
+
+function logo() {
+  const dots = [];
+  for (let row = 0; row < 4; row += 1) {
+    for (let column = 0; column < 4; column += 1) {
+      const kept = [1, 7, 10, 12].includes(4 * row + column);
+      dots.push(
+        svg("circle", { cx: 4 + 6.6 * column, cy: 4 + 6.6 * row, r: kept ? 2.7 : 1.1, class: kept ? "kept" : "gone" }),
+      );
+    }
+  }
+  return svg("svg", { viewBox: "0 0 28 28", width: 32, height: 32, "aria-hidden": "true", class: "logo" }, ...dots);
+}
