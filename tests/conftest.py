@@ -1,13 +1,16 @@
 """Shared by all tests: `fast` is every test that is not marked slow, gpu or ddp."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
 
 import hypersparse
+from tests.browser import CHROMIUM, FLAGS
 
 # The same examples in every run, and no time limit on one: two busy cores may be slow.
 hypothesis.settings.register_profile("hypersparse", derandomize=True, deadline=None)
@@ -33,3 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _same_random_numbers_for_every_test() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """For tests marked with `tests.browser.NEEDS_BROWSER`."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as tool:
+        started = tool.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()

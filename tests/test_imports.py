@@ -24,7 +24,7 @@ LAYERS = (
     {"training"},
     {"runs"},
     {"analysis", "export", "integrations", "zoo"},
-    {"bench"},
+    {"bench", "serve"},
     {"cli"},
     {"__main__"},
 )

@@ -31,6 +31,7 @@ COMMANDS = {  # in the order of the help, and the file that has them all
     "unpack": "pack",
     "export": "export",
     "shrink": "shrink",
+    "serve": "serve",
     "bench": "bench_inference",
 }
 

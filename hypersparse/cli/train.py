@@ -38,7 +38,6 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
-from hypersparse.sparsity.budgets import PAPER_SPARSITIES
 from hypersparse.training.loop import train as train_run
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
@@ -218,7 +217,7 @@ def _train_one(
         return
     if report:
         write_report(console, job.folder / REPORT, [job.folder])
-    _report(console, result, job.folder)
+    _report(console, result, job.folder, dataset.shape)
 
 
 def _train_several(
@@ -261,7 +260,7 @@ def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None
     exit_if_signalled(stop)
 
 
-def _report(console: Console, result: dict[str, Any], folder: Path) -> None:
+def _report(console: Console, result: dict[str, Any], folder: Path, shape: tuple[int, ...]) -> None:
     console.print(result_table(result))
     epochs = ", ".join(f"{count} {name}" for name, count in result["epochs"].items())
     console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
@@ -271,19 +270,20 @@ def _report(console: Console, result: dict[str, Any], folder: Path) -> None:
     there = ", ".join(name for name in names if (folder / name).exists())
     console.print(f"files:  {folder} ({there})", soft_wrap=True)
     console.print("next:")
-    for command, purpose in _next_commands(result, folder):
+    for command, purpose in _next_commands(result, folder, shape):
         console.print(f"  {command}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)
 
 
-def _next_commands(result: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
+def _next_commands(result: dict[str, Any], folder: Path, shape: tuple[int, ...]) -> list[tuple[str, str]]:
     show = (f"hypersparse show {folder}", "curves and weights per layer")
     evaluate = (f"hypersparse evaluate {folder}", "accuracy of the stored network")
     if result["until"]:
         go_on = shlex.join(["hypersparse", *_without("--until", sys.argv[1:])])
         return [(go_on, "the phases that are left"), show, evaluate]
-    sparser = next((sparsity for sparsity in PAPER_SPARSITIES if sparsity > result["sparsity"] + 1e-3), 0.9)
-    again = shlex.join(["hypersparse", *_without("--sparsity", sys.argv[1:]), "--sparsity", str(sparser)])
-    return [show, evaluate, (again, "another sparsity")]
+    export = (f"hypersparse export {folder} -o model.hsp", "the network in a small file")
+    serve = ("hypersparse serve model.hsp", "try it on a page, beside the dense one")
+    is_picture = len(shape) == 3 and shape[0] in (1, 3)
+    return [show, export, serve if is_picture else evaluate]
 
 
 def _without(option: str, arguments: list[str]) -> list[str]:

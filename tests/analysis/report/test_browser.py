@@ -1,8 +1,7 @@
 """The page in a real browser: headless Chromium, driven by Playwright."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,40 +10,18 @@ from hypersparse.runs.store import RunStore
 from hypersparse.training.folder import RunFolder
 from tests.analysis.report.made import make_run
 from tests.analysis.report.test_page import HOSTILE
+from tests.browser import NEEDS_BROWSER
+from tests.browser import Seen as Shown
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 RUNS = 50  # on the page of many
-FLAGS = (
-    "--no-sandbox",  # refuses to run as root with one
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install 'hypersparse[test]'")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
-]
-Page = playwright.Page
+pytestmark = NEEDS_BROWSER
 
 
-class Seen:
-    """A page, and what it complained about or asked the network for."""
+class Seen(Shown):
+    """A report in a browser."""
 
     def __init__(self, browser: object, file: Path, **options: object) -> None:
-        self.context = browser.new_context(**options)  # type: ignore[attr-defined]
-        self.context.set_default_timeout(10_000)
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page: Page = self.context.new_page()
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.context.route("**/*", lambda route: route.continue_() if _own(route.request.url) else route.abort())
-        self.page.goto(file.as_uri())
+        super().__init__(browser, file.as_uri(), "file:", "data:", "blob:", **options)
 
     def draw_all(self) -> int:
         """Scroll to each chart, since charts are drawn when they come into sight; returns how many there are."""
@@ -54,25 +31,9 @@ class Seen:
             charts.nth(number).locator("svg path").first.wait_for(state="attached")
         return charts.count()
 
-    @property
-    def too_wide(self) -> int:
-        return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
-
     def column(self, table: str, number: int) -> list[str]:
         rows = self.page.locator(f"{table} tbody tr:not([hidden]) > :nth-child({number})")
         return [str(text) for text in rows.all_inner_texts()]
-
-
-def _own(url: str) -> bool:
-    return url.startswith(("file:", "data:", "blob:"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with playwright.sync_playwright() as tool:
-        started = tool.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +71,7 @@ def test_it_loads_without_complaints_or_requests_and_draws_its_charts(browser: o
     assert "is damaged" in seen.page.locator(".notice").inner_text()
     assert "art, 4 seeds" in seen.page.locator(".cards").inner_text()
     assert seen.complaints == []
-    assert [url for url in seen.requests if not _own(url)] == []
+    assert seen.foreign == []
     assert seen.requests == [many.as_uri()]
 
 
@@ -213,7 +174,7 @@ def test_hovering_tells_exact_values_and_the_legend_hides_lines(browser: object,
     assert chart.locator("svg path").count() >= before
 
 
-def ticks(page: Page, title: str) -> list[str]:
+def ticks(page: Any, title: str) -> list[str]:
     figure = page.locator("figure", has=page.get_by_role("heading", name=title))
     return [str(text) for text in figure.locator(".canvas svg text").all_text_contents()]
 

@@ -1,0 +1,103 @@
+"""`hypersparse serve`: try a network on a local page."""
+
+import os
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from hypersparse.cli.choices import DataDir, RunsDir
+from hypersparse.cli.networks import SUFFIX, Asked, open_network
+from hypersparse.cli.signals import stopped_by_signals
+from hypersparse.errors import OptionError
+from hypersparse.export.compressed import exact, load_graph, save_graph
+from hypersparse.export.trace import trace
+from hypersparse.serve.network import Served
+from hypersparse.serve.server import Server
+from hypersparse.training.stop import StopRequest
+
+PORT, FURTHER_PORTS = 8765, 9  # tried in turn where none is asked for, then any that is free
+LOOK_SECONDS = 0.2  # how often the main thread looks whether it was asked to stop
+
+
+def serve(
+    networks: Annotated[list[str], typer.Argument(help="Files such as model.hsp, or runs (folder or name).")],
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65535, help=f"{PORT} or the next free one if not said; 0 for any."),
+    ] = None,
+    browser: Annotated[
+        bool | None,
+        typer.Option("--open/--no-browser", help="Open the page in a browser; by default where there is a screen."),
+    ] = None,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Try networks on a local page: draw or drop an image, and see the sparse network beside the dense one."""
+    asked = Asked(data_dir=data_dir, runs_dir=runs_dir)
+    console = Console(soft_wrap=True, highlight=False)
+    served = [_open(name, asked) for name in networks]
+    stop = StopRequest()
+    with stopped_by_signals(stop), _running(listen(served, host, port)) as server:
+        names = escape(", ".join(network.name for network in served))
+        console.print(f"{names} at [bold]{server.address}[/]  [dim]Ctrl-C ends it[/]")
+        if browser if browser is not None else _has_screen():
+            webbrowser.open(server.address)
+        while not stop.requested():
+            threading.Event().wait(LOOK_SECONDS)
+    console.print(f"Stopped ({stop.reason}).")
+
+
+def listen(networks: list[Served], host: str, port: int | None) -> Server:
+    """A server on the port that was asked for, or on the first that is free."""
+    ports = [PORT, *range(PORT + 1, PORT + 1 + FURTHER_PORTS), 0] if port is None else [port]
+    for number in ports:
+        try:
+            return Server(networks, host=host, port=number)
+        except OSError as error:
+            reason = error.strerror or str(error)
+    raise OptionError(f"Port {ports[-1]} of {host} cannot be used ({reason}); pass another --port, or none.")
+
+
+@contextmanager
+def _running(server: Server) -> Iterator[Server]:
+    thread = threading.Thread(target=server.serve_forever, args=(LOOK_SECONDS,), name="server")
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _open(name: str, asked: Asked) -> Served:
+    """A file as it is; anything else as `hypersparse export` would write it."""
+    path = Path(name)
+    if path.suffix == SUFFIX:
+        return Served(path.name, load_graph(path), path.stat().st_size)
+    if path.is_file():
+        raise OptionError(f"What is served is a run or an .hsp file; {name} is neither: `hypersparse export` writes one.")
+    stored = open_network(name, asked, unfinished=True)
+    graph = exact(trace(stored.model, stored.dataset.shape, stored.about()))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"network{SUFFIX}"
+        size = save_graph(graph, file)
+        return Served("/".join(stored.path.parent.parts[-2:]) or name, load_graph(file), size)
+
+
+def _has_screen() -> bool:
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

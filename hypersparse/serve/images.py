@@ -1,0 +1,112 @@
+"""From the bytes that somebody sends to the pixels that a network takes. The bytes may be anything."""
+
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from hypersparse.data import digits
+from hypersparse.errors import DataError
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # what browsers show; no other decoder is tried
+MOST_PIXELS = 40_000_000  # 120 MB once decoded
+SEEN = 512  # pixels on the longer side are enough to find ink
+LEAST_CONTRAST = 16  # of 255, between ink and paper
+INNER = 20 / 28  # of the side is what a centred drawing takes up, as in MNIST
+DIGIT = (1, digits.SIDE, digits.SIDE)
+
+Pixels = npt.NDArray[np.uint8]
+Shape = tuple[int, ...]
+
+
+class TooManyPixels(DataError):  # noqa: N818  # named as what came
+    """An image that would take too much memory."""
+
+
+def decode(content: bytes) -> Image.Image:
+    """The first picture in a file as RGB, upright, on white where it is transparent."""
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+            _check_size(*file.size)
+            if file.mode.startswith(("I", "F")):
+                raise DataError("The image has more than 8 bits a pixel; save it with 8.")
+            upright = ImageOps.exif_transpose(file)
+            if "A" in upright.getbands() or "transparency" in upright.info:
+                upright = upright.convert("RGBA")
+                paper = Image.new("RGBA", upright.size, "white")
+                upright = Image.alpha_composite(paper, upright)
+            return upright.convert("RGB")
+    except DataError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise TooManyPixels(_too_many("far too many")) from None
+    except Exception:  # decoders raise anything from OSError to SyntaxError, in words nobody understands
+        known = ", ".join(FORMATS)
+        raise DataError(f"This is not a whole image that can be read; send one of {known}.") from None
+
+
+def pixels_of(image: Image.Image, shape: Shape, *, drawn: bool, dark_on_light: bool = False) -> Pixels:
+    """What a network of that input (channels, height, width) takes: the middle of an image, resized.
+
+    Digits of 8 x 8 are found wherever they stand on an image; other drawings on one channel are centred as in MNIST,
+    dark on light if the network knows them so.
+    """
+    channels, height, width = shape
+    if shape == DIGIT and image.size != (width, height):
+        return digits.from_drawing(ink_of(image))[None]
+    if channels == 1 and drawn:
+        centred = _centred(ink_of(image), height, width)
+        return (255 - centred if dark_on_light else centred)[None]
+    fitted = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
+    return _planes(fitted, channels)
+
+
+def ink_of(image: Image.Image) -> Pixels:
+    """255 where there is ink, on paper of any colour: what differs from the rim of the picture."""
+    small = image.convert("L")
+    small.thumbnail((SEEN, SEEN))
+    grey = np.asarray(small, np.float32)
+    rim = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))
+    distance = np.abs(grey - rim)
+    most = float(distance.max())
+    if most < LEAST_CONTRAST:
+        raise DataError("Nothing is drawn: the picture has one colour.")
+    return (distance / most * 255).astype(np.uint8)
+
+
+def as_png(pixels: Pixels) -> bytes:
+    """Pixels [channels, height, width] as a PNG file."""
+    image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _planes(image: Image.Image, channels: int) -> Pixels:
+    array: Any = np.asarray(image.convert("L" if channels == 1 else "RGB"), np.uint8)
+    return array[None] if channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def _centred(ink: Pixels, height: int, width: int) -> Pixels:
+    rows, columns = (np.flatnonzero((ink > 127).any(axis)) for axis in (1, 0))
+    drawn = Image.fromarray(ink).crop((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
+    inner = (max(round(INNER * width), 1), max(round(INNER * height), 1))
+    small = np.asarray(ImageOps.contain(drawn, inner, Image.Resampling.BOX), np.uint8)
+    weight = max(float(small.sum()), 1.0)
+    middle = [float((small.sum(1 - axis) * (np.arange(small.shape[axis]) + 0.5)).sum()) / weight for axis in (0, 1)]
+    spaces = [(side, small.shape[axis], middle[axis]) for axis, side in enumerate((height, width))]
+    top, left = (min(max(round(side / 2 - at), 0), side - taken) for side, taken, at in spaces)
+    field = np.zeros((height, width), np.uint8)
+    field[top : top + small.shape[0], left : left + small.shape[1]] = small
+    return field
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MOST_PIXELS:
+        raise TooManyPixels(_too_many(f"{width} x {height}"))
+
+
+def _too_many(came: str) -> str:
+    return f"An image may have {MOST_PIXELS // 10**6} million pixels at most, and this one has {came}; send a smaller one."

@@ -1,0 +1,227 @@
+"""`Served`: a sparse network beside the same network with its zeros stored."""
+
+import base64
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite, prod
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hypersparse.errors import ModelError
+from hypersparse.export.module import to_module
+from hypersparse.serve.images import DIGIT, Pixels, as_png
+from hypersparse_runtime import Graph, GraphError, SparseModel
+from hypersparse_runtime.dense import OnnxRuntimeEngine, onnxruntime_is_installed
+from hypersparse_runtime.graph import shapes
+from hypersparse_runtime.model import Engine
+from hypersparse_runtime.onnx import to_onnx
+
+SHOWN = 5  # classes, the likeliest first
+CALLS, LEAST_CALLS = 25, 3  # of each network for one image, in turns
+SECONDS = 0.4  # after which no further call is made
+ENGINES = {"hypersparse": "hypersparse", "onnxruntime": "ONNX Runtime", "numpy": "numpy", "torch": "PyTorch"}
+
+Outputs = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """(pixel / scale - mean) / std, by channel."""
+
+    scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, pixels: Pixels) -> NDArray[np.float32]:
+        """A batch of one, as the network was trained on it."""
+        mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (self.mean, self.std))
+        inputs: NDArray[np.float32] = ((pixels.astype(np.float32) / self.scale - mean) / std)[None]
+        return np.ascontiguousarray(inputs, np.float32)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes, and what a person should know about how the file describes itself."""
+
+    classes: tuple[str, ...]
+    normalisation: Normalisation
+    notes: tuple[str, ...] = field(default=())
+
+
+class Served:
+    """A network that answers, and is timed beside its dense twin while it does."""
+
+    def __init__(self, name: str, graph: Graph, file_bytes: int) -> None:
+        self.name, self.bytes = name, file_bytes
+        self.shape = tuple(graph.input_shape)
+        try:
+            outputs = shapes(graph)[graph.output]
+            _check(name, self.shape, outputs)
+            self.labels = describe(graph.about, self.shape, outputs[0])
+            self._sparse = SparseModel(graph, threads=1)
+            self._dense: Engine = _dense(graph)
+            self.dense_bytes = len(to_onnx(graph))
+        except GraphError as error:
+            raise ModelError(f"{name} cannot be served: {error}") from None
+        self.layers = _layers(graph)
+        self._about = graph.about
+        self._one_at_a_time = threading.Lock()  # two at once would lengthen each other's times
+
+    def about(self) -> dict[str, Any]:
+        """What can be said before any image came, as plain JSON."""
+        sparse = self._sparse.engine == "hypersparse"
+        return {
+            "name": self.name,
+            "bytes": self.bytes,
+            "dense_bytes": self.dense_bytes,
+            "input": list(self.shape),
+            "draws": self.shape[0] == 1,
+            "digits": self.shape == DIGIT or all(len(name) == 1 and name.isdigit() for name in self.labels.classes),
+            "classes": len(self.labels.classes),
+            "layers": self.layers,
+            "kept": sum(layer["kept"] for layer in self.layers),
+            "total": sum(layer["total"] for layer in self.layers),
+            "products": self._sparse.products if sparse else self._sparse.dense_products,
+            "dense_products": self._sparse.dense_products,
+            "engine": _engine_words(self._sparse.engine),
+            "dense_engine": _engine_words(self._dense.name),
+            "profile": str(self._about.get("profile", "")),
+            "values": str(self._about.get("values", "")),
+            "notes": list(self.labels.notes),
+        }
+
+    @property
+    def dark_on_light(self) -> bool:
+        """Whether its images are brighter than dark, as drawings on paper are."""
+        return sum(self.labels.normalisation.mean) / self.shape[0] > 0.5
+
+    def predict(self, pixels: Pixels) -> dict[str, Any]:
+        """The likeliest classes for one image by both networks, and how long each took, as plain JSON."""
+        inputs = self.labels.normalisation(pixels)
+        sparse, dense = (np.empty((1, len(self.labels.classes)), np.float32) for _ in range(2))
+        with self._one_at_a_time:
+            times = timed_in_turns(
+                lambda: self._sparse(inputs, out=sparse), lambda: self._dense.run(inputs, dense), seconds=SECONDS
+            )
+        if not (np.isfinite(sparse).all() and np.isfinite(dense).all()):
+            raise ModelError("The network's outputs for this image are not all finite numbers.")
+        shares, dense_shares = softmax(sparse[0]), softmax(dense[0])
+        order = np.argsort(-shares, kind="stable")[:SHOWN]
+        return {
+            "top": [self._class(int(place), shares, dense_shares) for place in order],
+            "sparse": self._answer(shares, times[0]),
+            "dense": self._answer(dense_shares, times[1]),
+            "calls": times[2],
+            "difference": float(np.abs(sparse - dense).max()),
+            "seen": "data:image/png;base64," + base64.b64encode(as_png(pixels)).decode(),
+        }
+
+    def _class(self, place: int, shares: Outputs, dense_shares: Outputs) -> dict[str, Any]:
+        return {"class": self.labels.classes[place], "share": float(shares[place]), "dense": float(dense_shares[place])}
+
+    def _answer(self, shares: Outputs, seconds: float) -> dict[str, Any]:
+        best = int(shares.argmax())
+        return {"class": self.labels.classes[best], "share": float(shares[best]), "milliseconds": 1000 * seconds}
+
+
+class TorchEngine:
+    """PyTorch on the CPU, for where ONNX Runtime is not installed."""
+
+    name = "torch"
+
+    def __init__(self, graph: Graph) -> None:
+        self._module = to_module(graph)
+
+    def run(self, images: NDArray[Any], outputs: NDArray[Any]) -> None:
+        """From a dense batch of float32 to a dense batch of float32."""
+        with torch.inference_mode():
+            outputs[...] = self._module(torch.from_numpy(images)).numpy()
+
+
+def timed_in_turns(
+    first: Callable[[], object], second: Callable[[], object], *, seconds: float
+) -> tuple[float, float, int]:
+    """The median seconds of each and how many calls of each that is of; the first calls warm up and do not count."""
+    first()
+    second()
+    times: tuple[list[float], list[float]] = ([], [])
+    began = time.perf_counter()
+    while len(times[0]) < LEAST_CALLS or (len(times[0]) < CALLS and time.perf_counter() - began < seconds):
+        for call, spent in zip((first, second), times, strict=True):
+            start = time.perf_counter()
+            call()
+            spent.append(time.perf_counter() - start)
+    return median(times[0]), median(times[1]), len(times[0])
+
+
+def softmax(outputs: Outputs) -> Outputs:
+    """Shares that add up to one.
+
+    >>> softmax(np.array([1000.0, 1000.0], np.float32)).tolist()
+    [0.5, 0.5]
+    """
+    powers = np.exp((outputs - outputs.max()).astype(np.float64))
+    return (powers / powers.sum()).astype(np.float32)
+
+
+def describe(about: Mapping[str, Any], shape: tuple[int, ...], outputs: int) -> Labels:
+    """Classes and normalisation as a file says; numbers and plain pixels, with a note, where it does not."""
+    notes = []
+    classes = about.get("classes")
+    if not (isinstance(classes, list) and len(classes) == outputs and all(isinstance(one, str) for one in classes)):
+        notes.append("The file does not name its classes, so they are numbers here.")
+        classes = [str(number) for number in range(outputs)]
+    normalisation = _normalisation(about.get("normalisation"), shape[0])
+    if normalisation is None:
+        notes.append("The file does not say how images are normalised: pixels go in as 0 to 1, which may be wrong.")
+        normalisation = Normalisation(255.0, (0.0,) * shape[0], (1.0,) * shape[0])
+    elif normalisation.scale == 1:
+        notes.append("The network was trained on numbers that are no pixels: pixels go in as 0 to 1, which may be wrong.")
+        normalisation = Normalisation(255.0, normalisation.mean, normalisation.std)
+    return Labels(tuple(classes), normalisation, tuple(notes))
+
+
+def _normalisation(said: Any, channels: int) -> Normalisation | None:
+    if not isinstance(said, Mapping):
+        return None
+    try:
+        mean, std = (tuple(float(value) for value in said[name]) for name in ("mean", "std"))
+        scale = float(said["scale"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    whole = len(mean) == len(std) == channels and all(isfinite(value) for value in (*mean, *std, scale))
+    return Normalisation(scale, mean, std) if whole and scale > 0 and all(value > 0 for value in std) else None
+
+
+def _check(name: str, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise ModelError(f"A network to try takes images of 1 or 3 channels; {name} takes the shape {shape}.")
+    if len(outputs) != 1 or outputs[0] < 2:
+        raise ModelError(f"A network to try tells classes apart; {name} gives outputs of the shape {outputs}.")
+
+
+def _dense(graph: Graph) -> Engine:
+    return OnnxRuntimeEngine(graph, threads=1) if onnxruntime_is_installed() else TorchEngine(graph)
+
+
+def _engine_words(engine: str) -> str:
+    threads = torch.get_num_threads() if engine == "torch" else 1
+    return f"{ENGINES[engine]}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _layers(graph: Graph) -> list[dict[str, Any]]:
+    """The layers with weights in their order: their names, shapes and how many weights are not zero."""
+    layers = []
+    for node in graph.nodes:
+        weight = graph.array(node, "weight") if node.op in ("conv", "linear") else None
+        if weight is not None:
+            name = node.tensors["weight"].removesuffix(".weight")
+            kept = int(np.count_nonzero(weight))
+            layers.append({"name": name, "shape": list(weight.shape), "kept": kept, "total": prod(weight.shape)})
+    return layers

@@ -1,0 +1,43 @@
+"""The page: one file that asks nobody but the server it came from."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypersparse import __version__
+from hypersparse.analysis.report.template import asset, fill, source_hash, to_json
+from hypersparse.serve.images import FORMATS
+from hypersparse.serve.network import Served
+
+SCRIPTS = ("pad", "answer", "main")  # after those it shares with the report
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page and the policy that is sent with it: nothing in it may run, load or call but what it was made with."""
+
+    text: str
+    policy: str
+
+
+def make_page(networks: Sequence[Served], most_bytes: int) -> Page:
+    """The page on which these networks are tried with images of at most so many bytes."""
+    names = ", ".join(network.name for network in networks)
+    style = asset("report.css") + asset("serve.css", __package__)
+    parts = [asset("elements.js"), asset("theme.js"), *(asset(f"{name}.js", __package__) for name in SCRIPTS)]
+    script = '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
+    content = {
+        "version": __version__,
+        "most_bytes": most_bytes,
+        "types": [f"image/{name.lower()}" for name in FORMATS],
+        "networks": [network.about() for network in networks],
+    }
+    text = fill(
+        asset("serve.html", __package__),
+        {"TITLE": html.escape(f"{names}: hypersparse"), "STYLE": style, "DATA": to_json(content), "SCRIPT": script},
+    )
+    policy = (
+        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return Page(text, policy)
