@@ -88,7 +88,9 @@ def _open(name: str, asked: Asked) -> Served:
     if path.suffix == SUFFIX:
         return Served(path.name, load_graph(path), path.stat().st_size)
     if path.is_file():
-        raise OptionError(f"What is served is a run or an .hsp file; {name} is neither: `hypersparse export` writes one.")
+        raise OptionError(
+            f"What is served is a run or an .hsp file; {name} is neither. `hypersparse export` makes one."
+        )
     stored = open_network(name, asked, unfinished=True)
     graph = exact(trace(stored.model, stored.dataset.shape, stored.about()))
     with tempfile.TemporaryDirectory() as folder:

@@ -63,7 +63,7 @@ def from_drawing(ink: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     blurred = np.asarray(bitmap.filter(ImageFilter.GaussianBlur(1)), np.int64) * 256 + np.asarray(bitmap)
     darkest = np.partition(blurred.ravel(), -DRAWN_INK)[-DRAWN_INK]  # makes a thin pen thicker and a thick one thinner
     is_set = blurred >= max(darkest, 256)
-    counts = is_set.reshape(SIDE, BLOCK, SIDE, BLOCK).sum((1, 3))
+    counts: npt.NDArray[np.int64] = is_set.reshape(SIDE, BLOCK, SIDE, BLOCK).sum((1, 3))
     return (counts * BRIGHTNESS).astype(np.uint8)
 
 

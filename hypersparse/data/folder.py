@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ from hypersparse.data.dataset import Dataset, Progress, Split, channel_statistic
 from hypersparse.data.files import read_file
 from hypersparse.errors import DataError
 from hypersparse.options import option, options
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 TEST_FOLDERS = ("val", "test")
@@ -65,21 +68,28 @@ def decode_images(
 
 def decode_image(content: bytes, name: str, size: int | None) -> Pixels:
     """One image file as uint8 [3, H, W]; grey becomes RGB, `size` cuts out the middle and resizes it."""
-    from PIL import Image
+    from PIL.Image import open as open_image
 
     try:
-        with Image.open(io.BytesIO(content)) as file:
+        with open_image(io.BytesIO(content)) as file:
             if file.mode.startswith(("I", "F")):
                 raise ValueError(f"its pixels have more than 8 bits (mode {file.mode})")
             image = file.convert("RGB")
     except Exception as error:  # the decoders raise anything from OSError to SyntaxError
         raise DataError(f"{name} cannot be read as an image ({error}); replace or remove it.") from error
     if size is not None:
-        short = min(image.size)
-        left, top = (image.width - short) // 2, (image.height - short) // 2
-        middle = image.crop((left, top, left + short, top + short))
-        image = middle.resize((size, size), Image.Resampling.BILINEAR)
+        image = middle_of(image, size, size)
     return np.asarray(image, np.uint8).transpose(2, 0, 1)
+
+
+def middle_of(image: "Image", width: int, height: int) -> "Image":
+    """The middle of an image, as large as fits into it, resized to this size."""
+    from PIL.Image import Resampling
+
+    taken = min(image.width / width, image.height / height)
+    across, down = max(round(taken * width), 1), max(round(taken * height), 1)
+    left, top = (image.width - across) // 2, (image.height - down) // 2
+    return image.crop((left, top, left + across, top + down)).resize((width, height), Resampling.BILINEAR)
 
 
 def _measure(image: Pixels) -> str:

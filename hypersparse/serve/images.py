@@ -8,6 +8,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from hypersparse.data import digits
+from hypersparse.data.folder import middle_of
 from hypersparse.errors import DataError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # what browsers show; no other decoder is tried
@@ -59,8 +60,7 @@ def pixels_of(image: Image.Image, shape: Shape, *, drawn: bool, dark_on_light: b
     if channels == 1 and drawn:
         centred = _centred(ink_of(image), height, width)
         return (255 - centred if dark_on_light else centred)[None]
-    fitted = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
-    return _planes(fitted, channels)
+    return _planes(middle_of(image, width, height), channels)
 
 
 def ink_of(image: Image.Image) -> Pixels:
@@ -69,7 +69,7 @@ def ink_of(image: Image.Image) -> Pixels:
     small.thumbnail((SEEN, SEEN))
     grey = np.asarray(small, np.float32)
     rim = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))
-    distance = np.abs(grey - rim)
+    distance: npt.NDArray[np.float32] = np.abs(grey - rim)
     most = float(distance.max())
     if most < LEAST_CONTRAST:
         raise DataError("Nothing is drawn: the picture has one colour.")
@@ -109,4 +109,6 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _too_many(came: str) -> str:
-    return f"An image may have {MOST_PIXELS // 10**6} million pixels at most, and this one has {came}; send a smaller one."
+    return (
+        f"An image may have {MOST_PIXELS // 10**6} million pixels at most, and this one has {came}; send a smaller one."
+    )

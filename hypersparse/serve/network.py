@@ -166,7 +166,7 @@ def softmax(outputs: Outputs) -> Outputs:
     >>> softmax(np.array([1000.0, 1000.0], np.float32)).tolist()
     [0.5, 0.5]
     """
-    powers = np.exp((outputs - outputs.max()).astype(np.float64))
+    powers: NDArray[np.float64] = np.exp((outputs - outputs.max()).astype(np.float64))
     return (powers / powers.sum()).astype(np.float32)
 
 
@@ -182,7 +182,9 @@ def describe(about: Mapping[str, Any], shape: tuple[int, ...], outputs: int) -> 
         notes.append("The file does not say how images are normalised: pixels go in as 0 to 1, which may be wrong.")
         normalisation = Normalisation(255.0, (0.0,) * shape[0], (1.0,) * shape[0])
     elif normalisation.scale == 1:
-        notes.append("The network was trained on numbers that are no pixels: pixels go in as 0 to 1, which may be wrong.")
+        notes.append(
+            "The network was trained on numbers that are no pixels: pixels go in as 0 to 1, which may be wrong."
+        )
         normalisation = Normalisation(255.0, normalisation.mean, normalisation.std)
     return Labels(tuple(classes), normalisation, tuple(notes))
 

@@ -102,13 +102,13 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = 10  # seconds without a byte
 
-    def do_GET(self) -> None:  # noqa: N802  # the names that http.server calls
+    def do_GET(self) -> None:  # http.server calls these names
         """The page, or what there is to try."""
         self._answered({"/": self._page, "/api/networks": self._networks})
 
     do_HEAD = do_GET  # noqa: N815
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         """A prediction for the image in the body."""
         self._answered({"/api/predict": self._predict})
 
@@ -128,7 +128,9 @@ class Handler(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             self.close_connection = True
         except Exception:
-            self._refuse(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "The server made a mistake; its terminal says which."))
+            self._refuse(
+                Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "The server made a mistake; its terminal says which.")
+            )
             raise
 
     def _check_sender(self) -> None:
@@ -179,7 +181,9 @@ class Handler(BaseHTTPRequestHandler):
         if len(length) > MOST_DIGITS or int(length) > MOST_BYTES:
             self._drain(int(length[:MOST_DIGITS]))
             limit = f"{MOST_BYTES // 2**20} MiB"
-            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An image may have {limit} at most; send a smaller one.")
+            raise Refusal(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An image may have {limit} at most; send a smaller one."
+            )
         content = b"".join(self._chunks(int(length)))
         if len(content) < int(length):
             raise Refusal(HTTPStatus.BAD_REQUEST, f"The image ended after {len(content)} of {length} bytes.")
@@ -195,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
         while length > 0:
             if time.monotonic() > ends:
                 raise Refusal(HTTPStatus.REQUEST_TIMEOUT, f"The image took longer than {BODY_SECONDS:.0f} seconds.")
-            chunk = self.rfile.read1(min(length, CHUNK))  # type: ignore[attr-defined]  # it is buffered
+            chunk = self.rfile.read1(min(length, CHUNK))
             if not chunk:
                 return
             length -= len(chunk)
@@ -205,9 +209,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._send_json(refusal.status, {"error": refusal.sentence}, refusal.headers)
 
-    def _send_json(
-        self, status: HTTPStatus, content: Any, headers: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
+    def _send_json(self, status: HTTPStatus, content: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         text = json.dumps(content, allow_nan=False).encode()
         self._send(status, "application/json", text, NOTHING_MORE, headers)
 
