@@ -167,7 +167,8 @@ def softmax(outputs: Outputs) -> Outputs:
     [0.5, 0.5]
     """
     powers: NDArray[np.float64] = np.exp((outputs - outputs.max()).astype(np.float64))
-    return (powers / powers.sum()).astype(np.float32)
+    shares: Outputs = (powers / powers.sum()).astype(np.float32)
+    return shares
 
 
 def describe(about: Mapping[str, Any], shape: tuple[int, ...], outputs: int) -> Labels:

@@ -16,6 +16,8 @@ import pytest
 import hypersparse
 from hypersparse.cli import main
 from hypersparse.training.folder import RunFolder
+from tests.cli.test_serve import predict, started
+from tests.serve.made import drawing, file_of
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = ["--data", "synthetic", "--set", "data.images=64", "--set", "data.test_images=32", "--set", "data.size=8"]
@@ -56,6 +58,11 @@ def test_train_without_arguments_is_the_main_job(tmp_path: Path) -> None:
     again = run("train", folder=tmp_path)
     assert again.returncode == 0
     assert "epoch  0" not in again.stdout
+    _, export, serve = (line.split("  ")[1].split()[1:] for line in done.stdout.splitlines()[-3:])
+    assert (export[0], serve) == ("export", ["serve", "model.hsp"])
+    assert run(*export, folder=tmp_path).returncode == 0
+    with started(*serve[1:], "--port", "0", folder=tmp_path) as (_, address):
+        assert predict(address, file_of(drawing(2)))["sparse"]["class"] == "2"  # type: ignore[index]
 
 
 @pytest.mark.slow

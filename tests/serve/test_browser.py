@@ -1,0 +1,228 @@
+"""The page in a real browser: drawing, dropping, choosing, pasting, by mouse, finger and keyboard."""
+
+import base64
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from hypersparse.serve.network import Served
+from hypersparse.serve.server import MOST_BYTES, Server
+from tests.browser import NEEDS_BROWSER
+from tests.browser import Seen as Shown
+from tests.serve.made import STROKES, drawing, file_of, linear, running, served
+
+pytestmark = NEEDS_BROWSER
+HOSTILE = "<b onclick=alert(1)>-</script><!--"
+COLOURS = ("red", "green", HOSTILE)
+
+
+class Seen(Shown):
+    """The page of a server."""
+
+    def __init__(self, browser: Any, server: Server, **options: object) -> None:
+        super().__init__(browser, server.address, server.address, "data:", "blob:", **options)
+
+    def draw(self, digit: int) -> None:
+        box = self.page.locator("#pad").bounding_box()
+        points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in STROKES[digit]]
+        self.page.mouse.move(*points[0])
+        self.page.mouse.down()
+        for point in points[1:]:
+            self.page.mouse.move(*point, steps=3)
+        self.page.mouse.up()
+
+    def give(self, how: str, content: bytes, kind: str = "image/png", target: str = "body") -> None:
+        """Drop or paste a file, as a browser tells the page of it."""
+        self.page.evaluate(
+            """([how, content, kind, target]) => {
+                const bytes = Uint8Array.from(atob(content), (one) => one.charCodeAt(0));
+                const data = new DataTransfer();
+                data.items.add(new File([bytes], "image", { type: kind }));
+                const options = { bubbles: true, cancelable: true };
+                const event = how === "paste"
+                    ? new ClipboardEvent("paste", { ...options, clipboardData: data })
+                    : new DragEvent(how, { ...options, dataTransfer: data });
+                document.querySelector(target).dispatchEvent(event);
+            }""",
+            [how, base64.b64encode(content).decode(), kind, target],
+        )
+
+    def says(self, name: str) -> None:
+        """Wait until the answer is this class."""
+        self.page.locator("#class", has_text=re.compile(f"^{re.escape(name)}$")).wait_for()
+
+    def fails(self) -> str:
+        failed = self.page.locator(".failed")
+        failed.wait_for()
+        return str(failed.inner_text())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Three networks: digits; the strongest of three colours; and one that knows nothing of its images."""
+    about = {"classes": list(COLOURS), "normalisation": {"scale": 255, "mean": [0.0] * 3, "std": [1.0] * 3}}
+    colours = linear((3, 4, 4), 3, **about)
+    weight = colours.tensors["head.weight"]
+    weight[...] = np.kron(np.eye(3), np.ones(16))
+    with running(served(), Served(HOSTILE, colours, 321), Served("bare.hsp", linear((1, 28, 28)), 99)) as started:
+        yield started
+
+
+@pytest.mark.parametrize("digit", STROKES)
+def test_a_drawn_digit_is_told(browser: Any, server: Server, digit: int) -> None:
+    seen = Seen(browser, server)
+    assert "Draw something" in seen.page.locator(".verdict").inner_text()
+    seen.draw(digit)
+    seen.says(str(digit))
+    assert seen.page.locator(".bars li").count() == 5
+    assert "sure" in seen.page.locator(".verdict").inner_text()
+    table = seen.page.locator(".compare").inner_text()
+    for words in ("hypersparse, 1 thread", "22.3 kB", "3,854", "77,072", "95.0 % zeros"):
+        assert words in table
+    assert table.count("µs") + table.count("ms") == 2
+    assert seen.page.locator(".layers tbody tr").count() == 10
+    assert "126\t144\t87.5 %" in seen.page.locator(".layers tbody tr").first.inner_text()
+    assert seen.page.locator("#said").inner_text().startswith(f"{digit}, ")
+    assert seen.complaints == []
+    assert seen.foreign == []
+
+
+def test_clear_and_another_digit(browser: Any, server: Server) -> None:
+    seen = Seen(browser, server)
+    seen.draw(2)
+    seen.says("2")
+    seen.page.locator("#clear").click()
+    assert "Draw something" in seen.page.locator(".verdict").inner_text()
+    seen.draw(0)
+    seen.says("0")
+    assert seen.complaints == []
+
+
+def test_a_printed_digit_is_dropped_pasted_and_chosen(browser: Any, server: Server, tmp_path: Path) -> None:
+    seen = Seen(browser, server)
+    seen.give("dragover", file_of(drawing(4)))
+    assert "over" in str(seen.page.locator("#input").get_attribute("class"))
+    seen.give("drop", file_of(drawing(4)))
+    seen.says("4")
+    assert "over" not in str(seen.page.locator("#input").get_attribute("class"))
+    seen.give("paste", file_of(drawing(2, paper="#334", ink="#fff"), "JPEG"), "image/jpeg")
+    seen.says("2")
+    printed = Image.new("RGB", (200, 300), "white")
+    ImageDraw.Draw(printed).text((100, 150), "5", fill="black", anchor="mm", font_size=220)
+    printed.save(tmp_path / "five.webp")
+    with seen.page.expect_file_chooser() as chooser:
+        seen.page.locator("#choose").click()
+    chooser.value.set_files(tmp_path / "five.webp")
+    seen.says("5")
+    seen.draw(0)  # a stroke begins anew
+    seen.says("0")
+    assert seen.complaints == []
+    assert seen.foreign == []
+
+
+def test_colour_images_go_to_a_network_for_them(browser: Any, server: Server) -> None:
+    seen = Seen(browser, server)
+    seen.page.locator("#network").select_option("1")
+    assert seen.page.locator("#pad").get_attribute("role") == "button"
+    seen.give("drop", file_of(Image.new("RGB", (70, 40), (10, 200, 30))))
+    seen.says("green")
+    seen.give("drop", file_of(Image.new("RGB", (40, 70), (10, 20, 230))))
+    seen.says(HOSTILE)  # a name is only ever text
+    assert seen.page.locator("h1").inner_text() == "Sparse networks"
+    assert HOSTILE in seen.page.title()
+    assert seen.page.locator("main b").count() == 0
+    seen.page.locator("#clear").click()
+    seen.page.locator("#network").select_option("0")
+    assert seen.page.locator("#pad").get_attribute("role") == "application"
+    seen.page.locator("#network").select_option("2")
+    assert "does not name its classes" in seen.page.locator(".notice").inner_text()
+    assert seen.complaints == []
+
+
+def test_what_cannot_be_used_is_one_sentence(browser: Any, server: Server) -> None:
+    seen = Seen(browser, server)
+    seen.give("drop", b"no image at all", "text/plain")
+    assert "not a whole image" in seen.fails()
+    seen.give("drop", file_of(Image.new("RGB", (20, 20), "white")))
+    seen.page.locator(".failed", has_text="Nothing is drawn").wait_for()
+    before = len(seen.requests)
+    seen.page.evaluate(
+        """size => {
+            const data = new DataTransfer();
+            data.items.add(new File([new Uint8Array(size)], "large.png", { type: "image/png" }));
+            document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, dataTransfer: data }));
+        }""",
+        MOST_BYTES + 1,
+    )
+    seen.page.locator(".failed", has_text="10 MiB at most").wait_for()
+    assert len(seen.requests) == before
+    seen.draw(2)
+    seen.says("2")
+    assert seen.page.locator(".failed").is_hidden()
+    assert [line for line in seen.complaints if "status of 400" not in line] == []  # the browser's own words
+
+
+def test_a_server_that_is_gone_is_said(browser: Any) -> None:
+    with running(served()) as short:
+        seen = Seen(browser, short)
+        seen.draw(2)
+        seen.says("2")
+    seen.draw(0)
+    assert "is it still running?" in seen.fails()
+
+
+def test_keys_alone_draw_a_line(browser: Any, server: Server) -> None:
+    seen = Seen(browser, server)
+    for _ in range(12):
+        seen.page.keyboard.press("Tab")
+        if seen.page.evaluate("document.activeElement.id") == "pad":
+            break
+    for _ in range(10):
+        seen.page.keyboard.press("ArrowUp")
+    assert "Draw something" in seen.page.locator(".verdict").inner_text()
+    seen.page.keyboard.press("Space")
+    for _ in range(20):
+        seen.page.keyboard.press("ArrowDown")
+    seen.says("1")
+    assert seen.page.locator(".tip-of-pen.down").is_visible()
+    seen.page.keyboard.press("Tab")
+    assert seen.page.evaluate("document.activeElement.id") == "choose"
+    assert seen.page.locator(".tip-of-pen").is_hidden()
+    assert seen.complaints == []
+
+
+def test_light_dark_and_phone(browser: Any, server: Server) -> None:
+    bright = []
+    for scheme in ("light", "dark"):
+        seen = Seen(browser, server, color_scheme=scheme)
+        seen.draw(2)
+        seen.says("2")
+        colour = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        bright.append(sum(int(part) for part in colour[4:-1].split(",")) > 3 * 127)
+        seen.page.locator("#theme").click()
+        assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") != colour
+    assert bright == [True, False]
+    phone = Seen(browser, server, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
+    assert phone.too_wide <= 0
+    box = phone.page.locator("#pad").bounding_box()
+    phone.page.touchscreen.tap(box["x"] + 50, box["y"] + 50)  # a dot is drawn, and something is said of it
+    phone.page.locator("#class").wait_for()
+    assert phone.too_wide <= 0
+    phone.page.locator("#network").select_option("1")
+    assert phone.too_wide <= 0
+    assert phone.complaints == []
+
+
+def test_a_foreign_request_would_be_noticed_and_the_policy_would_stop_it(browser: Any, server: Server) -> None:
+    seen = Seen(browser, server)
+    seen.page.evaluate("fetch('https://example.org/').catch(() => null)")
+    script = "Object.assign(document.createElement('script'), { textContent: 'window.x = 1' })"
+    seen.page.evaluate(f"document.body.append({script})")
+    assert seen.page.evaluate("window.x") is None
+    assert any("Content Security Policy" in line for line in seen.complaints)
+    assert seen.foreign == []
