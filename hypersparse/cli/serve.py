@@ -47,11 +47,13 @@ def serve(
     """Try networks on a local page: draw or drop an image, and see the sparse network beside the dense one."""
     asked = Asked(data_dir=data_dir, runs_dir=runs_dir)
     console = Console(soft_wrap=True, highlight=False)
-    served = [_open(name, asked) for name in networks]
+    served = [_open(name, asked, console) for name in networks]
     stop = StopRequest()
     with stopped_by_signals(stop), _running(listen(served, host, port)) as server:
         names = escape(", ".join(network.name for network in served))
         console.print(f"{names} at [bold]{server.address}[/]  [dim]Ctrl-C ends it[/]")
+        if not server.is_local:
+            console.print("[yellow]Other machines can reach it too, without a password.[/]")
         if browser if browser is not None else _has_screen():
             webbrowser.open(server.address)
         while not stop.requested():
@@ -82,7 +84,7 @@ def _running(server: Server) -> Iterator[Server]:
         thread.join()
 
 
-def _open(name: str, asked: Asked) -> Served:
+def _open(name: str, asked: Asked, console: Console) -> Served:
     """A file as it is; anything else as `hypersparse export` would write it."""
     path = Path(name)
     if path.suffix == SUFFIX:
@@ -92,6 +94,8 @@ def _open(name: str, asked: Asked) -> Served:
             f"What is served is a run or an .hsp file; {name} is neither. `hypersparse export` makes one."
         )
     stored = open_network(name, asked, unfinished=True)
+    if stored.note:
+        console.print(f"[yellow]{escape(str(stored.path.parent))} is {stored.note}.[/]")
     graph = exact(trace(stored.model, stored.dataset.shape, stored.about()))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"network{SUFFIX}"

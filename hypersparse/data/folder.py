@@ -68,6 +68,7 @@ def decode_images(
 
 def decode_image(content: bytes, name: str, size: int | None) -> Pixels:
     """One image file as uint8 [3, H, W]; grey becomes RGB, `size` cuts out the middle and resizes it."""
+    from PIL.Image import Resampling
     from PIL.Image import open as open_image
 
     try:
@@ -78,18 +79,16 @@ def decode_image(content: bytes, name: str, size: int | None) -> Pixels:
     except Exception as error:  # the decoders raise anything from OSError to SyntaxError
         raise DataError(f"{name} cannot be read as an image ({error}); replace or remove it.") from error
     if size is not None:
-        image = middle_of(image, size, size)
+        image = middle_of(image, size, size, resampling=Resampling.BILINEAR)
     return np.asarray(image, np.uint8).transpose(2, 0, 1)
 
 
-def middle_of(image: "Image", width: int, height: int) -> "Image":
+def middle_of(image: "Image", width: int, height: int, *, resampling: int) -> "Image":
     """The middle of an image, as large as fits into it, resized to this size."""
-    from PIL.Image import Resampling
-
     taken = min(image.width / width, image.height / height)
     across, down = max(round(taken * width), 1), max(round(taken * height), 1)
     left, top = (image.width - across) // 2, (image.height - down) // 2
-    return image.crop((left, top, left + across, top + down)).resize((width, height), Resampling.BILINEAR)
+    return image.crop((left, top, left + across, top + down)).resize((width, height), resampling)
 
 
 def _measure(image: Pixels) -> str:

@@ -71,6 +71,11 @@ class Server(ThreadingHTTPServer):
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.server_address[1]}/"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return ip_address(str(self.server_address[0])).is_loopback
+
     def server_bind(self) -> None:
         """Bind without asking a name server what this machine is called, which can take a minute."""
         socketserver.TCPServer.server_bind(self)

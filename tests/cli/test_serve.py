@@ -88,9 +88,10 @@ def test_a_port_that_is_taken() -> None:
 
 def test_addresses() -> None:
     network = served()
-    for host, shown in (("0.0.0.0", "127.0.0.1"), ("localhost", None)):
+    for host, shown in (("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("localhost", None)):
         server = listen([network], host, 0)
         server.server_close()
+        assert server.is_local == (host != "0.0.0.0")
         assert shown is None or server.address == f"http://{shown}:{server.server_port}/"
 
 

@@ -1,10 +1,11 @@
 import hashlib
 
+import numpy as np
 import pytest
 import torch
 
 from hypersparse.data import digits
-from hypersparse.errors import OptionError
+from hypersparse.errors import DataError, OptionError
 
 
 def checksum(values: torch.Tensor) -> str:
@@ -33,3 +34,38 @@ def test_pixels_fill_a_byte_and_the_statistics_are_of_the_training_images() -> N
 def test_there_is_nothing_to_choose() -> None:
     with pytest.raises(OptionError, match="no options"):
         digits.load(size=16)
+
+
+def ink(rows: slice, columns: slice, side: int = 64) -> np.ndarray:
+    drawn = np.zeros((side, side), np.uint8)
+    drawn[rows, columns] = 255
+    return drawn
+
+
+def test_a_drawing_looks_like_an_image_of_the_data_set_wherever_it_stands() -> None:
+    ring = ink(slice(8, 56), slice(20, 44))
+    ring[14:50, 26:38] = 0
+    digit = digits.from_drawing(ring)
+    assert (digit.shape, digit.dtype) == ((8, 8), np.uint8)
+    assert digit[0].max() > 0  # as high as the image
+    assert digit[7].max() > 0
+    assert digit[:, 0].max() == 0  # and narrower than it is high
+    assert digit[:, 7].max() == 0
+    assert digit[2:6, 3:5].max() < digit[2:6, 2].min()  # with a hole
+    set_pixels = digit.astype(int).sum() / digits.BRIGHTNESS
+    assert set_pixels == pytest.approx(digits.DRAWN_INK, abs=40)
+    moved = np.roll(ring, (6, -18), (0, 1))
+    assert (digits.from_drawing(moved) == digit).all()
+    assert (digits.from_drawing(ring.repeat(3, 0).repeat(3, 1)) == digit).all()
+
+
+def test_an_upright_stroke_stays_narrow_and_a_line_across_low() -> None:
+    upright = digits.from_drawing(ink(slice(5, 60), slice(30, 34)))
+    assert upright[:, :2].max() == upright[:, 6:].max() == 0
+    across = digits.from_drawing(ink(slice(30, 34), slice(5, 60)))
+    assert across[0].max() == across[7].max() == 0
+
+
+def test_nothing_drawn_is_said() -> None:
+    with pytest.raises(DataError, match="Nothing is drawn"):
+        digits.from_drawing(np.zeros((10, 10), np.uint8))

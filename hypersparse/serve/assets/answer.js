@@ -64,15 +64,17 @@ function verdict(network, answer) {
 }
 
 function comparison(network, answer) {
-  const row = (name, ours, theirs, times) =>
-    el(
+  const row = (name, ours, theirs, times) => {
+    const kind = /slower|larger|more/.test(times) ? "times worse" : "times";
+    return el(
       "tr",
       null,
       el("th", { scope: "row" }, name),
-      el("td", { class: "ours" }, ours, times ? el("span", { class: "times beneath" }, times) : null), // on phones
+      el("td", { class: "ours" }, ours, times ? el("span", { class: `${kind} beneath` }, times) : null), // on phones
       el("td", null, theirs),
-      el("td", { class: "times aside" }, times),
+      el("td", { class: `${kind} aside` }, times),
     );
+  };
   const head = (name, words) => el("th", { scope: "col" }, name, el("span", { class: "small" }, words));
   const said = (one) => (one ? `${one.class}, ${percent(one.share)}` : "–");
   const took = (one) => (one ? milliseconds(one.milliseconds) : "–");

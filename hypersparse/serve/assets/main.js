@@ -6,7 +6,6 @@ let number = 0; // of the network that is tried
 let picture = null; // a file that was dropped, pasted or chosen; what is drawn if there is none
 let busy = false;
 let again = false; // whether there is something newer to ask about
-let latest = null;
 
 const network = () => data.networks[number];
 const failed = el("p", { class: "failed", role: "alert", hidden: true });
@@ -14,7 +13,7 @@ const result = el("section", { class: "card", "aria-label": "Answer" });
 const beside = el("section", { class: "card" });
 const layers = el("section", { class: "card layers" });
 const chooser = el("input", { type: "file", id: "file", accept: data.types.join(","), class: "unseen", tabindex: -1, "aria-label": "Image" });
-const pad = makePad(drew, () => chooser.click());
+const pad = new Pad(drew, () => chooser.click());
 
 function fail(sentence) {
   failed.textContent = sentence;
@@ -22,7 +21,6 @@ function fail(sentence) {
 }
 
 function show(answer) {
-  latest = answer;
   result.replaceChildren(el("h2", null, "Answer"), ...verdict(network(), answer));
   beside.replaceChildren(
     el("h2", null, "Beside the dense network"),
@@ -45,7 +43,7 @@ async function ask() {
   busy = true;
   do {
     again = false;
-    const content = picture || (pad.isDrawn() ? await pad.drawing() : null);
+    const content = picture || (pad.isDrawn ? await pad.drawing() : null);
     if (!content) break;
     await predict(content, picture ? 0 : 1);
   } while (again);
@@ -94,7 +92,7 @@ function clear() {
 }
 
 function choose(place) {
-  const drew = !picture && pad.isDrawn();
+  const drew = !picture && pad.isDrawn;
   const before = network();
   number = place;
   const now = network();
