@@ -12,7 +12,7 @@ from hypersparse.data.folder import middle_of
 from hypersparse.errors import DataError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # what browsers show; no other decoder is tried
-MOST_PIXELS = 40_000_000  # 120 MB once decoded
+MOST_PIXELS = 40_000_000  # 160 MB once decoded, at 4 bytes a pixel
 SEEN = 512  # pixels on the longer side are enough to find ink
 LEAST_CONTRAST = 16  # of 255, between ink and paper
 INNER = 20 / 28  # of the side is what a centred drawing takes up, as in MNIST
@@ -33,12 +33,11 @@ def decode(content: bytes) -> Image.Image:
             _check_size(*file.size)
             if file.mode.startswith(("I", "F")):
                 raise DataError("The image has more than 8 bits a pixel; save it with 8.")
-            upright = ImageOps.exif_transpose(file)
-            if "A" in upright.getbands() or "transparency" in upright.info:
-                upright = upright.convert("RGBA")
-                paper = Image.new("RGBA", upright.size, "white")
-                upright = Image.alpha_composite(paper, upright)
-            return upright.convert("RGB")
+            file.load()
+            ImageOps.exif_transpose(file, in_place=True)  # a copy of each step would be much for the largest images
+            if "A" in file.getbands() or "transparency" in file.info:
+                return _on_white(file if file.mode == "RGBA" else file.convert("RGBA"))
+            return file if file.mode == "RGB" else file.convert("RGB")
     except DataError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -86,6 +85,12 @@ def as_png(pixels: Pixels) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    paper = Image.new("RGB", image.size, "white")
+    paper.paste(image, mask=image.getchannel("A"))
+    return paper
 
 
 def _planes(image: Image.Image, channels: int) -> Pixels:

@@ -56,6 +56,7 @@ class Server(ThreadingHTTPServer):
         self.networks = tuple(networks)
         self.page: Page = make_page(networks, MOST_BYTES)
         self.host = host
+        self.decoding = threading.Lock()  # one image of the largest size takes some 350 MB while it is decoded
         self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
         try:
             family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -168,9 +169,11 @@ class Handler(BaseHTTPRequestHandler):
         asked = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
         content = self._body()
         network = self._network(asked.get("network", ["0"])[-1])
-        image = decode(content)
         drawn = asked.get("drawn", ["0"])[-1] == "1"
-        pixels = pixels_of(image, network.shape, drawn=drawn, dark_on_light=network.dark_on_light)
+        with self.server.decoding:
+            image = decode(content)
+            pixels = pixels_of(image, network.shape, drawn=drawn, dark_on_light=network.dark_on_light)
+            del image
         self._send_json(HTTPStatus.OK, network.predict(pixels))
 
     def _network(self, number: str) -> Served:

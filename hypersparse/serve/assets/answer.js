@@ -2,7 +2,8 @@
 
 const thousands = (number) => number.toLocaleString("en");
 const percent = (share) => (share >= 0.9995 && share < 1 ? "> 99.9 %" : `${(100 * share).toFixed(1)} %`);
-const digitsOf = (value, digits) => Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 9 });
+const digitsOf = (value, digits) =>
+  Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 9 });
 
 function milliseconds(value) {
   return value < 1 ? `${digitsOf(1000 * value, 3)} µs` : `${digitsOf(value, 3)} ms`;
@@ -44,7 +45,11 @@ function verdict(network, answer) {
         null,
         el("p", { class: "class", id: "class" }, sparse.class),
         el("p", null, `${percent(sparse.share)} sure`),
-        el("p", { class: "small" }, alike ? "The dense network says the same." : `The dense network says ${answer.dense.class}.`),
+        el(
+          "p",
+          { class: "small" },
+          alike ? "The dense network says the same." : `The dense network says ${answer.dense.class}.`,
+        ),
       ),
       el(
         "figure",
@@ -57,7 +62,13 @@ function verdict(network, answer) {
       "ol",
       { class: "bars", "aria-label": "The likeliest classes" },
       answer.top.map((one) =>
-        el("li", null, el("span", { class: "name", title: one.class }, one.class), bar(one.share), el("span", { class: "percent" }, percent(one.share))),
+        el(
+          "li",
+          null,
+          el("span", { class: "name", title: one.class }, one.class),
+          bar(one.share),
+          el("span", { class: "percent" }, percent(one.share)),
+        ),
       ),
     ),
   ];
@@ -86,15 +97,32 @@ function comparison(network, answer) {
     el(
       "thead",
       null,
-      el("tr", null, el("td"), head("sparse", network.engine), head("dense", network.dense_engine), el("td", { class: "aside" })),
+      el(
+        "tr",
+        null,
+        el("td"),
+        head("sparse", network.engine),
+        head("dense", network.dense_engine),
+        el("td", { class: "aside" }),
+      ),
     ),
     el(
       "tbody",
       null,
       row("answer", said(sparse), said(dense), ""),
       row("time for one image", took(sparse), took(dense), faster),
-      row("file", bytes(network.bytes), `${bytes(network.dense_bytes)} (ONNX)`, factor(network.dense_bytes, network.bytes, "smaller", "larger")),
-      row("weights", thousands(network.kept), thousands(network.total), `${percent(1 - network.kept / network.total)} zeros`),
+      row(
+        "file",
+        bytes(network.bytes),
+        `${bytes(network.dense_bytes)} (ONNX)`,
+        factor(network.dense_bytes, network.bytes, "smaller", "larger"),
+      ),
+      row(
+        "weights",
+        thousands(network.kept),
+        thousands(network.total),
+        `${percent(1 - network.kept / network.total)} zeros`,
+      ),
       row(
         "multiplications",
         thousands(network.products),
@@ -109,7 +137,8 @@ function fineprint(network, answer) {
   const measured = answer
     ? `Times are medians of ${answer.calls} calls of each network, in turns, for this image alone. Outputs differ by ${answer.difference.toExponential(0)} at most. `
     : "";
-  const shrunk = network.profile === "deploy" ? " The file was made with --deploy: dead structure is gone from both." : "";
+  const shrunk =
+    network.profile === "deploy" ? " The file was made with --deploy: dead structure is gone from both." : "";
   return `${measured}The dense network is the same one with its zeros stored and computed.${shrunk}`;
 }
 
@@ -132,7 +161,16 @@ function layersTable(network) {
     el(
       "thead",
       null,
-      el("tr", null, head("layer"), head("shape", "shape"), head("used", "number"), head("of", "number of"), head("share", "number"), el("td")),
+      el(
+        "tr",
+        null,
+        head("layer"),
+        head("shape", "shape"),
+        head("used", "number"),
+        head("of", "number of"),
+        head("share", "number"),
+        el("td"),
+      ),
     ),
     el("tbody", null, network.layers.map(row)),
   );

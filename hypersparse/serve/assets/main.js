@@ -12,7 +12,14 @@ const failed = el("p", { class: "failed", role: "alert", hidden: true });
 const result = el("section", { class: "card", "aria-label": "Answer" });
 const beside = el("section", { class: "card" });
 const layers = el("section", { class: "card layers" });
-const chooser = el("input", { type: "file", id: "file", accept: data.types.join(","), class: "unseen", tabindex: -1, "aria-label": "Image" });
+const chooser = el("input", {
+  type: "file",
+  id: "file",
+  accept: data.types.join(","),
+  class: "unseen",
+  tabindex: -1,
+  "aria-label": "Image",
+});
 const pad = new Pad(drew, () => chooser.click());
 
 function fail(sentence) {
@@ -105,12 +112,24 @@ function choose(place) {
   show(null);
   notes.replaceChildren(...now.notes.map((words) => el("p", null, words)));
   notes.hidden = !now.notes.length;
-  heading.textContent = now.draws ? (now.digits ? "Draw a digit, or drop an image" : "Draw, or drop an image") : "Drop an image";
+  heading.textContent = now.draws
+    ? now.digits
+      ? "Draw a digit, or drop an image"
+      : "Draw, or drop an image"
+    : "Drop an image";
   const used = `${thousands(now.kept)} of ${thousands(now.total)} weights`;
   layers.replaceChildren(
     el("h2", null, "Weights used per layer"),
-    el("p", { class: "summary" }, `${used} are not zero; the others are ${now.engine.startsWith("hypersparse") ? "neither stored nor computed" : "not stored"}.`),
-    el("div", { class: "scroll plain", tabindex: 0, role: "region", "aria-label": "Weights used per layer" }, layersTable(now)),
+    el(
+      "p",
+      { class: "summary" },
+      `${used} are not zero; the others are ${now.engine.startsWith("hypersparse") ? "neither stored nor computed" : "not stored"}.`,
+    ),
+    el(
+      "div",
+      { class: "scroll plain", tabindex: 0, role: "region", "aria-label": "Weights used per layer" },
+      layersTable(now),
+    ),
   );
   ask();
 }
@@ -125,11 +144,20 @@ const input = el(
   el(
     "div",
     { class: "row" },
-    el("button", { type: "button", class: "quiet strong", id: "choose", onclick: () => chooser.click() }, icon("image"), "Choose an image"),
+    el(
+      "button",
+      { type: "button", class: "quiet strong", id: "choose", onclick: () => chooser.click() },
+      icon("image"),
+      "Choose an image",
+    ),
     el("button", { type: "button", class: "quiet", id: "clear", onclick: clear }, icon("reset"), "Clear"),
   ),
   chooser,
-  el("p", { class: "small" }, "Images can be dropped anywhere on the page or pasted. They go to this server and nowhere else, and are not kept."),
+  el(
+    "p",
+    { class: "small" },
+    "Images can be dropped anywhere on the page or pasted. They go to this server and nowhere else, and are not kept.",
+  ),
   failed,
 );
 
@@ -169,11 +197,18 @@ document.querySelector("header.top").append(
     logo(),
     el("div", null, el("h1", null, single), el("p", { class: "small" }, "a sparse network beside its dense twin")),
   ),
-  el("div", { class: "actions" }, networkField() || "", themeButton(() => {})),
+  el(
+    "div",
+    { class: "actions" },
+    networkField() || "",
+    themeButton(() => {}),
+  ),
 );
 document
   .querySelector("footer.bottom")
-  .append(el("p", { class: "small" }, `hypersparse ${data.version}. Nothing on this page is loaded from anywhere else.`));
+  .append(
+    el("p", { class: "small" }, `hypersparse ${data.version}. Nothing on this page is loaded from anywhere else.`),
+  );
 main.replaceChildren(notes, el("div", { class: "try" }, input, el("div", { class: "right" }, result, beside)), layers);
 pad.setUp(network());
 choose(0);
