@@ -2,9 +2,9 @@
 
     python benchmarks/write_masks.py RUN_AT_0.98 RUN_AT_0.998
 
-A run's own sparsity comes with its trained weights. The other sparsities are masks that the same runs would have had in
-their last epoch before pruning (they nest), with random weights: nobody trained those. `about["mask"]` in each file
-says which.
+The runs are finished, with the folder `history` that they had until then. A run's own sparsity comes with its trained
+weights. The other sparsities are masks that the same runs would have had in their last epoch before pruning (they
+nest), with random weights: nobody trained those. `about["mask"]` in each file says which.
 """
 
 import sys
@@ -19,7 +19,7 @@ from hypersparse.export.trace import trace
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.checkpoint import load_tree
 from hypersparse.training.history import innermost
-from hypersparse.training.weights_file import expand
+from hypersparse.training.weights_file import load_weights_
 
 SHAPE, CLASSES, MODEL = (3, 32, 32), 10, "resnet32"
 TRAINED, NESTED = "trained", "trained mask, random weights"
@@ -27,10 +27,9 @@ FOLDER = Path(__file__).parent / "masks"
 
 
 def network(run: Path) -> torch.nn.Module:
-    """The network of a run's checkpoint."""
+    """The network of a finished run."""
     model = models.build(MODEL, shape=SHAPE, classes=CLASSES).eval()
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    model.load_state_dict(expand(load_tree(run / "checkpoint.safetensors")["model"], shapes))
+    load_weights_(model, run / "final.safetensors")
     return model
 
 
