@@ -1,7 +1,7 @@
 """Train neural networks that are 90 to 99.8 % zeros.
 
 In your own loop: `attach`, then `epochs()`, `penalty()` and `step()`. From the shell: `hypersparse train`.
-Afterwards: `save_sparse`, `load_sparse` and `shrink`.
+Afterwards: `save_sparse`, `load_sparse` and `shrink`. Trained already: `zoo.load`.
 """
 
 from importlib import import_module
@@ -88,16 +88,19 @@ __all__ = [
     "schedules",
     "scores",
     "shrink",
+    "zoo",
 ]
 
 _LATER = {  # imported when they are first asked for: training needs none of it
     "load_sparse": "hypersparse.export.compressed",
     "save_sparse": "hypersparse.export.compressed",
     "shrink": "hypersparse.export.shrink",
+    "zoo": "hypersparse.zoo",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module `hypersparse` has no attribute `{name}`")
-    return getattr(import_module(_LATER[name]), name)
+    module = import_module(_LATER[name])
+    return module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)

@@ -1,31 +1,25 @@
 """`hypersparse export`: a trained network as a file for other programs."""
 
 import importlib.util
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
-from torch import Tensor
 
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.networks import SUFFIX, Asked, Stored, open_network
-from hypersparse.errors import ModelError, OptionError
+from hypersparse.cli.networks import SUFFIX, Asked, open_network
+from hypersparse.errors import OptionError
 from hypersparse.export.c_source import save_c
+from hypersparse.export.check import Check, Predict
 from hypersparse.export.compressed import deployed, exact, load_sparse, save_graph
 from hypersparse.export.module import to_module
 from hypersparse.export.onnx import in_onnx_runtime, save_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.trace import trace
-from hypersparse.sparsity.evaluating import evaluating
-from hypersparse.training.images import Clean
 from hypersparse_runtime.graph import Graph
 
-Predict = Callable[[Tensor], Tensor]
 FORMATS = (SUFFIX, ".onnx", ".c", ".safetensors")
 FEW_IMAGES = 256  # tested where values are not rounded: one would do
 Out = Annotated[
@@ -96,44 +90,6 @@ def _predictor(graph: Graph, out: Path, batch: int | None) -> tuple[Predict, str
     if out.suffix == ".onnx" and importlib.util.find_spec("onnxruntime") is not None:
         return in_onnx_runtime(out, batch), "the file in ONNX Runtime"
     return to_module(graph), "the network that was written, in PyTorch"
-
-
-class Check:
-    """Compares what two networks predict for the first `count` test images."""
-
-    def __init__(self, stored: Stored, count: int) -> None:
-        test = stored.dataset.test
-        self.count = min(count, len(test))
-        split = replace(test, images=test.images[: self.count], labels=test.labels[: self.count]) if count else test
-        self._batches = Clean(split, stored.dataset, torch.device("cpu"))
-        self._labels, self._model = split.labels, stored.model
-        self._original: Tensor | None = None
-
-    def agrees(self, graph: Graph) -> bool:
-        """Whether a network predicts what the original does."""
-        return self._changed(to_module(graph)) == 0
-
-    def sentence(self, predict: Predict) -> str:
-        """How it went; a prediction that changed is an error."""
-        if changed := self._changed(predict):
-            raise ModelError(f"{changed} of {self.count} test images are predicted otherwise than before the export.")
-        original = self._predictions_of_original()
-        accuracy = float((original == self._labels).double().mean())
-        return f"{self.count} test images are predicted as before; {100 * accuracy:.2f} % of them are right"
-
-    def _changed(self, predict: Predict) -> int:
-        return int((torch.cat(list(self._predicted(predict))) != self._predictions_of_original()).sum())
-
-    def _predictions_of_original(self) -> Tensor:
-        if self._original is None:
-            with evaluating(self._model):
-                self._original = torch.cat(list(self._predicted(self._model)))
-        return self._original
-
-    def _predicted(self, predict: Predict) -> Iterator[Tensor]:
-        with torch.no_grad():
-            for inputs, _ in self._batches:
-                yield predict(inputs).argmax(1)
 
 
 def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None) -> None:

@@ -32,6 +32,7 @@ COMMANDS = {  # in the order of the help, and the file that has them all
     "export": "export",
     "shrink": "shrink",
     "serve": "serve",
+    "zoo": "zoo",
     "bench": "bench_inference",
 }
 

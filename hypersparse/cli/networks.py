@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from safetensors import SafetensorError, safe_open
@@ -11,9 +10,9 @@ from torch import nn
 
 from hypersparse.cli.choices import data_folders, make_recipe
 from hypersparse.cli.display import load_data
-from hypersparse.data.dataset import Dataset
 from hypersparse.errors import ModelError, OptionError, RunError
 from hypersparse.export.compressed import load_sparse
+from hypersparse.export.trained import Trained
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
 from hypersparse.training.checkpoint import load_tree
@@ -36,29 +35,7 @@ class Asked:
     quiet: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Stored:
-    """A network, what it was trained on, and where it came from."""
-
-    path: Path
-    model: nn.Module
-    recipe: Recipe
-    dataset: Dataset
-    note: str = ""  # what a person should know about it, if anything
-
-    def about(self) -> dict[str, Any]:
-        """What goes into a file beside the network: plain JSON."""
-        scale = 255 if self.dataset.test.images.element_size() == 1 else 1
-        mean, std = (list(values) for values in (self.dataset.mean, self.dataset.std))
-        return {
-            "classes": list(self.dataset.classes),
-            "normalisation": {"scale": scale, "mean": mean, "std": std},  # (pixel / scale - mean) / std
-            "recipe": self.recipe.to_toml(),
-            "provenance": {"file": "/".join(self.path.parts[-3:]), **({"note": self.note} if self.note else {})},
-        }
-
-
-def open_network(name: str, asked: Asked, *, unfinished: bool = False) -> Stored:
+def open_network(name: str, asked: Asked, *, unfinished: bool = False) -> Trained:
     """The network called `name` with its data; `unfinished` accepts a run whose mask is found but not its end."""
     path = _file(name, asked.runs_dir, unfinished)
     sparse = load_sparse(path) if path.suffix == SUFFIX else None
@@ -68,12 +45,12 @@ def open_network(name: str, asked: Asked, *, unfinished: bool = False) -> Stored
         recipe = _asked_recipe(path, recipe, asked)
     dataset = load_data(recipe, data_folders(asked.data_dir), quiet=asked.quiet or not Console().is_terminal)
     if sparse is not None:
-        return Stored(path, sparse, recipe, dataset)
+        return Trained(path, sparse, recipe, dataset)
     built = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
     note = _load_checkpoint_(built, path) if path.name == "checkpoint.safetensors" else ""
     if not note:
         load_weights_(built, path)
-    return Stored(path, built, recipe, dataset, note)
+    return Trained(path, built, recipe, dataset, note)
 
 
 def _file(network: str, runs_dir: Path, unfinished: bool) -> Path:

@@ -11,9 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.export import FEW_IMAGES, FORMATS, Check, write
+from hypersparse.cli.export import FEW_IMAGES, FORMATS, write
 from hypersparse.cli.networks import Asked, open_network
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.export.check import Check
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse.sparsity.evaluating import evaluating

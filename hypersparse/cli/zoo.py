@@ -1,0 +1,74 @@
+"""`hypersparse zoo`: trained sparse networks that come with the package, and how they get there."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hypersparse import zoo as networks
+from hypersparse.cli.choices import DataDir, RunsDir
+from hypersparse.cli.formats import count, percent
+from hypersparse.cli.networks import Asked, open_network
+from hypersparse.errors import OptionError
+from hypersparse.runs.store import RunStore
+from hypersparse.zoo.making import add as make_entry
+
+WIDE = 130  # columns where the output is not a terminal, which has no width
+
+
+def zoo(
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Another folder than the package's, such as a sweep's --networks.")
+    ] = None,
+    add: Annotated[str | None, typer.Option("--add", help="Put the network of this finished run there.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="With --add: what to call it.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="With --add: take the place of one of that name.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """List trained sparse networks; `hypersparse.zoo.load(NAME)` loads one."""
+    place = folder or networks.FOLDER
+    if add is None and (name is not None or replace):
+        raise OptionError("`--name` and `--replace` go with `--add RUN`.")
+    if add is not None:
+        run = RunStore(runs_dir).find(add)
+        asked = Asked(data_dir=data_dir, runs_dir=runs_dir, quiet=as_json)
+        found = [make_entry(run, open_network(str(run.path), asked), place, name=name, replace=replace)]
+    else:
+        if not place.is_dir():
+            raise OptionError(f"There is no folder {place}; `hypersparse zoo --add RUN --folder` makes one.")
+        found = networks.entries(place)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(entry) for entry in found], indent=1))
+    else:
+        _print_table(found)
+
+
+def _print_table(found: Sequence[networks.Entry]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, WIDE)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("name", no_wrap=True)
+    for column in ("sparsity", "kept", "of", "last %", "best %", "file %", "bytes"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("recipe", overflow="fold")
+    table.add_column("seed", justify="right")
+    for entry in found:
+        numbers = [f"{entry.sparsity:.4g}", count(entry.kept), count(entry.total)]
+        shares = [percent(share) for share in (entry.last, entry.best, entry.test_accuracy)]
+        table.add_row(escape(entry.name), *numbers, *shares, count(entry.bytes), escape(entry.recipe), str(entry.seed))
+    console.print(table)
+    picked = " or ".join(sorted({entry.best_picked_on for entry in found}))
+    console.print(
+        f"Accuracy on test images: of the last epoch, whose network this is; of the best one, picked on {picked} "
+        "images; and of the file, in the sparse runtime.",
+        style="dim", highlight=False,
+    )  # fmt: skip

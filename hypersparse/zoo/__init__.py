@@ -1,0 +1,122 @@
+"""Trained sparse networks of a few kilobytes each that come with the package.
+
+`hypersparse zoo` lists them. An entry is two files beside this one: NAME.hsp, the network in the deploy profile, and
+NAME.json, what its run gave and its outputs for inputs that we made up; the JSON file is written last. Entries of other
+folders, such as the one that `hypersparse sweep --networks` fills, are read the same way.
+"""
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypersparse.errors import OptionError, RunError, unknown
+from hypersparse.export.compressed import load_graph, load_sparse
+from hypersparse.export.module import Network
+from hypersparse_runtime.graph import Graph
+from hypersparse_runtime.model import SparseModel
+
+FOLDER = Path(__file__).parent
+MOST_BYTES = 5_000_000  # of all files that ship with the package
+NETWORK, FACTS, INPUTS = ".hsp", ".json", ".npy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What is known of a network. Accuracies are shares of the test images."""
+
+    name: str
+    data: str
+    model: str
+    recipe: str  # the label of its run
+    seed: int
+    sparsity: float  # share of the prunable weights that its mask removed
+    kept: int
+    total: int
+    last: float  # accuracy in the last epoch, as the run took it down; that is the network in the file
+    best: float  # accuracy of the best epoch, whose weights are not kept
+    best_picked_on: str
+    test_accuracy: float  # of the file itself, in the sparse runtime
+    test_images: int
+    bytes: int  # of the file
+
+
+def names(folder: Path = FOLDER) -> list[str]:
+    """All networks of a folder, in the order of their names.
+
+    >>> "digits-resnet8-0.98" in names()
+    True
+    """
+    return sorted(path.stem for path in folder.glob(f"*{FACTS}") if path.with_suffix(NETWORK).is_file())
+
+
+def entry(name: str, folder: Path = FOLDER) -> Entry:
+    """What is known of a network."""
+    facts = _facts(name, folder)
+    own = {field.name: facts.get(field.name) for field in fields(Entry)}
+    own |= {"name": name, "bytes": path_of(name, folder).stat().st_size}
+    if missing := [key for key, value in own.items() if value is None]:
+        raise RunError(f"{name}{FACTS} in {folder} does not say `{missing[0]}`; make the entry anew.")
+    return Entry(**own)
+
+
+def entries(folder: Path = FOLDER) -> list[Entry]:
+    """All networks of a folder."""
+    return [entry(name, folder) for name in names(folder)]
+
+
+def path_of(name: str, folder: Path = FOLDER) -> Path:
+    """The .hsp file of a network."""
+    if name not in (known := names(folder)):
+        nothing = f"There are no networks in {folder}; `hypersparse zoo --add` puts one there."
+        raise OptionError(unknown("network", name, known) if known else nothing)
+    return folder / f"{name}{NETWORK}"
+
+
+@overload
+def load(name: str, *, runtime: Literal[False] = False, folder: Path = ...) -> Network: ...
+@overload
+def load(name: str, *, runtime: Literal[True], folder: Path = ...) -> SparseModel: ...
+def load(name: str, *, runtime: bool = False, folder: Path = FOLDER) -> Network | SparseModel:
+    """A trained network: a PyTorch module in evaluation mode, or with `runtime` for the sparse runtime (numpy).
+
+    Both take normalised images; `about["normalisation"]` and `about["classes"]` say how and what comes out.
+
+    >>> load("digits-resnet8-0.98").input_shape
+    (1, 8, 8)
+    """
+    path = path_of(name, folder)
+    return SparseModel(load_graph(path)) if runtime else load_sparse(path)
+
+
+def probe(name: str, folder: Path = FOLDER) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The made-up inputs of an entry, normalised, and the outputs that were stored for them."""
+    facts, path = _facts(name, folder), path_of(name, folder)
+    try:
+        pixels = np.load(folder / str(facts["inputs"]), allow_pickle=False)
+        logits = np.array(facts["logits"], dtype=np.float32)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"The stored inputs or outputs of {name} in {folder} cannot be read: {error}.") from None
+    return normalised(pixels, load_graph(path)), logits
+
+
+def normalised(pixels: NDArray[Any], graph: Graph) -> NDArray[np.float32]:
+    """Pixels in 0..255 as a network is to be given them."""
+    rule, shape = graph.about["normalisation"], (-1, *[1] * (pixels.ndim - 2))
+    mean, std = (np.array(rule[key], dtype=np.float32).reshape(shape) for key in ("mean", "std"))
+    values: NDArray[np.float32] = ((pixels.astype(np.float32) / 255 - mean) / std).astype(np.float32)
+    return values
+
+
+def _facts(name: str, folder: Path) -> dict[str, Any]:
+    path = path_of(name, folder).with_name(f"{name}{FACTS}")
+    try:
+        found: Any = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}); make the entry anew.") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{path} should hold a JSON object; make the entry anew.")
+    return found

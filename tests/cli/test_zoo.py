@@ -1,0 +1,43 @@
+"""`hypersparse zoo`: the list, and new entries."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hypersparse import zoo
+from hypersparse.cli.main import app
+from hypersparse.errors import OptionError, RunError
+from tests.runs.tiny import FINISHED, run_of, tiny_store
+
+
+def call(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, ["zoo", *map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_list_has_every_network() -> None:
+    text = call()
+    for entry in zoo.entries():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{entry.name} ")]
+        shown = [f"{entry.bytes:,}", f"{100 * entry.last:.2f}", f"{100 * entry.best:.2f}", str(entry.seed)]
+        assert all(part in line.split() for part in shown)
+    assert [each["name"] for each in json.loads(call("--json"))] == zoo.names()
+
+
+def test_a_run_is_added_and_listed(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = run_of(tiny_store(tmp_path / "runs", tmp_path_factory), FINISHED)
+    assert "mine" in call("--add", run.path, "--folder", tmp_path / "zoo", "--name", "mine")
+    assert "mine" in call("--folder", tmp_path / "zoo")
+    assert zoo.load("mine", folder=tmp_path / "zoo").input_shape == (1, 8, 8)
+
+
+def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="go with `--add RUN`"):
+        call("--name", "x")
+    with pytest.raises(RunError, match="There is no run"):
+        call("--add", "nothing", "--runs-dir", tmp_path)
+    with pytest.raises(OptionError, match="There is no folder"):
+        call("--folder", tmp_path / "none")

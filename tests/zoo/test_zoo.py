@@ -1,0 +1,107 @@
+"""Every network that ships with the package computes what it did when it was put there, and is small."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hypersparse
+from hypersparse import data, zoo
+from hypersparse.cli.choices import data_folders
+from hypersparse.errors import DataError, OptionError, RunError
+from hypersparse.recipe import Recipe
+from hypersparse.training.images import Clean
+from hypersparse.zoo.making import size
+
+ROOT = Path(hypersparse.__file__).parents[1]
+CLOSE = 1e-4  # of the largest output
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_an_entry_gives_its_stored_outputs_in_pytorch_and_in_the_runtime(name: str) -> None:
+    inputs, wanted = zoo.probe(name)
+    assert wanted.std() > 0.1  # outputs that are all alike would prove little
+    with torch.no_grad():
+        in_torch = zoo.load(name)(torch.from_numpy(inputs)).numpy()
+    in_runtime = zoo.load(name, runtime=True)(inputs)
+    for came in (in_torch, in_runtime):
+        assert came.shape == wanted.shape
+        assert np.abs(came - wanted).max() <= CLOSE * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_an_entry_says_what_its_recipe_says(name: str) -> None:
+    entry, about = zoo.entry(name), zoo.load(name).about
+    recipe = Recipe.from_toml(about["recipe"])
+    assert (recipe.label, recipe.data.name, recipe.model.name) == (entry.recipe, entry.data, entry.model)
+    assert about["profile"] == "deploy"
+    assert about["provenance"]["file"] == f"{entry.recipe}/seed-{entry.seed}/final.safetensors"
+    assert entry.sparsity == pytest.approx(1 - entry.kept / entry.total)
+    assert entry.last <= entry.best
+    assert abs(entry.test_accuracy - entry.last) <= 0.01
+    assert entry.bytes < 12 * entry.kept  # in kilobytes, not megabytes
+
+
+def test_all_of_them_are_small() -> None:
+    assert 0 < size(zoo.FOLDER) <= zoo.MOST_BYTES == 5_000_000
+
+
+def test_nothing_else_lies_there() -> None:
+    entries = {f"{name}{suffix}" for name in zoo.names() for suffix in (".hsp", ".json")}
+    inputs = {json.loads((zoo.FOLDER / f"{name}.json").read_text())["inputs"] for name in zoo.names()}
+    there = {path.name for path in zoo.FOLDER.iterdir() if path.suffix != ".py" and path.name != "__pycache__"}
+    assert there == entries | inputs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", zoo.names())
+def test_accuracy_on_the_real_test_images(name: str) -> None:
+    entry = zoo.entry(name)
+    model = zoo.load(name, runtime=True)
+    recipe = Recipe.from_toml(model.about["recipe"])
+    try:
+        dataset = data.load(recipe.data.name, data_folders(None), options=recipe.data.options, download=False)
+    except DataError as error:
+        pytest.skip(f"the data are not here: {error}")
+    batches = Clean(dataset.test, dataset, torch.device("cpu"))
+    right = sum(int((model(images.numpy()).argmax(1) == labels.numpy()).sum()) for images, labels in batches)
+    assert entry.test_images == len(dataset.test)
+    assert abs(right - entry.test_accuracy * entry.test_images) <= 2  # another CPU may round a close call otherwise
+
+
+def test_a_name_nobody_knows_gets_the_nearest() -> None:
+    with pytest.raises(OptionError, match=r"no network `digits-resnet-0\.98`; did you mean `digits-resnet8-0\.98`\?"):
+        zoo.load("digits-resnet-0.98")
+
+
+def test_a_damaged_entry_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.hsp").write_bytes(b"nothing")
+    (tmp_path / "a.json").write_text("[]")
+    with pytest.raises(RunError, match="should hold a JSON object"):
+        zoo.entry("a", tmp_path)
+    (tmp_path / "a.json").write_text('{"data": "digits"}')
+    with pytest.raises(RunError, match="does not say `model`"):
+        zoo.entry("a", tmp_path)
+    with pytest.raises(RunError, match="not a whole"):
+        zoo.load("a", folder=tmp_path)
+    with pytest.raises(RunError, match="cannot be read"):
+        zoo.probe("a", tmp_path)
+    with pytest.raises(OptionError, match="There are no networks in"):
+        zoo.load("a", folder=tmp_path / "none")
+
+
+@pytest.mark.slow
+def test_the_wheel_has_all_of_them(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("hypersparse-*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    shipped = [path for path in zoo.FOLDER.iterdir() if path.suffix in (".hsp", ".json", ".npy")]
+    assert {f"hypersparse/zoo/{path.name}" for path in shipped} <= inside
