@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from hypersparse.analysis.stored import Stored, by_name
 from hypersparse.analysis.style import FAINT, GREY, PAGE, PALE, Study, legend_beside, line_styles, panels, title
+from hypersparse.analysis.tables import render
 from hypersparse.errors import RunError
 
 MOST_LINES = 8  # of a figure; with more there is a figure for each sparsity
@@ -64,7 +65,27 @@ def _study(file: str, runs: Sequence[Stored]) -> Study:
                 }
             )
     frame = pd.DataFrame(rows)
-    return Study(file, _draw(frame), frame)
+    return Study(file, _draw(frame), frame, {f"{file}-blocks": by_block(frame)})
+
+
+def by_block(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a line of the figure: kept weights of each block, and in brackets the share of it in per cent."""
+    parts = frame.assign(part=[_part(layer) for layer in frame["layer"]])
+    sums = parts.groupby(["name", "part"], sort=False)[["kept", "total"]].sum()
+    rows = []
+    for name in dict.fromkeys(frame["name"]):
+        own, seeds = sums.loc[name], int(frame.loc[frame["name"] == name, "seeds"].max())
+        cells = {
+            str(part): f"{row['kept']:,.0f} ({100 * row['kept'] / row['total']:.3g})" for part, row in own.iterrows()
+        }
+        rows.append({"runs": name, "seeds": seeds, **cells})
+    return pd.DataFrame(rows)
+
+
+def section(study: Study) -> list[str]:
+    """The same on a page, under the figure."""
+    table = study.tables[f"{study.name}-blocks"]
+    return render(table, table, "md").splitlines()
 
 
 def _draw(frame: pd.DataFrame) -> Figure:
@@ -102,7 +123,7 @@ def _draw_blocks(axes: Axes, layers: Sequence[str], below: Sequence[Axes]) -> No
             for each in below:
                 each.axvspan(position, position + width, color=PALE, alpha=0.5, linewidth=0, zorder=0)
         position += width
-    shortcuts = [number for number, layer in enumerate(layers, start=1) if "downsample" in layer or "shortcut" in layer]
+    shortcuts = [number for number, layer in enumerate(layers, start=1) if _is_shortcut(layer)]
     axes.plot(shortcuts, [0.12] * len(shortcuts), linestyle="", marker="v", color=GREY, markersize=3.5)
     if shortcuts:
         axes.text(shortcuts[-1] + 0.5, 0.12, "shortcut", va="center", fontsize=6, color=GREY)
@@ -111,6 +132,14 @@ def _draw_blocks(axes: Axes, layers: Sequence[str], below: Sequence[Axes]) -> No
 
 def _block(layer: str) -> str:
     return layer.split(".")[0]
+
+
+def _part(layer: str) -> str:
+    return f"{_block(layer)} shortcut" if _is_shortcut(layer) else _block(layer)
+
+
+def _is_shortcut(layer: str) -> bool:
+    return "downsample" in layer or "shortcut" in layer
 
 
 def _short(block: str) -> str:

@@ -22,6 +22,7 @@ DENSE = 0.0  # the sparsity that stands for the dense network
 ALL = -1  # the hardness that stands for all images of a class
 PRETRAINING = "pre-training"
 IN_THE_PAPER = (PRETRAINING, "art hypersparse")  # methods whose order it reports
+PAPER_DATA = "cifar10"
 KEYS = ["model", "method", "sparsity"]  # what tells levels apart
 
 
@@ -65,7 +66,7 @@ def counted(runs: Sequence[Stored], samples: Samples) -> list[Counted]:
     found: dict[Any, Counted] = {}
     for run in with_records(runs):
         check_counts(run, samples)
-        for each in _of_run(run):
+        for each in networks_of(run):
             found.setdefault((*each.words.values(), run.seed, each.correct.tobytes()), each)
     if not found:
         raise RunError(
@@ -75,7 +76,8 @@ def counted(runs: Sequence[Stored], samples: Samples) -> list[Counted]:
     return sorted(found.values(), key=lambda each: (each.sparsity, *map(str, each.words.values()), each.run.seed))
 
 
-def _of_run(run: Stored) -> Iterator[Counted]:
+def networks_of(run: Stored) -> Iterator[Counted]:
+    """What the record of a run counts: the dense network in pre-training, its pruned copies, or both."""
     record = run.record
     if record["dense_epochs"]:
         yield Counted(run, DENSE, record["dense_correct"], int(record["dense_epochs"]))
@@ -106,7 +108,7 @@ def by_seed(networks: Sequence[Counted], samples: Samples) -> pd.DataFrame:
     return frame.assign(**{"class": frame["class"].astype(str)})
 
 
-def over_seeds(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
+def over_seeds(rows: pd.DataFrame, data: str) -> pd.DataFrame:
     """Means and deviations over seeds, with the paper's number and the difference beside them where it has one."""
     groups = rows.groupby([*KEYS, "human_label_errors", "class"], sort=False)
     means = groups.agg(
@@ -116,7 +118,7 @@ def over_seeds(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
         deviation=("compression_position", "std"),
         psi=("psi", "mean"),
     ).reset_index()
-    known = paper_positions(means) if samples.data == "cifar10" else None
+    known = paper_positions(means) if data == PAPER_DATA else None
     if known is None:
         return means.assign(paper=np.nan, difference=np.nan)
     means = means.merge(known, how="left", on=["sparsity", "human_label_errors", "class"])

@@ -39,31 +39,35 @@ APART = 0.17  # between ours and the paper's, in classes
 
 def study(runs: Sequence[Stored], samples: Samples) -> Study:
     """CP by class and hardness of every sparsity, beside the paper's table where it has one."""
-    rows = by_seed(counted(runs, samples), samples)
-    means = over_seeds(rows, samples)
+    return study_of(by_seed(counted(runs, samples), samples), samples.data)
+
+
+def study_of(rows: pd.DataFrame, data: str, name: str = NAME) -> Study:
+    """The same from rows as `by_seed` makes them."""
+    means = over_seeds(rows, data)
     found = agreement(means)
-    tables = {"positions-classes": by_class(means), "positions-agreement": found, "positions-table": wide(means)}
+    tables = {f"{name}-classes": by_class(means), f"{name}-agreement": found, f"{name}-table": wide(means)}
     if means["paper"].notna().any():
-        tables["positions-difference"] = wide(means, "difference")
+        tables[f"{name}-difference"] = wide(means, "difference")
     if rows["seed"].nunique() > 1:
-        tables["positions-seeds"] = rows
-    return Study(NAME, _draw(means, found, samples), means, tables)
+        tables[f"{name}-seeds"] = rows
+    return Study(name, _draw(means, found, data), means, tables)
 
 
-def _draw(means: pd.DataFrame, found: pd.DataFrame, samples: Samples) -> Figure:
+def _draw(means: pd.DataFrame, found: pd.DataFrame, data: str) -> Figure:
     groups = list(levels(means))
     classes = shown_classes(groups[-1][1])
     figure, axes = panels(len(groups), 1, width=PAGE, height=0.9 + 1.45 * len(groups), sharex=True)
     names = level_names([dict(facts) for _, facts in found.iterrows()])
     for each, (_, level), (_, facts), name in zip(axes[:, 0], groups, found.iterrows(), names, strict=True):
         _draw_level(each, level, classes)
-        each.set_title(_level_words(name, facts, samples), loc="left", fontsize=TEXT)
+        each.set_title(_level_words(name, facts, level["class"].nunique()), loc="left", fontsize=TEXT)
         each.set_ylim(0, 1)
         each.set_ylabel("CP")
     axes[-1, 0].set_xticks(range(len(classes)), classes, rotation=90 if len(classes) > 12 else 0)
-    if words := _left_out(len(samples.classes)):
+    if words := _left_out(means["class"].nunique()):
         axes[-1, 0].set_xlabel(words)
-    title(figure, _headline(found, names, samples))
+    title(figure, _headline(found, names, data))
     if handles := _handles(means):
         figure.legend(
             handles=handles, loc="outside lower left", ncols=6, frameon=False, fontsize=TEXT - 1, handletextpad=0.3
@@ -121,14 +125,14 @@ def _handles(means: pd.DataFrame) -> list[Line2D]:
     return ours + paper if len(kinds) > 1 or paper else []
 
 
-def _level_words(name: str, facts: "pd.Series[Any]", samples: Samples) -> str:
+def _level_words(name: str, facts: "pd.Series[Any]", classes: int) -> str:
     seeds = "" if facts["seeds"] == 1 else f", {facts['seeds']} seeds"
     words = [
         f"{name}{seeds}: {class_name(facts['first'])} first ({facts['first_position']:.2f}), "
         f"{facts['last']} last ({facts['last_position']:.2f})"
     ]
-    if samples.hardness is not None:
-        words.append(f"harder later in {facts['harder_is_later']:.0f} of {len(samples.classes)} classes")
+    if pd.notna(facts["harder_is_later"]):
+        words.append(f"harder later in {facts['harder_is_later']:.0f} of {classes} classes")
     if pd.notna(facts["rank_correlation"]):
         words.append(f"rank correlation with paper {facts['rank_correlation']:.2f}")
     return " · ".join(words)
@@ -139,14 +143,15 @@ def class_name(name: str) -> str:
     return f"class {name}" if name.isdigit() else name
 
 
-def _headline(found: pd.DataFrame, names: Sequence[str], samples: Samples) -> str:
+def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
     sparse = found.assign(level=[name.replace(" pruned", "") for name in names])[found["sparsity"] > DENSE]
     if len(sparse) == 0:
-        return f"Classes of {samples.data} in the order in which the dense network learns them"
-    firsts = [f"{class_name(row['first'])} at {row['level']}" for _, row in sparse.iterrows()]
-    if len(sparse) > 1 and sparse["first"].nunique() == 1:
-        firsts = [f"{class_name(sparse['first'].iloc[0])} at every sparsity"]
-    return f"What the largest weights know first: {', '.join(firsts)}"
+        return f"Classes of {data} in the order in which the dense network learns them"
+    levels_of = {first: list(own["level"]) for first, own in sparse.groupby("first", sort=False)}
+    if len(levels_of) == 1 and len(sparse) > 1:
+        return f"What the largest weights know first: {class_name(next(iter(levels_of)))} at every sparsity"
+    firsts = [f"{class_name(first)} at {', '.join(names)}" for first, names in levels_of.items()]
+    return f"What the largest weights know first: {'; '.join(firsts)}"
 
 
 def class_study(runs: Sequence[Stored], samples: Samples) -> Study:

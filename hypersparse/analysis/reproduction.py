@@ -1,12 +1,12 @@
 """The page that puts all our results beside the paper's, made anew from the stored runs."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from hypersparse.analysis import allocation, epochs, intersection, masks, paper, tradeoffs
+from hypersparse.analysis import allocation, epochs, intersection, masks, paper, positions_page, tradeoffs
 from hypersparse.analysis.stored import Stored, load
 from hypersparse.analysis.style import Study, write
 from hypersparse.analysis.tables import readable, render, tally
@@ -24,9 +24,23 @@ TITLES = {
     "epochs": "Regularized epochs to the final mask.",
     "intersection": "Share of the final mask found after pre-training and one epoch before the final mask.",
 }
+LAYERS, POSITIONS = "Where the kept weights lie", "Compression Position"
+WORDS = {
+    LAYERS: "Kept weights of each part of the network, mean over seeds, and in brackets the share of it in per cent.",
+    POSITIONS: (
+        "Which training images the pruned copies get right first, from 0 to 1; dense is the network in pre-training "
+        "([more](positions.md)). Images are told apart by how many of CIFAR-N's three people named them wrongly. "
+        "In brackets the paper's number (its table 3, and all seven rows in the supplement's table 2); it does not say "
+        "which network they are of."
+    ),
+}
+TABLES_BELOW: dict[str, Callable[[Study], list[str]]] = {
+    LAYERS: allocation.section,
+    POSITIONS: positions_page.section,
+}
 Make = Callable[[Sequence[Stored]], Study | list[Study]]
 FIGURES: dict[str, Make] = {
-    "Where the kept weights lie": allocation.studies,
+    LAYERS: allocation.studies,
     "How soon the final mask is found": intersection.study,
     "Weights that cross the cut": masks.crossing,
     "How long the penalty grows": epochs.study,
@@ -41,8 +55,7 @@ def write_page(store: RunStore, page: Path) -> list[Path]:
     folders = [run.path for run in store.runs()]
     if not folders:
         raise RunError(f"There are no runs in {store.root}; `hypersparse sweep --results` puts them there.")
-    runs, figures = load(folders), page.with_suffix("")
-    written: list[Path] = []
+    runs, figures = load(folders), _Figures(page)
     made = ["```text", f"hypersparse paper --results {store.root.name} --page {page.name}", "```"]
     lines = ["# Reproduction", "", f"Made of {len(runs)} stored runs, and made anew by", "", *made, ""]
     notes = store.root / NOTES
@@ -51,16 +64,33 @@ def write_page(store: RunStore, page: Path) -> list[Path]:
     for name, make in TABLES.items():
         lines += [f"## {name.capitalize()}", "", TITLES[name], "", *_table(make(store)), ""]
     for heading, draw in FIGURES.items():
-        lines += [f"## {heading}", ""]
-        for study in _drawn(draw, runs):
-            written += write(figures, study)
-            place = Path(os.path.relpath(figures, page.parent)) / f"{study.name}.png"
-            lines += [f"![{heading}: {study.name}]({place.as_posix()})", ""]
-        if lines[-2].startswith("## "):
-            lines += ["Missing: no stored run has what this figure needs.", ""]
+        lines += figures.lines(heading, _drawn(draw, runs))
+    lines += figures.lines(POSITIONS, positions_page.studies(runs))  # not `_drawn`: a file that is wrong must be said
     lines += ["## Runs", "", *_runs(runs)]
     write_text(page, "\n".join(lines).rstrip() + "\n")
-    return [page, *written]
+    return [page, *figures.written]
+
+
+class _Figures:
+    """Writes figures into the folder that is named after the page, and says what stands on the page for them."""
+
+    def __init__(self, page: Path) -> None:
+        self.written: list[Path] = []
+        self._page, self._folder = page, page.with_suffix("")
+
+    def lines(self, heading: str, studies: Iterable[Study]) -> list[str]:
+        """A section; where there is no figure it says so."""
+        lines = [f"## {heading}", ""]
+        if heading in WORDS:
+            lines += [WORDS[heading], ""]
+        before = len(lines)
+        for study in studies:
+            self.written += write(self._folder, study)
+            place = Path(os.path.relpath(self._folder, self._page.parent)) / f"{study.name}.png"
+            lines += [f"![{heading}: {study.name}]({place.as_posix()})", ""]
+            if heading in TABLES_BELOW:
+                lines += [*TABLES_BELOW[heading](study), ""]
+        return lines if len(lines) > before else [*lines, "Missing: no stored run has what this figure needs.", ""]
 
 
 def _table(frame: pd.DataFrame) -> list[str]:

@@ -16,6 +16,7 @@ from hypersparse.analysis.embedding import Encoder, Kind, best_encoder, make_enc
 from hypersparse.analysis.positions import counted
 from hypersparse.analysis.positions_figure import MOST_CLASSES, class_study
 from hypersparse.analysis.positions_figure import study as positions_study
+from hypersparse.analysis.positions_kept import keep
 from hypersparse.analysis.sample_map import hardness_study, levels_of
 from hypersparse.analysis.sample_map import study as map_study
 from hypersparse.analysis.samples import Samples, samples_of
@@ -40,6 +41,10 @@ Human = Annotated[
 def positions(
     runs: Names = None,
     human: Human = None,
+    kept: Annotated[
+        bool,
+        typer.Option("--keep", help="Also write the means into the runs' folders, for `hypersparse paper --page`."),
+    ] = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
     out: Out = Path("figures"),
@@ -51,6 +56,8 @@ def positions(
     classes, facts = found.tables["positions-classes"], found.tables["positions-agreement"]
     few = [classes.round(3)] if len(samples.classes) <= MOST_CLASSES else []  # more would only scroll by
     tell([found, accuracies], [*few, turned(facts.round(3))], out)
+    for path in keep(stored, samples) if kept else ():
+        typer.echo(path)
 
 
 def tell(studies: Sequence[Study], tables: Sequence[pd.DataFrame], out: Path) -> None:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from hypersparse.analysis.headline import write_headline
 from hypersparse.analysis.reproduction import TABLES, write_page
 from hypersparse.analysis.tables import readable, render, tally
 from hypersparse.errors import OptionError, RunError, unknown
@@ -27,6 +28,9 @@ def paper(
     page: Annotated[
         Path | None, typer.Option("--page", help="Write all tables and figures as a Markdown page, such as docs/x.md.")
     ] = None,
+    readme: Annotated[
+        Path | None, typer.Option("--readme", help="With --page: also put the headline between the marks of this file.")
+    ] = None,
 ) -> None:
     """Print our mean and deviation beside the paper's, with a verdict on every cell.
 
@@ -35,14 +39,15 @@ def paper(
     """
     if which not in TABLES:
         raise OptionError(unknown("table", which, TABLES))
+    if readme is not None and page is None:
+        raise OptionError("`--readme` shows a figure of the page; pass `--page docs/reproduction.md` too.")
     if format not in FORMATS:
         raise OptionError(unknown("format", format, FORMATS))
     if results is not None and not results.is_dir():
         raise RunError(f"There is no folder {results}; pass the one that `hypersparse sweep --results` fills.")
     store = RunStore(results or Path("results"))
     if page is not None:
-        for path in write_page(store, page):
-            typer.echo(path)
+        _write_pages(store, page, readme)
         return
     frame = TABLES[which](store)
     there = frame[frame["seeds"] > 0]
@@ -54,6 +59,12 @@ def paper(
         console.print(tally(frame), highlight=False)
         return
     typer.echo(render(frame if all_cells else there, shown, format), nl=False)
+
+
+def _write_pages(store: RunStore, page: Path, readme: Path | None) -> None:
+    headline = write_headline(store, readme, page.with_suffix("")) if readme else []
+    for path in [*write_page(store, page), *headline]:
+        typer.echo(path)
 
 
 def _table(shown: pd.DataFrame) -> Table:

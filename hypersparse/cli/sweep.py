@@ -13,6 +13,7 @@ from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_second
 from hypersparse.cli.display import load_data
 from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_left
+from hypersparse.cli.keeping import networks_kept
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, folders_of, write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
@@ -46,6 +47,12 @@ def sweep(
     results: Annotated[
         Path | None,
         typer.Option("--results", help="Finished runs are copied here without weights; those there count as done."),
+    ] = None,
+    networks: Annotated[
+        Path | None,
+        typer.Option(
+            "--networks", help="Sparse networks of finished runs are written here as .hsp files of kilobytes."
+        ),
     ] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
@@ -102,10 +109,13 @@ def sweep(
     if dry_run:
         console.print(_cost(jobs, machine, load))
         return
+    stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
+    keeping = networks_kept(console, networks, data_dir, found.runs, store, stop)
     if not left:
+        with stopped_by_signals(stop), keeping:
+            pass
         _write_page(console, found, runs_dir, results, wanted=report)
         return
-    stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
     display = Grid(console, jobs)
     workers: AbstractContextManager[Executor] = (
         RayCluster(machine, folders=folders, address=ray_address, gpus=gpus_per_run, at_once=at_once)
@@ -116,12 +126,14 @@ def sweep(
     views = live_views(
         runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
     )
-    with stopped_by_signals(stop), views as tell, workers as chosen, display:
+    with stopped_by_signals(stop), keeping as keep, views as tell, workers as chosen, display:
 
         def watcher(job: Job) -> Watcher:
             return tell(job, display.watcher(job))
 
-        outcomes = train_all(left, chosen, store, stages=stages, results=results, stop=stop, watcher=watcher)
+        outcomes = train_all(
+            left, chosen, store, stages=stages, results=results, stop=stop, watcher=watcher, trained=keep
+        )
     _write_page(console, found, runs_dir, results, wanted=report)
     _report(console, jobs, outcomes)
     exit_if_signalled(stop)

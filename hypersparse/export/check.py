@@ -30,9 +30,13 @@ class Check:
         self._original: Tensor | None = None
 
     def agrees(self, graph: Graph) -> bool:
-        """Whether a network predicts what the original does."""
+        """Whether a network predicts what the original does, in PyTorch."""
+        return self.same(to_module(graph))
+
+    def same(self, predict: Predict) -> bool:
+        """Whether these are the original's predictions."""
         wanted = self._predictions_of_original().split(BATCH)
-        predicted = self._predicted(to_module(graph))
+        predicted = self._predicted(predict)
         return all(bool((came == old).all()) for came, old in zip(predicted, wanted, strict=True))  # ends early
 
     def sentence(self, predict: Predict) -> str:

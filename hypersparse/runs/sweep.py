@@ -67,18 +67,19 @@ def sweep(
     results: Path | None = None,
     stop: StopRequest | None = None,
     watcher: Callable[[Job], Watcher] | None = None,
+    trained: Callable[[Path], None] | None = None,
 ) -> list[Outcome]:
     """Train the runs in order, as many at once as is fastest; one that fails is noted and the rest goes on.
 
     A run whose result lies in `results` is not trained again; new results are copied there, without weights, as they
-    come.
+    come. `trained` is told the folder of each run that finished, in the thread that trained it.
     """
     found = [finished(run, store, results) for run in runs]
     jobs = [job_of(run, store) for run, result in zip(runs, found, strict=True) if result is None]
     watched = [Job(job.recipe, job.seed, job.folder, watcher(job) if watcher else None) for job in jobs]
-    noted = partial(_note, results=results)
-    trained = iter(executor.train(watched, stages=stages, stop=stop or StopRequest(), ended=noted))
-    return [next(trained) if result is None else result for result in found]
+    noted = partial(_note, results=results, trained=trained)
+    outcomes = iter(executor.train(watched, stages=stages, stop=stop or StopRequest(), ended=noted))
+    return [next(outcomes) if result is None else result for result in found]
 
 
 def job_of(run: Run, store: RunStore) -> Job:
@@ -125,13 +126,15 @@ def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
             keep_small(store.folder(run.recipe, run.seed).path, results)
 
 
-def _note(job: Job, outcome: Outcome, *, results: Path | None) -> None:
+def _note(job: Job, outcome: Outcome, *, results: Path | None, trained: Callable[[Path], None] | None) -> None:
     """Keep what a run gave, or why it failed."""
     note = job.folder / FAILURE
     if isinstance(outcome, dict):
         note.unlink(missing_ok=True)
         if results:
             keep_small(job.folder, results)
+        if trained:
+            trained(job.folder)
     elif not isinstance(outcome, Stopped) and job.folder.is_dir():
         kind = "" if isinstance(outcome, HypersparseError) else f"{type(outcome).__name__}: "
         write_text(note, f"{kind}{outcome}\n")

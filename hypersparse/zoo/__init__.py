@@ -56,7 +56,7 @@ def names(folder: Path = FOLDER) -> list[str]:
 def entry(name: str, folder: Path = FOLDER) -> Entry:
     """What is known of a network."""
     facts = _facts(name, folder)
-    own = {field.name: facts.get(field.name) for field in fields(Entry)}
+    own: dict[str, Any] = {field.name: facts.get(field.name) for field in fields(Entry)}
     own |= {"name": name, "bytes": path_of(name, folder).stat().st_size}
     if missing := [key for key, value in own.items() if value is None]:
         raise RunError(f"{name}{FACTS} in {folder} does not say `{missing[0]}`; make the entry anew.")

@@ -53,7 +53,7 @@ def test_classes_and_hardness_by_hand(tmp_path: Path) -> None:
     store(tmp_path, dense=[2, 1, 1, 0], pruned=[2, 2, 1, 0], data="cifar10", sparsity=0.98)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1]))
-    means = over_seeds(by_seed(counted(runs, samples), samples), samples)
+    means = over_seeds(by_seed(counted(runs, samples), samples), samples.data)
     found = wide(means).set_index(["sparsity", "human_label_errors"])
     # Pruned: places 0 and 1 shared by the deer (0.25), then 2 (0.625) and 3 (0.875) for the horses.
     assert found.loc[(0.98, "all"), "deer"] == pytest.approx(0.25)
@@ -68,7 +68,7 @@ def test_the_paper_stands_beside(tmp_path: Path) -> None:
     store(tmp_path, pruned=[2, 2, 1, 0], data="cifar10", sparsity=0.98)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1]))
-    means = over_seeds(by_seed(counted(runs, samples), samples), samples)
+    means = over_seeds(by_seed(counted(runs, samples), samples), samples.data)
     easy_deer = means[(means["class"] == "deer") & (means["human_label_errors"] == 0)].iloc[0]
     assert (easy_deer["paper"], easy_deer["difference"]) == (0.045, pytest.approx(0.25 - 0.045))
     all_deer = by_class(means).set_index("class").loc["deer"]
@@ -104,7 +104,7 @@ def test_what_runs_share_counts_once_and_seeds_are_averaged(tmp_path: Path) -> N
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(LABELS, name="digits"))
     rows = by_seed(counted(runs, samples), samples)
-    means = over_seeds(rows, samples).set_index(["sparsity", "class"])
+    means = over_seeds(rows, samples.data).set_index(["sparsity", "class"])
     assert means["seeds"].to_dict() == {
         (0.0, "deer"): 2, (0.0, "horse"): 2, (0.9, "deer"): 2, (0.9, "horse"): 2, (0.98, "deer"): 1, (0.98, "horse"): 1
     }  # fmt: skip

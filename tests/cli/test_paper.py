@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from hypersparse.analysis.headline import BEGIN, END
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError, RunError
 
@@ -35,6 +36,16 @@ def test_a_missing_folder_is_said(tmp_path: Path) -> None:
 def test_without_results_everything_is_missing(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["paper", "--results", str(tmp_path)])
     assert done.output.strip() == "366 missing"
+
+
+def test_a_headline_goes_with_a_page(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["paper", "--results", str(RESULTS), "--readme", str(tmp_path / "README.md")])
+    assert isinstance(done.exception, OptionError)
+    (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n")
+    words = ["--page", str(tmp_path / "page.md"), "--readme", str(tmp_path / "README.md")]
+    done = CliRunner().invoke(app, ["paper", "--results", str(RESULTS), *words])
+    assert done.exit_code == 0, done.output
+    assert "](page/headline.png)" in (tmp_path / "README.md").read_text()
 
 
 def test_a_page_is_written_with_its_figures(tmp_path: Path) -> None:

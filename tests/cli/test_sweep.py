@@ -45,6 +45,27 @@ def test_what_is_missing_is_trained_and_kept(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "small.html").read_text().count("seed-0") >= 3  # the report of all three
 
 
+@pytest.mark.slow
+def test_networks_of_finished_runs_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    arguments = ["sweep", "small.toml", "--networks", "networks"]
+    only = run(*arguments, "--only", "sparsity=0.9", folder=tmp_path)
+    assert only.returncode == 0, only.stderr
+    (network,) = (tmp_path / "networks").glob("*.hsp")  # a dense network is none
+    assert network.name.startswith("synthetic-")
+    assert network.name.endswith("-seed-0.hsp")
+    for final in (tmp_path / "runs").glob("*random-0.9*/seed-0/final.safetensors"):
+        final.write_bytes(b"damaged")
+    network.with_suffix(".json").unlink()  # as if it had been killed in between
+    rest = run(*arguments, folder=tmp_path)
+    assert rest.returncode == 0, rest.stderr  # what cannot be written is said and fails nothing
+    assert "was not written to networks" in rest.stdout
+    assert len(list((tmp_path / "networks").glob("*.json"))) == 1
+    listed = run("zoo", "--folder", "networks", folder=tmp_path)
+    assert "random-0.5" in listed.stdout
+    assert "random-0.9" not in listed.stdout
+
+
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     done = run("sweep", "none.toml", folder=tmp_path)
     assert done.returncode == 2

@@ -1,0 +1,129 @@
+"""The headline of the README, made of the stored runs: ART on CIFAR-10 with ResNet-32 beside the paper's numbers."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from hypersparse.analysis import paper
+from hypersparse.analysis.stored import load
+from hypersparse.analysis.style import BLUE, FAINT, GREY, PAGE, PALE, Study, legend, panels, title, write
+from hypersparse.analysis.tables import readable, render
+from hypersparse.errors import RunError
+from hypersparse.runs.store import RunStore
+from hypersparse.training.atomic import write_text
+
+DATA, MODEL, METHOD = "cifar10", "resnet32", "art-hypersparse"
+COMMAND = "hypersparse paper --page docs/reproduction.md --readme README.md"
+BEGIN, END = f"<!-- made by {COMMAND} -->", "<!-- up to here -->"
+COLUMNS = {
+    "seeds": "seeds",
+    "best": "best epoch",
+    "last": "last epoch",
+    "paper": "paper (best, five seeds)",
+    "epochs": "epochs to the mask",
+    "paper_epochs": "in the paper",
+}
+
+
+def write_headline(store: RunStore, readme: Path, figures: Path) -> list[Path]:
+    """Put the rows and the figure of the stored runs between the two marks of a README."""
+    text = _text(readme)
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise RunError(f"{readme} has no place for the headline: put these two lines there, `{BEGIN}` and `{END}`.")
+    study = headline(store)
+    written = write(figures, study) if len(study.data) else []
+    place = Path(os.path.relpath(figures, readme.parent)) / f"{study.name}.png"
+    block = "\n".join([BEGIN, "", *lines(store, study, place), "", END])
+    write_text(readme, before + block + after)
+    return [readme, *written]
+
+
+def headline(store: RunStore) -> Study:
+    """The cells of the headline, the paper's and ours; `data` has only those with runs of ours."""
+    cells = _own(paper.accuracy(store))
+    known = _own(paper.regularized_epochs(store))[["sparsity", "paper", "paper_deviation"]]
+    names = {"paper": "paper_epochs", "paper_deviation": "paper_epochs_deviation"}
+    cells = cells.merge(known.rename(columns=names), on="sparsity", how="left")  # the paper has not all of them
+    ours = [_epochs(store, sparsity) for sparsity in cells["sparsity"]]
+    cells = cells.assign(epochs=[each.mean for each in ours], epochs_deviation=[each.deviation for each in ours])
+    there = cells[cells["seeds"] > 0].reset_index(drop=True)
+    return Study("headline", _draw(cells, there), there)
+
+
+def lines(store: RunStore, study: Study, picture: Path) -> list[str]:
+    """Rows, figure, and what they were made on, as Markdown."""
+    if study.data.empty:
+        return ["Missing: no finished run of the headline is stored yet."]
+    shown = readable(study.data)
+    rows = shown[list(COLUMNS)].rename(columns=COLUMNS)
+    recipes = [f"CIFAR-10, ResNet-32, ART, {100 * sparsity:g} %" for sparsity in study.data["sparsity"]]
+    rows.insert(0, "recipe", recipes)
+    runs = [run for sparsity in study.data["sparsity"] for run in paper.runs_of(_cell(sparsity), store)]
+    results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
+    machines = sorted({_machine(result["machine"]) for result in results})
+    count = f"{len(results)} run{'s' if len(results) > 1 else ''}"
+    return [
+        *render(rows, rows, "md").splitlines(),
+        "",
+        f"![Accuracy over sparsity, ours beside the paper's]({picture.as_posix()})",
+        "",
+        f"Accuracy in per cent, of {count} in [results](results), on {' and on '.join(machines)}. Best epochs are",
+        "picked on the test set, as in the paper; epochs to the mask are regularized ones. Row, figure and",
+        f"[all tables and figures](docs/reproduction.md) are made anew from there by `{COMMAND}`.",
+    ]
+
+
+def _draw(cells: pd.DataFrame, ours: pd.DataFrame) -> Figure:
+    figure, ((axes,),) = panels(width=PAGE * 0.75, height=2.7)
+    places = range(len(cells))
+    low, high = cells["paper"] - cells["paper_deviation"], cells["paper"] + cells["paper_deviation"]
+    axes.fill_between(places, low, high, color=PALE, linewidth=0)
+    axes.plot(places, cells["paper"], color=GREY, marker="s", markersize=4, linewidth=1.2, label="paper, best epoch")
+    known = paper.table("accuracy")
+    dense = known[(known["dataset"] == DATA) & (known["model"] == MODEL) & (known["method"] == "dense")]
+    axes.axhline(float(dense["accuracy_mean"].iloc[0]), color=FAINT, linestyle="--", label="paper, dense network")
+    at = [cells.index[cells["sparsity"] == sparsity][0] for sparsity in ours["sparsity"]]
+    for name, fill, beside in (("best", BLUE, 0.1), ("last", "white", 0.2)):
+        spread = ours[f"{name}_deviation"].astype(float).fillna(0.0)
+        axes.errorbar(
+            [place + beside for place in at], ours[name], yerr=spread, label=f"ours, {name} epoch", linestyle="",
+            marker="o", markersize=5.5, color=BLUE, markerfacecolor=fill, zorder=3,
+        )  # fmt: skip
+    axes.set_xticks(places, [f"{100 * sparsity:g} %" for sparsity in cells["sparsity"]])
+    axes.set_xlabel("sparsity", fontsize=8)
+    axes.set_ylabel("test accuracy (%)", fontsize=8)
+    legend(axes, loc="lower left")
+    title(figure, "CIFAR-10, ResNet-32, ART with HyperSparse")
+    return figure
+
+
+def _epochs(store: RunStore, sparsity: float) -> paper.Ours:
+    counts = [paper.epochs_to_mask(run) for run in paper.runs_of(_cell(sparsity), store)]
+    return paper.Ours(tuple(float(count) for count in counts if count is not None))
+
+
+def _own(frame: pd.DataFrame) -> pd.DataFrame:
+    mine = (frame["data"] == DATA) & (frame["model"] == MODEL) & (frame["method"] == METHOD)
+    return frame[mine].sort_values("sparsity").reset_index(drop=True)
+
+
+def _cell(sparsity: float) -> SimpleNamespace:
+    """As a row of the paper's table has it."""
+    return SimpleNamespace(dataset=DATA, model=MODEL, method=METHOD, sparsity=sparsity)
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    return f"{machine['device']} in {machine['precision']} with PyTorch {machine['torch'].partition('+')[0]}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}.") from None

@@ -1,0 +1,81 @@
+"""Compression Position beside stored runs: `positions.csv` in a run's folder, means by class and hardness.
+
+The labels of CIFAR and CIFAR-N are in no repository of ours, and nothing of them is needed once these means are known.
+So `hypersparse analyze positions --keep` writes them where the data are, and pages are made of them anywhere.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hypersparse.analysis.positions import ALL, Counted, by_seed, networks_of
+from hypersparse.analysis.samples import Samples, check_counts
+from hypersparse.analysis.stored import Stored
+from hypersparse.errors import RunError
+from hypersparse.training.atomic import write_text
+
+FILE = "positions.csv"
+COLUMNS = ["model", "method", "sparsity", "seed", "epochs", "human_label_errors", "class", "images"]
+MEANS = ["compression_position", "psi"]
+CLOSE = 1e-4  # of the means as they are written
+
+
+def keep(runs: Sequence[Stored], samples: Samples) -> list[Path]:
+    """Write the means of every run that counted images; returns the files."""
+    written = []
+    for run in runs:
+        check_counts(run, samples)
+        networks = list(networks_of(run))
+        if networks:
+            path = run.folder.path / FILE
+            rows = by_seed(networks, samples)[[*COLUMNS, *MEANS]]
+            write_text(path, rows.to_csv(index=False, float_format="%.6g"))
+            written.append(path)
+    return written
+
+
+def with_kept(runs: Sequence[Stored]) -> list[Stored]:
+    """The runs beside which means are kept."""
+    return [run for run in runs if (run.folder.path / FILE).is_file()]
+
+
+def read_kept(runs: Sequence[Stored]) -> pd.DataFrame:
+    """The rows of such runs, as `by_seed` makes them and with their data; what runs share counts once."""
+    frames = [_read(run).assign(data=run.words["data"]) for run in runs]
+    return pd.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
+
+
+def _read(run: Stored) -> pd.DataFrame:
+    path = run.folder.path / FILE
+    try:
+        rows = pd.read_csv(path)[[*COLUMNS, *MEANS]]
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{path} cannot be read ({error}); write it again with `analyze positions --keep`.") from None
+    networks = list(networks_of(run))
+    levels = {(network.words["method"], network.sparsity) for network in networks}
+    if set(zip(rows["method"], rows["sparsity"], strict=True)) != levels:
+        raise _foreign(path)
+    for network in networks:
+        _check(path, network, rows)
+    return rows.assign(**{"class": rows["class"].astype(str)})
+
+
+def _check(path: Path, network: Counted, rows: pd.DataFrame) -> None:
+    """The means over classes must be that of the record, whoever wrote them."""
+    words = network.words
+    own = rows[(rows["method"] == words["method"]) & (rows["sparsity"] == words["sparsity"])]
+    own = own[own["human_label_errors"] == ALL]
+    wanted = {"compression_position": 0.5, "psi": float(network.correct.mean()) / network.epochs}
+    same = own["images"].sum() == len(network.correct) and (own["epochs"] == network.epochs).all()
+    if not same or any(
+        abs(np.average(own[name], weights=own["images"]) - mean) > CLOSE for name, mean in wanted.items()
+    ):
+        raise _foreign(path)
+
+
+def _foreign(path: Path) -> RunError:
+    return RunError(
+        f"{path} is not of the record beside it; write it again with `hypersparse analyze positions --keep`."
+    )

@@ -1,0 +1,88 @@
+"""Compression Position on the page of results: figures and the paper's table beside ours."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from hypersparse.analysis.paper import table
+from hypersparse.analysis.positions import ALL, IN_THE_PAPER, PAPER_DATA, agreement
+from hypersparse.analysis.positions_figure import study_of
+from hypersparse.analysis.positions_kept import read_kept, with_kept
+from hypersparse.analysis.stored import Stored
+from hypersparse.analysis.style import Study
+from hypersparse.analysis.tables import render
+
+PAPER_MODEL = "resnet32"  # put beside the paper's seven rows; it does not say which one they are from
+MOST_CLASSES = 10  # of a table with a column each
+FACTS = {
+    "seeds": "seeds",
+    "first": "first class",
+    "paper_first": "in the paper",
+    "last": "last class",
+    "paper_last": "in the paper ",
+    "harder_is_later": "classes in which harder is later",
+    "rank_correlation": "rank correlation, class and hardness",
+    "rank_correlation_classes": "rank correlation, classes",
+    "mean_difference": "mean absolute difference",
+}
+
+
+def studies(runs: Sequence[Stored]) -> list[Study]:
+    """A figure for each model on each data set, of ART's pruned copies and the dense network; none without files."""
+    kept = with_kept(runs)
+    if not kept:
+        return []
+    rows = read_kept(kept)
+    rows = rows[rows["method"].isin(IN_THE_PAPER)]
+    groups = rows.groupby(["data", "model"], sort=True)
+    return [study_of(own, str(data), f"positions-{data}-{model}") for (data, model), own in groups]
+
+
+def section(drawn: Study) -> list[str]:
+    """Under the figure: how near the paper's order is, and every cell beside its."""
+    means = drawn.data
+    beside_paper = drawn.name == f"positions-{PAPER_DATA}-{PAPER_MODEL}"
+    facts = agreement(means)
+    levels = sorted(set(table("compression_position")["sparsity"])) if beside_paper else sorted(facts["sparsity"])
+    lines = render(shown := _facts(facts, levels), shown, "md").splitlines()
+    if means["class"].nunique() <= MOST_CLASSES:
+        cells = _cells(means)
+        lines += ["", *render(cells, cells, "md").splitlines()]
+    return lines
+
+
+def _facts(facts: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
+    """A row for each level, missing or not; columns in which nothing stands are left out."""
+    known = facts.set_index("sparsity")
+    there = [name for name in FACTS if known[name].notna().any()]
+    rows = []
+    for level in levels:
+        if level not in known.index:
+            rows.append({"sparsity": _level(level), "seeds": "missing"})
+            continue
+        rows.append({"sparsity": _level(level), **{FACTS[name]: _word(known.loc[level, name]) for name in there}})
+    return pd.DataFrame(rows).fillna("")
+
+
+def _cells(means: pd.DataFrame) -> pd.DataFrame:
+    """Ours, and the paper's in brackets: sparsity and people who were wrong down, classes across."""
+    rows = []
+    for (sparsity, errors), own in means.groupby(["sparsity", "human_label_errors"], sort=True):
+        words = {"sparsity": _level(float(sparsity)), "people wrong": "all images" if errors == ALL else str(errors)}
+        rows.append(words | {str(row["class"]): _cell(row) for _, row in own.iterrows()})
+    return pd.DataFrame(rows).fillna("")
+
+
+def _cell(row: "pd.Series[float]") -> str:
+    ours = f"{row['compression_position']:.3f}"
+    return ours if pd.isna(row["paper"]) else f"{ours} ({row['paper']:.3f})"
+
+
+def _level(sparsity: float) -> str:
+    return "dense" if sparsity == 0 else f"{sparsity:g}"
+
+
+def _word(value: object) -> str:
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

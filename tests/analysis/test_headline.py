@@ -1,0 +1,74 @@
+"""The README's headline is made of the stored runs and nothing else."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hypersparse.analysis.headline import BEGIN, END, headline, write_headline
+from hypersparse.errors import RunError
+from hypersparse.recipe import resolve
+from hypersparse.runs.store import RunStore
+from hypersparse.training.folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0+cpu"}
+
+
+def write_run(root: Path, *, seed: int, best: float, last: float) -> None:
+    """A finished run of the headline's recipe at 99.8 %."""
+    recipe = resolve({"data": {"name": "cifar10"}, "model": {"name": "resnet32"}, "method": {"sparsity": 0.998}})
+    folder = RunFolder(root / recipe.label / f"seed-{seed}")
+    folder.path.mkdir(parents=True)
+    folder.write_recipe(recipe, seed)
+    folder.append_log({"epoch": 0, "best_epoch": 41})
+    sparse = {"best": best, "last": last}
+    folder.write_result({"seed": seed, "until": None, "sparse": sparse, "dense": None, "machine": MACHINE})
+
+
+def readme(path: Path) -> Path:
+    path.write_text(f"# Title\n\n{BEGIN}\nwhat was there\n{END}\n\nThe rest.\n")
+    return path
+
+
+def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
+    for seed, best in ((0, 0.85), (1, 0.86)):
+        write_run(tmp_path / "results", seed=seed, best=best, last=best - 0.01)
+    page = readme(tmp_path / "README.md")
+    written = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures")
+    text = page.read_text()
+    row = "| 2 | 85.50 ± 0.71 | 84.50 ± 0.71 | 84.45 ± 0.55 | 42.00 ± 0.00 |  |"  # the paper has no epochs there
+    assert f"| CIFAR-10, ResNet-32, ART, 99.8 % {row}" in text
+    assert "of 2 runs in [results](results), on cpu in fp32 with PyTorch 2.13.0." in text
+    assert "](docs/figures/headline.png)" in text
+    assert "what was there" not in text
+    assert text.startswith("# Title\n")
+    assert text.endswith("The rest.\n")
+    assert tmp_path / "docs" / "figures" / "headline.png" in written
+    again = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures")
+    assert page.read_text() == text
+    assert again == written
+
+
+def test_without_runs_it_is_missing(tmp_path: Path) -> None:
+    page = readme(tmp_path / "README.md")
+    assert write_headline(RunStore(tmp_path / "none"), page, tmp_path) == [page]
+    assert "Missing: no finished run" in page.read_text()
+    assert len(headline(RunStore(tmp_path / "none")).data) == 0
+
+
+def test_a_file_without_marks_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Title\n")
+    with pytest.raises(RunError, match="has no place for the headline"):
+        write_headline(RunStore(tmp_path), tmp_path / "README.md", tmp_path)
+    with pytest.raises(RunError, match="cannot be read"):
+        write_headline(RunStore(tmp_path), tmp_path / "none.md", tmp_path)
+    assert (tmp_path / "README.md").read_text() == "# Title\n"
+
+
+def test_the_readme_is_that_of_the_results(tmp_path: Path) -> None:
+    copy = Path(shutil.copy(ROOT / "README.md", tmp_path))
+    write_headline(RunStore(ROOT / "results"), copy, tmp_path / "docs" / "reproduction")
+    assert copy.read_text() == (ROOT / "README.md").read_text()
+    drawn = (tmp_path / "docs" / "reproduction" / "headline.csv").read_text()
+    assert drawn == (ROOT / "docs" / "reproduction" / "headline.csv").read_text()

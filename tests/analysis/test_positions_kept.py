@@ -1,0 +1,68 @@
+"""Compression Position without the data set: the means that are kept beside runs, and the page made of them."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hypersparse.analysis import positions_page
+from hypersparse.analysis.positions import by_seed, counted
+from hypersparse.analysis.positions_kept import FILE, keep, read_kept, with_kept
+from hypersparse.analysis.samples import samples_of
+from hypersparse.errors import RunError
+from tests.analysis.recorded import dataset, runs_in, store
+from tests.analysis.test_positions import LABELS, human
+
+
+def kept_runs(root: Path, *, hard: bool = True) -> None:
+    """Two sparsities that share their pre-training, with their means beside them."""
+    for sparsity in (0.98, 0.998):
+        store(root, dense=[2, 1, 1, 0], pruned=[2, 2, 1, 0], data="cifar10", sparsity=sparsity)
+    runs = runs_in(root)
+    samples = samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1]) if hard else None)
+    assert len(keep(runs, samples)) == 2
+
+
+def test_what_is_read_is_what_was_counted(tmp_path: Path) -> None:
+    kept_runs(tmp_path)
+    runs = runs_in(tmp_path)
+    samples = samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1]))
+    wanted = by_seed(counted(runs, samples), samples)
+    came = read_kept(with_kept(runs)).drop(columns="data")
+    order = ["sparsity", "human_label_errors", "class"]
+    wanted, came = (frame.sort_values(order).reset_index(drop=True)[sorted(frame)] for frame in (wanted, came))
+    pd.testing.assert_frame_equal(came, wanted, check_dtype=False, rtol=1e-5)  # the dense rows count once
+
+
+def test_means_of_another_record_are_refused(tmp_path: Path) -> None:
+    kept_runs(tmp_path)
+    paths = sorted(tmp_path.glob(f"*/seed-0/{FILE}"))
+    text = paths[0].read_text()
+    for wrong in (text.replace("0.98,", "0.95,"), text.replace(",0.25,", ",0.35,"), "a,b\n1,2\n", ""):
+        assert wrong != text
+        paths[0].write_text(wrong)
+        with pytest.raises(RunError, match="analyze positions --keep"):
+            read_kept(runs_in(tmp_path))
+
+
+def test_the_page_has_the_papers_seven_rows(tmp_path: Path) -> None:
+    kept_runs(tmp_path)
+    (study,) = positions_page.studies(runs_in(tmp_path))
+    assert study.name == "positions-cifar10-resnet32"
+    lines = positions_page.section(study)
+    rows = [line.split(" | ") for line in lines]
+    assert [row[1] for row in rows[2:9]] == ["1", "missing", "missing", "1", "missing", "missing", "1"]
+    (deer,) = [row for row in rows if row[:2] == ["| 0.98", "0"]]
+    assert deer[2] == "0.250 (0.045)"  # the only image of a deer that nobody named wrongly, and the paper's mean
+
+
+def test_without_people_there_is_one_row_a_level(tmp_path: Path) -> None:
+    kept_runs(tmp_path, hard=False)
+    (study,) = positions_page.studies(runs_in(tmp_path))
+    assert [line.split(" | ")[1] for line in positions_page.section(study)[-3:]] == ["all images"] * 3
+
+
+def test_runs_without_means_give_no_figure(tmp_path: Path) -> None:
+    store(tmp_path, dense=[2, 1, 1, 0], data="cifar10")
+    assert positions_page.studies(runs_in(tmp_path)) == []
+    assert with_kept(runs_in(tmp_path)) == []
