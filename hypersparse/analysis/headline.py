@@ -51,7 +51,11 @@ def headline(store: RunStore) -> Study:
     names = {"paper": "paper_epochs", "paper_deviation": "paper_epochs_deviation"}
     cells = cells.merge(known.rename(columns=names), on="sparsity", how="left")  # the paper has not all of them
     ours = [_epochs(store, sparsity) for sparsity in cells["sparsity"]]
-    cells = cells.assign(epochs=[each.mean for each in ours], epochs_deviation=[each.deviation for each in ours])
+    columns: dict[str, Any] = {
+        "epochs": [each.mean for each in ours],
+        "epochs_deviation": [each.deviation for each in ours],
+    }
+    cells = cells.assign(**columns)
     there = cells[cells["seeds"] > 0].reset_index(drop=True)
     return Study("headline", _draw(cells, there), there)
 

@@ -147,7 +147,7 @@ def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
     sparse = found.assign(level=[name.replace(" pruned", "") for name in names])[found["sparsity"] > DENSE]
     if len(sparse) == 0:
         return f"Classes of {data} in the order in which the dense network learns them"
-    levels_of = {first: list(own["level"]) for first, own in sparse.groupby("first", sort=False)}
+    levels_of = {str(first): list(own["level"]) for first, own in sparse.groupby("first", sort=False)}
     if len(levels_of) == 1 and len(sparse) > 1:
         return f"What the largest weights know first: {class_name(next(iter(levels_of)))} at every sparsity"
     firsts = [f"{class_name(first)} at {', '.join(names)}" for first, names in levels_of.items()]

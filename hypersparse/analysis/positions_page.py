@@ -53,22 +53,22 @@ def section(drawn: Study) -> list[str]:
 
 def _facts(facts: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
     """A row for each level, missing or not; columns in which nothing stands are left out."""
-    known = facts.set_index("sparsity")
-    there = [name for name in FACTS if known[name].notna().any()]
+    there = [name for name in FACTS if facts[name].notna().any()]
+    known = {float(row["sparsity"]): row for _, row in facts.iterrows()}
     rows = []
     for level in levels:
-        if level not in known.index:
-            rows.append({"sparsity": _level(level), "seeds": "missing"})
-            continue
-        rows.append({"sparsity": _level(level), **{FACTS[name]: _word(known.loc[level, name]) for name in there}})
+        row = known.get(level)
+        words = {"seeds": "missing"} if row is None else {FACTS[name]: _word(row[name]) for name in there}
+        rows.append({"sparsity": _level(level), **words})
     return pd.DataFrame(rows).fillna("")
 
 
 def _cells(means: pd.DataFrame) -> pd.DataFrame:
     """Ours, and the paper's in brackets: sparsity and people who were wrong down, classes across."""
     rows = []
-    for (sparsity, errors), own in means.groupby(["sparsity", "human_label_errors"], sort=True):
-        words = {"sparsity": _level(float(sparsity)), "people wrong": "all images" if errors == ALL else str(errors)}
+    for _, own in means.groupby(["sparsity", "human_label_errors"], sort=True):
+        sparsity, errors = float(own["sparsity"].iloc[0]), int(own["human_label_errors"].iloc[0])
+        words = {"sparsity": _level(sparsity), "people wrong": "all images" if errors == ALL else str(errors)}
         rows.append(words | {str(row["class"]): _cell(row) for _, row in own.iterrows()})
     return pd.DataFrame(rows).fillna("")
 

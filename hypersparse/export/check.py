@@ -35,7 +35,7 @@ class Check:
 
     def same(self, predict: Predict) -> bool:
         """Whether these are the original's predictions."""
-        wanted = self._predictions_of_original().split(BATCH)
+        wanted = torch.split(self._predictions_of_original(), BATCH)
         predicted = self._predicted(predict)
         return all(bool((came == old).all()) for came, old in zip(predicted, wanted, strict=True))  # ends early
 
