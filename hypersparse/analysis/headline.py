@@ -46,10 +46,12 @@ def write_headline(store: RunStore, readme: Path, figures: Path) -> list[Path]:
 
 def headline(store: RunStore) -> Study:
     """The cells of the headline, the paper's and ours; `data` has only those with runs of ours."""
-    cells = _own(paper.accuracy(store))
-    known = _own(paper.regularized_epochs(store))[["sparsity", "paper", "paper_deviation"]]
-    names = {"paper": "paper_epochs", "paper_deviation": "paper_epochs_deviation"}
-    cells = cells.merge(known.rename(columns=names), on="sparsity", how="left")  # the paper has not all of them
+    wanted = _own(paper.table("accuracy"))
+    cells = paper.accuracy(store, wanted[wanted["method"] == METHOD].sort_values("sparsity"))
+    known = _own(paper.table("regularized_epochs"))  # the paper has not all of them
+    known = known[known["penalty"] == METHOD.removeprefix("art-")][["sparsity", "epochs_mean", "epochs_std"]]
+    names = {"epochs_mean": "paper_epochs", "epochs_std": "paper_epochs_deviation"}
+    cells = cells.merge(known.rename(columns=names), on="sparsity", how="left")
     ours = [_epochs(store, sparsity) for sparsity in cells["sparsity"]]
     columns: dict[str, Any] = {
         "epochs": [each.mean for each in ours],
@@ -89,9 +91,9 @@ def _draw(cells: pd.DataFrame, ours: pd.DataFrame) -> Figure:
     low, high = cells["paper"] - cells["paper_deviation"], cells["paper"] + cells["paper_deviation"]
     axes.fill_between(places, low, high, color=PALE, linewidth=0)
     axes.plot(places, cells["paper"], color=GREY, marker="s", markersize=4, linewidth=1.2, label="paper, best epoch")
-    known = paper.table("accuracy")
-    dense = known[(known["dataset"] == DATA) & (known["model"] == MODEL) & (known["method"] == "dense")]
-    axes.axhline(float(dense["accuracy_mean"].iloc[0]), color=FAINT, linestyle="--", label="paper, dense network")
+    known = _own(paper.table("accuracy"))
+    dense = float(known.loc[known["method"] == "dense", "accuracy_mean"].iloc[0])
+    axes.axhline(dense, color=FAINT, linestyle="--", label="paper, dense network")
     at = [cells.index[cells["sparsity"] == sparsity][0] for sparsity in ours["sparsity"]]
     for name, fill, beside in (("best", BLUE, 0.1), ("last", "white", 0.2)):
         spread = ours[f"{name}_deviation"].astype(float).fillna(0.0)
@@ -112,9 +114,9 @@ def _epochs(store: RunStore, sparsity: float) -> paper.Ours:
     return paper.Ours(tuple(float(count) for count in counts if count is not None))
 
 
-def _own(frame: pd.DataFrame) -> pd.DataFrame:
-    mine = (frame["data"] == DATA) & (frame["model"] == MODEL) & (frame["method"] == METHOD)
-    return frame[mine].sort_values("sparsity").reset_index(drop=True)
+def _own(known: pd.DataFrame) -> pd.DataFrame:
+    """The rows of one of the paper's tables on the headline's data and model."""
+    return known[(known["dataset"] == DATA) & (known["model"] == MODEL)]
 
 
 def _cell(sparsity: float) -> SimpleNamespace:

@@ -61,10 +61,13 @@ def table(name: str) -> pd.DataFrame:
         return pd.read_csv(lines)
 
 
-def accuracy(store: RunStore) -> pd.DataFrame:
-    """Every cell of the accuracy tables: the paper's best, our best and our last epoch (per cent), with verdicts."""
+def accuracy(store: RunStore, cells: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Every cell of the accuracy tables: the paper's best, our best and our last epoch (per cent), with verdicts.
+
+    `cells` are some of the table's rows.
+    """
     rows = []
-    for cell in table("accuracy").itertuples():
+    for cell in (table("accuracy") if cells is None else cells).itertuples():
         results = [run.result() for run in runs_of(cell, store)]
         parts = [result["sparse"] or result["dense"] for result in results if result and result["until"] is None]
         best, last = (Ours(tuple(100 * part[which] for part in parts)) for which in ("best", "last"))

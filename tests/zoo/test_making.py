@@ -1,6 +1,5 @@
 """A finished run becomes an entry of a zoo."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -51,32 +50,28 @@ def test_a_run_becomes_an_entry(store: RunStore, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "zoo").iterdir()} == {f"{NAME}.hsp", f"{NAME}.json", "inputs-1x8x8.npy"}
 
 
-def test_an_entry_is_replaced_only_if_asked(store: RunStore, tmp_path: Path) -> None:
-    run, network = run_of(store, FINISHED), trained(store)
-    before = add(run, network, tmp_path)
+def test_an_entry_is_replaced_only_if_asked_and_by_a_network_as_good_as_its_run_says(
+    store: RunStore, tmp_path: Path
+) -> None:
+    run, network, folder = run_of(store, FINISHED), trained(store), tmp_path / "zoo"
+    before = add(run, network, folder)
     with pytest.raises(OptionError, match=r"has a network .* already"):
-        add(run, network, tmp_path)
-    assert add(run, network, tmp_path, replace=True) == before
-    assert add(run, network, tmp_path, name="another").name == "another"
+        add(run, network, folder)
     with pytest.raises(OptionError, match="letters, digits"):
-        add(run, network, tmp_path, name="../up")
+        add(run, network, folder, name="../up")
+    assert add(run, network, folder, replace=True) == before
+    result = run.result() or {}
+    run.write_result({**result, "sparse": {**result["sparse"], "last": result["sparse"]["last"] + 0.02}})
+    with pytest.raises(ModelError, match="but its run says"):
+        add(run, network, folder, replace=True)
+    assert zoo.entry(NAME, folder) == before  # what was there is untouched
+    assert len(list(folder.iterdir())) == 3
 
 
 def test_a_run_that_is_not_finished_is_refused(store: RunStore, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not finished"):
         add(run_of(store, UNTIL), trained(store), tmp_path / "zoo")
     assert not (tmp_path / "zoo").exists()
-
-
-def test_a_network_that_is_not_as_good_as_its_run_says_is_refused(store: RunStore, tmp_path: Path) -> None:
-    run, network = run_of(store, FINISHED), trained(store)
-    add(run, network, tmp_path / "zoo")
-    result = run.result() or {}
-    run.write_result({**result, "sparse": {**result["sparse"], "last": result["sparse"]["last"] + 0.02}})
-    with pytest.raises(ModelError, match="but its run says"):
-        add(run, network, tmp_path / "zoo", replace=True)
-    assert zoo.entry(NAME, tmp_path / "zoo")  # what was there before is untouched
-    assert len(list((tmp_path / "zoo").iterdir())) == 3
 
 
 def test_what_ships_stays_small(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,10 +102,3 @@ def test_made_up_inputs_are_the_same_every_time_and_differ_from_each_other(shape
     assert np.array_equal(pixels, made_up(shape))
     assert len({image.tobytes() for image in pixels}) == 8
     assert 40 < pixels.std() < 80
-
-
-def test_the_facts_are_plain_json(store: RunStore, tmp_path: Path) -> None:
-    add(run_of(store, FINISHED), trained(store), tmp_path)
-    facts = json.loads((tmp_path / f"{NAME}.json").read_text())
-    assert len(facts["logits"]) == 8
-    assert facts["inputs"] == "inputs-1x8x8.npy"
