@@ -57,14 +57,15 @@ def _print_table(found: Sequence[networks.Entry]) -> None:
         console.width = max(console.width, WIDE)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("name", no_wrap=True)
-    for column in ("sparsity", "kept", "of", "last %", "best %", "file %", "bytes"):
+    for column in ("sparsity", "kept", "last %", "best %", "file %", "bytes"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("recipe", overflow="fold")
     table.add_column("seed", justify="right")
     for entry in found:
-        numbers = [f"{entry.sparsity:.4g}", count(entry.kept), count(entry.total)]
+        numbers = [f"{entry.sparsity:.4g}", count(entry.kept)]
+        method = entry.recipe.removeprefix(f"{entry.data}-{entry.model}-")  # the name says the rest
         shares = [percent(share) for share in (entry.last, entry.best, entry.test_accuracy)]
-        table.add_row(escape(entry.name), *numbers, *shares, count(entry.bytes), escape(entry.recipe), str(entry.seed))
+        table.add_row(escape(entry.name), *numbers, *shares, count(entry.bytes), escape(method), str(entry.seed))
     console.print(table)
     picked = " or ".join(sorted({entry.best_picked_on for entry in found}))
     console.print(

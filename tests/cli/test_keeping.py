@@ -1,0 +1,70 @@
+"""Networks that are kept while a sweep goes on: what is wanted, what fails, what a stop leaves."""
+
+import io
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hypersparse.cli.keeping import NetworkKeeper, name_of, networks_kept
+from hypersparse.runs.store import RunStore
+from hypersparse.training.stop import StopRequest
+from tests.runs.tiny import FINISHED, UNTIL, run_of, tiny_store
+
+
+@pytest.fixture
+def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    return tiny_store(tmp_path / "runs", tmp_path_factory)
+
+
+def another(run: Path) -> Path:
+    return shutil.copytree(run, run.with_name("seed-9"))
+
+
+def test_only_finished_sparse_networks_that_are_not_there_are_made(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(NetworkKeeper, "_make", lambda self, run: made.append(run) or "")  # type: ignore[func-returns-value]
+    finished, there = run_of(store, FINISHED).path, another(run_of(store, FINISHED).path)
+    (tmp_path / f"{name_of(there)}.json").touch()
+    with NetworkKeeper(Console(file=io.StringIO()), tmp_path, None, StopRequest()) as keeper:
+        for run in (finished, finished, there, run_of(store, UNTIL).path):
+            keeper.keep(run)
+    assert made == [finished]
+    with networks_kept(Console(), None, None, [], store, StopRequest()) as keep:
+        assert keep is None
+
+
+def test_what_fails_is_said(store: RunStore, tmp_path: Path) -> None:
+    run, said = run_of(store, FINISHED), io.StringIO()
+    run.final_file.write_bytes(b"damaged")
+    with NetworkKeeper(Console(file=said), tmp_path / "networks", None, StopRequest()) as keeper:
+        keeper.keep(run.path)
+    assert f"{name_of(run.path)} was not written to" in said.getvalue()
+    assert not list((tmp_path / "networks").glob("*"))
+
+
+def test_a_stop_waits_for_the_one_under_way_only(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on, made = threading.Event(), threading.Event(), list[Path]()
+
+    def make(_: NetworkKeeper, run: Path) -> str:
+        began.set()
+        go_on.wait(60)
+        made.append(run)
+        return ""
+
+    monkeypatch.setattr(NetworkKeeper, "_make", make)
+    first, said = run_of(store, FINISHED).path, io.StringIO()
+    second = another(first)
+    threading.Timer(0.5, go_on.set).start()
+    with NetworkKeeper(Console(file=said), tmp_path, None, StopRequest(after_seconds=0)) as keeper:
+        keeper.keep(first)
+        keeper.keep(second)
+        assert began.wait(60)
+    assert made == [first]
+    assert "1 of them are left to the next sweep" in said.getvalue()
