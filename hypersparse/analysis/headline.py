@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from hypersparse.analysis import paper
 from hypersparse.analysis.stored import load
-from hypersparse.analysis.style import BLUE, FAINT, GREY, PAGE, PALE, Study, legend, panels, title, write
+from hypersparse.analysis.style import BLUE, FAINT, GREY, PAGE, Study, legend, panels, title, write
 from hypersparse.analysis.tables import readable, render
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
@@ -19,6 +19,7 @@ from hypersparse.training.atomic import write_text
 DATA, MODEL, METHOD = "cifar10", "resnet32", "art-hypersparse"
 COMMAND = "hypersparse paper --page docs/reproduction.md --readme README.md"
 BEGIN, END = f"<!-- made by {COMMAND} -->", "<!-- up to here -->"
+BESIDE = 0.12  # between markers of one sparsity
 COLUMNS = {
     "seeds": "seeds",
     "best": "best epoch",
@@ -87,21 +88,27 @@ def lines(store: RunStore, study: Study, picture: Path) -> list[str]:
 
 def _draw(cells: pd.DataFrame, ours: pd.DataFrame) -> Figure:
     figure, ((axes,),) = panels(width=PAGE * 0.75, height=2.7)
-    places = range(len(cells))
-    low, high = cells["paper"] - cells["paper_deviation"], cells["paper"] + cells["paper_deviation"]
-    axes.fill_between(places, low, high, color=PALE, linewidth=0)
-    axes.plot(places, cells["paper"], color=GREY, marker="s", markersize=4, linewidth=1.2, label="paper, best epoch")
+    look: dict[str, Any] = {
+        "linestyle": "",
+        "markersize": 5.5,
+        "capsize": 2,
+        "linewidth": 1.2,
+    }  # a line would hide what lies below it
+    places = [number - BESIDE for number in range(len(cells))]
+    axes.errorbar(
+        places, cells["paper"], yerr=cells["paper_deviation"], label="paper, best epoch", color=GREY, marker="s", **look
+    )
     known = _own(paper.table("accuracy"))
     dense = float(known.loc[known["method"] == "dense", "accuracy_mean"].iloc[0])
     axes.axhline(dense, color=FAINT, linestyle="--", label="paper, dense network")
     at = [cells.index[cells["sparsity"] == sparsity][0] for sparsity in ours["sparsity"]]
-    for name, fill, beside in (("best", BLUE, 0.1), ("last", "white", 0.2)):
-        spread = ours[f"{name}_deviation"].astype(float).fillna(0.0)
+    for name, fill, beside in (("best", BLUE, 0.0), ("last", "white", BESIDE)):
+        spread = ours[f"{name}_deviation"].astype(float)
         axes.errorbar(
-            [place + beside for place in at], ours[name], yerr=spread, label=f"ours, {name} epoch", linestyle="",
-            marker="o", markersize=5.5, color=BLUE, markerfacecolor=fill, zorder=3,
+            [place + beside for place in at], ours[name], yerr=spread, label=f"ours, {name} epoch", color=BLUE,
+            marker="o", markerfacecolor=fill, **look,
         )  # fmt: skip
-    axes.set_xticks(places, [f"{100 * sparsity:g} %" for sparsity in cells["sparsity"]])
+    axes.set_xticks(range(len(cells)), [f"{100 * sparsity:g} %" for sparsity in cells["sparsity"]])
     axes.set_xlabel("sparsity", fontsize=8)
     axes.set_ylabel("test accuracy (%)", fontsize=8)
     legend(axes, loc="lower left")
