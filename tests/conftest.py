@@ -18,7 +18,7 @@ hypothesis.settings.load_profile("hypersparse")
 
 # Tiny tensors gain nothing from a second thread, and two that wait for one busy core made 0.1 s into 13 s.
 torch.set_num_threads(1)
-
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else torch starts a pool of compilers, which import torch
 
 ROOT = Path(hypersparse.__file__).parents[1]
 # Subprocesses find this checkout, and whatever else the tests themselves found.

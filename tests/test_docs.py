@@ -1,9 +1,7 @@
 """Every code block of the README and the docs runs: Python in one namespace a page, bash line by line."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 import hypersparse
 from hypersparse import methods
 from hypersparse.options import help_of
+from tests.cli.commands import run
 
 ROOT = Path(hypersparse.__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -18,9 +17,13 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def run_bash(line: str, folder: Path) -> None:
-    command = line.replace("hypersparse ", f"{sys.executable} -W ignore -m hypersparse ", 1)
-    environment = os.environ | {"COLUMNS": "100"}
-    done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    """Let the shell make words of a line, and run that command here: starting Python for each took most of the time."""
+    split = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {line}"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    program, *arguments = split.stdout.rstrip("\0").split("\0")
+    assert program == "hypersparse", line
+    done = run(*arguments, folder=folder)
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 

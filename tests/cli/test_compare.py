@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_train import QUICK, run
+from tests.cli.commands import QUICK, run
 
 GRID = ["compare", *QUICK, "--methods", "art,dense", "--sparsities", "0.5,0.9", "--seeds", "2", "--epochs", "1"]
-SHORT = ["--set", "art.pretrain_epochs=1", "--set", "art.max_regularized_epochs=1"]
+SHORT = ["--set", "art.pretrain_epochs=1", "--set", "art.max_regularized_epochs=1", "--at-once", "1"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.report.made import make_run
-from tests.cli.test_train import QUICK, SHORT, Call, call, run, the_run
+from tests.cli.commands import QUICK, SHORT, run, the_run
+from tests.cli.test_train import Call, call
 
 __all__ = ["call"]  # a fixture
 DATA = re.compile(r'id="data">(.*?)</script>', re.DOTALL)
@@ -105,9 +106,22 @@ def test_train_leaves_a_report_unless_told_not_to(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_several_runs_and_a_comparison_leave_one_for_all(tmp_path: Path) -> None:
-    assert run("train", *SHORT, "--seed", "0-1", folder=tmp_path).returncode == 0
+    assert run("train", *SHORT, "--seed", "0-1", "--at-once", "1", folder=tmp_path).returncode == 0
     assert len(runs_in(tmp_path / "runs" / "report.html")) == 2
-    grid = ["compare", *QUICK, "--methods", "random,dense", "--sparsities", "0.5", "--seeds", "1", "--epochs", "1"]
+    grid = [
+        "compare",
+        *QUICK,
+        "--methods",
+        "random,dense",
+        "--sparsities",
+        "0.5",
+        "--seeds",
+        "1",
+        "--epochs",
+        "1",
+        "--at-once",
+        "1",
+    ]
     done = run(*grid, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "comparison/report.html" in done.stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_train import run, start
+from tests.cli.commands import run, start
 
 EXPERIMENT = """
 title = "Small"

@@ -1,11 +1,9 @@
 """The commands train, plan and evaluate, as a user types them."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,36 +14,16 @@ import pytest
 import hypersparse
 from hypersparse.cli import main
 from hypersparse.training.folder import RunFolder
+from tests.cli.commands import QUICK, SHORT, run, run_alone, start, the_run
 from tests.cli.test_serve import predict, started
 from tests.serve.made import drawing, file_of
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
-QUICK = ["--data", "synthetic", "--set", "data.images=64", "--set", "data.test_images=32", "--set", "data.size=8"]
-
-
-def start(*arguments: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
-    variables = os.environ | {"COLUMNS": "200", "HOME": str(folder), "OMP_NUM_THREADS": "1"} | environment
-    variables.pop("HYPERSPARSE_DATA", None)
-    command = [sys.executable, "-W", "ignore", "-m", "hypersparse", *arguments]
-    return subprocess.Popen(
-        command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    process = start(*arguments, folder=folder, **environment)
-    out, err = process.communicate(timeout=240)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def the_run(folder: Path) -> RunFolder:
-    (recipe,) = folder.glob("runs/*/seed-*/recipe.toml")
-    return RunFolder(recipe.parent)
 
 
 @pytest.mark.slow
 def test_train_without_arguments_is_the_main_job(tmp_path: Path) -> None:
-    done = run("train", folder=tmp_path)
+    done = run_alone("train", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = the_run(tmp_path).result()
     assert result is not None
@@ -67,11 +45,11 @@ def test_train_without_arguments_is_the_main_job(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_until_then_on_then_evaluate(tmp_path: Path) -> None:
-    first = run("train", *QUICK, "--until", "regularize", "--epochs", "2", folder=tmp_path)
+    first = run("train", *SHORT, "--until", "regularize", folder=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "the phases that are left" in first.stdout
     assert "final.safetensors, record.npz, result.json" in first.stdout
-    second = run("train", *QUICK, "--epochs", "2", "--no-record", folder=tmp_path)
+    second = run("train", *SHORT, "--no-record", folder=tmp_path)
     assert second.returncode == 0, second.stderr
     assert "final.safetensors, result.json" in second.stdout
     assert "going on after epoch" in second.stdout
@@ -99,7 +77,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Sig
     assert process.returncode == 128 + number, err
     assert "To go on: hypersparse train --data synthetic" in out
     before = len(the_run(tmp_path).log())
-    done = run(*options, "--stop-after", "6s", folder=tmp_path)
+    done = run(*options, "--stop-after", "3s", folder=tmp_path)
     assert done.returncode == 0
     assert "the given time is over" in done.stdout
     assert len(the_run(tmp_path).log()) > before
@@ -198,7 +176,7 @@ def test_plan_prints_phases_and_recipe(tmp_path: Path, call: Call) -> None:
 
 
 def test_help_and_version(tmp_path: Path, call: Call) -> None:
-    assert run("--version", folder=tmp_path).stdout.strip() == f"hypersparse {hypersparse.__version__}"
+    assert run_alone("--version", folder=tmp_path).stdout.strip() == f"hypersparse {hypersparse.__version__}"
     shown = call("--help").stdout
     for command in ("train", "plan", "evaluate", "runs", "show", "pack", "unpack"):
         assert command in shown
@@ -216,10 +194,6 @@ def test_two_processes_on_one_run(tmp_path: Path) -> None:
     first.communicate(timeout=60)
     assert second.returncode == 2
     assert "Another process" in second.stderr
-    time.sleep(0.1)
-
-
-SHORT = [*QUICK, "--epochs", "1", "--set", "method.pretrain_epochs=1", "--set", "method.max_regularized_epochs=1"]
 
 
 @pytest.mark.slow
@@ -239,7 +213,9 @@ def test_several_runs_share_a_command(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_of_several_runs_that_fails_is_said_and_the_others_finish(tmp_path: Path) -> None:
-    done = run("train", "--sparsity", "0.5,0.99999", "--set", "method.count=authors", *SHORT, folder=tmp_path)
+    done = run(
+        "train", "--sparsity", "0.5,0.99999", "--set", "method.count=authors", "--at-once", "1", *SHORT, folder=tmp_path
+    )
     assert done.returncode == 2
     assert "leaves none of" in " ".join(done.stdout.split())
     assert len(list(tmp_path.glob("runs/*/seed-*/result.json"))) == 1

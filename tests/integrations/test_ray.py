@@ -22,8 +22,8 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Job
 from hypersparse.training.watcher import Silent
+from tests.cli.commands import run
 from tests.cli.test_sweep import EXPERIMENT
-from tests.cli.test_train import run
 from tests.training.small import small
 from tests.training.test_together import CountsDense, assert_same_run
 
