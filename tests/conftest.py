@@ -1,4 +1,4 @@
-"""Shared by all tests: `fast` is every test that is not marked slow, gpu or ddp."""
+"""Shared by all tests: `fast` is every test that is not marked slow, gpu or ddp; all of them take two processes."""
 
 import os
 from collections.abc import Iterator
@@ -23,6 +23,19 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else torch starts
 ROOT = Path(hypersparse.__file__).parents[1]
 # Subprocesses find this checkout, and whatever else the tests themselves found.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """`pytest` and `pytest -m fast` use two cores unless `-n` says otherwise; named files take one process."""
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
+        return
+    chosen, everything = config.option, config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    alone = chosen.usepdb or chosen.collectonly or torch.cuda.is_available()  # tests that time a GPU want it alone
+    if chosen.numprocesses is None and everything and not alone:
+        chosen.numprocesses = min(2, os.cpu_count() or 1)
+    if chosen.numprocesses and chosen.dist == "no":
+        chosen.dist = "worksteal"  # neighbours stay together, so what they share is made once; the end is even
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.slow
 def test_the_plain_loop() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / "plain_loop.py")],

@@ -161,7 +161,7 @@ def test_a_run_whose_worker_always_dies_is_given_up(cluster: RayCluster, tmp_pat
 @pytest.mark.slow
 def test_ctrl_c_in_a_terminal_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypersparse[ray]'")
-    (tmp_path / "small.toml").write_text(EXPERIMENT.replace("epochs = 1", "epochs = 300"))
+    (tmp_path / "small.toml").write_text(EXPERIMENT.replace("epochs = 1", "epochs = 120"))
     arguments = ["sweep", "small.toml", "--executor", "ray", "--only", "method=dense"]
     command = [sys.executable, "-W", "ignore", "-m", "hypersparse", *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:

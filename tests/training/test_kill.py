@@ -36,7 +36,7 @@ train(recipe, 0, Machine(device="cpu", checkpoint_seconds=0.0), sys.argv[2], wat
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> None:
-    recipe = small(training={"epochs": 6}, method={"pretrain_epochs": 6})
+    recipe = small(training={"epochs": 4}, method={"pretrain_epochs": 4})
     (tmp_path / "recipe.toml").write_text(recipe.to_toml())
     chance = random.Random(0)
     folder, progress = tmp_path / "killed", []

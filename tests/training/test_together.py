@@ -155,7 +155,7 @@ def test_stopped_runs_go_on_later(tmp_path: Path, at_once: int) -> None:
     results = train_together(jobs, CPU, images(recipes[0]), at_once=at_once, stop=watcher.request)
     assert all(isinstance(result, Stopped) for result in results)
     assert not (tmp_path / "2").exists()
-    train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=2)
+    train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=at_once)
     for seed, recipe in enumerate(recipes):
         train(recipe, seed, CPU, tmp_path / "alone" / f"{seed}")
         assert_same_run(tmp_path / f"{seed}", tmp_path / "alone" / f"{seed}")
@@ -172,7 +172,7 @@ def test_a_killed_process_is_said_and_its_run_goes_on(tmp_path: Path) -> None:
 
     results = train_together(jobs_in(tmp_path, [recipe] * 2, Kills()), CPU, images(recipe), at_once=2)
     assert all(isinstance(result, RunError) and "was killed" in str(result) for result in results)
-    (result, _) = train_together(jobs_in(tmp_path, [recipe] * 2), CPU, images(recipe), at_once=2)
+    (result,) = train_together(jobs_in(tmp_path, [recipe]), CPU, images(recipe))
     assert isinstance(result, dict)
     train(recipe, 0, CPU, tmp_path / "alone")
     assert_same_run(tmp_path / "0", tmp_path / "alone")
