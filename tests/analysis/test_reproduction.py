@@ -14,6 +14,7 @@ MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0"}
 MORE = {"epochs": {"pre-train": 2, "regularize": 2, "fine-tune": 1}, "wall_seconds": 90.0, "machine": MACHINE}
 
 
+@pytest.mark.slow
 def test_a_page_of_two_runs(tmp_path: Path) -> None:
     for seed in (0, 1):
         write(tmp_path / "results", seed=seed, **MORE)

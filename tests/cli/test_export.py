@@ -54,6 +54,7 @@ def test_a_run_becomes_a_small_file_that_predicts_the_same(store: RunStore, tmp_
     assert accuracy(tmp_path / "a.hsp") == accuracy(run.final_file) == accuracy(tmp_path / "small.hsp")
 
 
+@pytest.mark.slow
 def test_other_formats_go_by_the_ending(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
     call("export", run.path, "-o", tmp_path / "a.hsp")

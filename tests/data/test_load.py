@@ -47,6 +47,7 @@ def test_arguments_are_not_options() -> None:
         data.load("digits", options={"download": True})
 
 
+@pytest.mark.slow
 def test_importing_loads_neither_sklearn_nor_pillow() -> None:
     code = "import sys, hypersparse.data; print(*sorted({'PIL', 'sklearn', 'scipy'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

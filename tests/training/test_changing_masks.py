@@ -48,6 +48,7 @@ def test_stopped_anywhere_and_resumed_to_the_same_bits(tmp_path: Path, name: str
     assert same_network(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "own"), [("lth", {"train"}), ("imp", {"round 1", "round 2"}), ("powerprop", {"fine-tune"})]
 )

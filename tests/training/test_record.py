@@ -208,6 +208,7 @@ def test_stopped_anywhere_and_resumed_it_is_equal(whole: tuple[Path, list[Tensor
     assert not history.folder.exists()
 
 
+@pytest.mark.slow
 def test_two_sparsities_from_one_pretraining_have_the_records_of_two_runs_alone(tmp_path: Path) -> None:
     stages = tmp_path / "stages"
     for sparsity in (0.9, 0.95, 0.998):
@@ -218,6 +219,7 @@ def test_two_sparsities_from_one_pretraining_have_the_records_of_two_runs_alone(
         assert_equal(read_record(folder), recorded(recipe, tmp_path / f"{sparsity} alone"))
 
 
+@pytest.mark.slow
 def test_a_stage_without_the_masks_a_run_needs_is_not_used(tmp_path: Path) -> None:
     stages = tmp_path / "stages"
     train(small(until="pre-train"), 0, CPU, tmp_path / "0.9", stages=stages)

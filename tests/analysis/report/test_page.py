@@ -39,6 +39,7 @@ def test_names_cannot_end_the_script_they_stand_in(tmp_path: Path) -> None:
     assert content["runs"][0]["recipe"].endswith("# </script><b>\u2028\n")
 
 
+@pytest.mark.slow
 def test_two_hundred_runs_of_a_real_size_stay_under_five_megabytes(tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path / "runs", method=method, sparsity=sparsity, seed=seed, epochs=272, layers=34)
