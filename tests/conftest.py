@@ -51,6 +51,14 @@ def _same_random_numbers_for_every_test() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A store of a few tiny runs: a finished one, a stopped one, one that ends after a phase."""
+    from tests.runs.tiny import tiny_store
+
+    return tiny_store(tmp_path / "runs", tmp_path_factory)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """For tests marked with `tests.browser.NEEDS_BROWSER`."""

@@ -6,12 +6,7 @@ from hypersparse.analysis.curves import draw, phase_spans, save
 from hypersparse.analysis.layers import Layer, layers
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
-from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, recipe, run_of, tiny_store
-
-
-@pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
+from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, recipe, run_of
 
 
 def test_phases_have_their_first_and_last_epoch(store: RunStore) -> None:

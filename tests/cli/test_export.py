@@ -15,16 +15,11 @@ from hypersparse.errors import DataError, HypersparseError, ModelError, OptionEr
 from hypersparse.export.compressed import load_sparse
 from hypersparse.runs.store import RunStore
 from hypersparse.training.weights_file import read_weights
-from tests.runs.tiny import FINISHED, STOPPED, run_of, tiny_store
+from tests.runs.tiny import FINISHED, STOPPED, run_of
 
 app = typer.Typer()
 app.command()(export)
 app.command()(evaluate)
-
-
-@pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
 
 
 def call(*arguments: str | Path) -> str:

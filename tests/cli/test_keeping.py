@@ -11,12 +11,7 @@ from rich.console import Console
 from hypersparse.cli.keeping import NetworkKeeper, name_of, networks_kept
 from hypersparse.runs.store import RunStore
 from hypersparse.training.stop import StopRequest
-from tests.runs.tiny import FINISHED, UNTIL, run_of, tiny_store
-
-
-@pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
+from tests.runs.tiny import FINISHED, UNTIL, run_of
 
 
 def another(run: Path) -> Path:

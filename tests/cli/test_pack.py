@@ -7,16 +7,11 @@ from typer.testing import CliRunner
 from hypersparse.cli.pack import find_all, pack, unpack
 from hypersparse.errors import OptionError, RunError
 from hypersparse.runs.store import RunStore
-from tests.runs.tiny import FINISHED, STOPPED, UNTIL, recipe, run_of, tiny_store
+from tests.runs.tiny import FINISHED, STOPPED, UNTIL, recipe, run_of
 
 app = typer.Typer()
 app.command()(pack)
 app.command()(unpack)
-
-
-@pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
 
 
 def call(*arguments: str | Path) -> str:

@@ -3,21 +3,15 @@ import io
 import json
 from pathlib import Path
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
 from hypersparse.cli.runs import runs
 from hypersparse.runs.store import RunStore
-from tests.runs.tiny import FINISHED, recipe, run_of, tiny_store
+from tests.runs.tiny import FINISHED, recipe, run_of
 
 app = typer.Typer()
 app.command()(runs)
-
-
-@pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
 
 
 def listed(store: RunStore, *options: str) -> str:

@@ -8,15 +8,10 @@ from hypersparse.cli.formats import bar, sparkline
 from hypersparse.cli.show import show
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
-from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, recipe, run_of, tiny_store
+from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, recipe, run_of
 
 app = typer.Typer()
 app.command()(show)
-
-
-@pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
 
 
 def shown(store: RunStore, *arguments: str) -> str:

@@ -14,11 +14,6 @@ from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, run_of, tiny_store
 
 
 @pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
-
-
-@pytest.fixture
 def folders(store: RunStore) -> list[Path]:
     return [run.path for run in store.runs()]
 

@@ -6,12 +6,7 @@ import pytest
 from hypersparse.runs.lock import is_locked
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.table import Filters, row_of, rows
-from tests.runs.tiny import EPOCHS, FINISHED, STOPPED, UNTIL, cut, recipe, run_of, tiny_store
-
-
-@pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
+from tests.runs.tiny import EPOCHS, FINISHED, STOPPED, UNTIL, cut, recipe, run_of
 
 
 def test_a_finished_run_is_its_result(store: RunStore) -> None:

@@ -14,14 +14,9 @@ from hypersparse.runs.store import RunStore
 from hypersparse.training.network import build_network
 from hypersparse.training.weights_file import load_weights_
 from hypersparse.zoo.making import add, made_up, name_of
-from tests.runs.tiny import FINISHED, TABLES, UNTIL, recipe, run_of, tiny_store
+from tests.runs.tiny import FINISHED, TABLES, UNTIL, recipe, run_of
 
 NAME = "synthetic-resnet8-0.95"
-
-
-@pytest.fixture
-def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return tiny_store(tmp_path / "runs", tmp_path_factory)
 
 
 def trained(store: RunStore) -> Trained:
