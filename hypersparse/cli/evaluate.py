@@ -21,7 +21,8 @@ from hypersparse.training.machine import Machine
 
 def evaluate(
     network: Annotated[
-        str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file or a state_dict.")
+        str,
+        typer.Argument(help="A run (folder or name), a file (.hsp, .safetensors, a state_dict), or a name of the zoo."),
     ],
     data: DataName = None,
     model: ModelName = None,

@@ -34,7 +34,9 @@ Images = Annotated[
 
 
 def export(
-    network: Annotated[str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file.")],
+    network: Annotated[
+        str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
+    ],
     out: Out,
     deploy: Annotated[
         bool, typer.Option("--deploy", help="For .hsp: dead structure removed, batch norm folded, values in fp16.")

@@ -1,4 +1,4 @@
-"""Stored networks, by what a person calls them: a run, a weights file or an .hsp file."""
+"""Stored networks, by what a person calls them: a run, a weights file, an .hsp file or a name of the zoo."""
 
 import json
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from rich.console import Console
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from hypersparse import zoo
 from hypersparse.cli.choices import data_folders, make_recipe
 from hypersparse.cli.display import load_data
 from hypersparse.errors import ModelError, OptionError, RunError
@@ -53,8 +54,13 @@ def open_network(name: str, asked: Asked, *, unfinished: bool = False) -> Traine
     return Trained(path, built, recipe, dataset, note)
 
 
+def in_zoo(name: str) -> Path | None:
+    """The file of a network that comes with the package, unless something here is called the same."""
+    return zoo.path_of(name) if name in zoo.names() and not Path(name).exists() else None
+
+
 def _file(network: str, runs_dir: Path, unfinished: bool) -> Path:
-    path = Path(network)
+    path = in_zoo(network) or Path(network)
     if path.is_file():
         return path
     if path.suffix in (SUFFIX, ".safetensors", *STATE_DICTS):

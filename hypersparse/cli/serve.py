@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hypersparse.cli.choices import DataDir, RunsDir
-from hypersparse.cli.networks import SUFFIX, Asked, open_network
+from hypersparse.cli.networks import SUFFIX, Asked, in_zoo, open_network
 from hypersparse.cli.signals import stopped_by_signals
 from hypersparse.errors import OptionError
 from hypersparse.export.compressed import exact, load_graph, save_graph
@@ -29,7 +29,9 @@ LOOK_SECONDS = 0.2  # how often the main thread looks whether it was asked to st
 
 
 def serve(
-    networks: Annotated[list[str], typer.Argument(help="Files such as model.hsp, or runs (folder or name).")],
+    networks: Annotated[
+        list[str], typer.Argument(help="Files such as model.hsp, runs (folder or name), or names of `hypersparse zoo`.")
+    ],
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines in.")
     ] = "127.0.0.1",
@@ -86,7 +88,7 @@ def _running(server: Server) -> Iterator[Server]:
 
 def _open(name: str, asked: Asked, console: Console) -> Served:
     """A file as it is; anything else as `hypersparse export` would write it."""
-    path = Path(name)
+    path = in_zoo(name) or Path(name)
     if path.suffix == SUFFIX:
         return Served(path.name, load_graph(path), path.stat().st_size)
     if path.is_file():

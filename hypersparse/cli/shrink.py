@@ -24,7 +24,9 @@ RANDOM_INPUTS = 16
 
 
 def shrink(
-    network: Annotated[str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file.")],
+    network: Annotated[
+        str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write it: .hsp, .onnx, .c or .safetensors.")
     ] = None,

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from hypersparse import zoo
 from hypersparse.cli.main import app
+from hypersparse.cli.networks import in_zoo
 from hypersparse.errors import OptionError, RunError
 from tests.runs.tiny import FINISHED, run_of, tiny_store
 
@@ -41,3 +42,13 @@ def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
         call("--add", "nothing", "--runs-dir", tmp_path)
     with pytest.raises(OptionError, match="There is no folder"):
         call("--folder", tmp_path / "none")
+
+
+def test_other_commands_know_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CliRunner().invoke(app, ["evaluate", "digits-resnet8-0.95", "--json"], catch_exceptions=False)
+    assert json.loads(found.stdout)["test_accuracy"] == pytest.approx(zoo.entry("digits-resnet8-0.95").test_accuracy)
+    monkeypatch.chdir(tmp_path)
+    assert in_zoo("digits-resnet8-0.95") == zoo.path_of("digits-resnet8-0.95")
+    (tmp_path / "digits-resnet8-0.95").mkdir()  # a folder of that name is meant
+    assert in_zoo("digits-resnet8-0.95") is None
+    assert in_zoo("nothing") is None
