@@ -213,7 +213,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
                     weight.copy_(stored[name])
 
     def pieces(self, vector: Tensor) -> list[Tensor]:
-        """Cut a vector that is laid out like `vector()` into views with the weights' shapes."""
+        """Cut a vector laid out like `flat`, or like `vector()` where there is none, into views with the weights' shapes."""
         weights = list(self._parameters.values())
         parts = torch.split(vector, [weight.numel() for weight in weights])
         if self._flat is None:
@@ -222,7 +222,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         return [part.as_strided(weight.shape, weight.stride()) for part, weight in zip(parts, weights, strict=True)]
 
     def add_to_gradients_(self, gradient: Tensor) -> None:
-        """Add a vector laid out like `vector()` to the weights' gradients."""
+        """Add a vector that `pieces` can cut to the weights' gradients."""
         if (memory := self.flat_gradient) is not None:
             memory.add_(gradient)
             return

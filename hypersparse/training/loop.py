@@ -31,7 +31,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.images import bring_images
 from hypersparse.training.machine import Machine
 from hypersparse.training.meter import Meter, inference_cost, total_cost
-from hypersparse.training.network import build_network
+from hypersparse.training.network import build_network, channels_last_
 from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import make_result
@@ -119,8 +119,8 @@ class Training:
             check_digest(recipe.start, recipe.start_digest)
             load_weights_(model, recipe.start)
         self.model = model.to(device)
-        if machine.chosen_engine() == "captured":  # the order that tensor cores read: no copies around convolutions
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as torch documents it
+        if machine.chosen_engine() == "captured":
+            channels_last_(self.model)
         weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
         if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
             torch.set_num_threads(1)
@@ -134,7 +134,8 @@ class Training:
         self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
         self.sparsifier.weights.flatten_()
         if isinstance(optimizer, optimizers.FlatSGD):
-            optimizer.use_flat(self.sparsifier.weights)
+            looked_at = any(phase.before_step for phase in self.sparsifier.plan)  # they see gradients before the step
+            optimizer.use_flat(self.sparsifier.weights, defer=not looked_at)
         self.epoch_loss = EpochLoss(device)
         self.learner = build_learner(self.sparsifier, machine)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without

@@ -20,6 +20,13 @@ def build_network(recipe: Recipe, *, shape: tuple[int, ...], classes: int) -> nn
     return models.build(recipe.model.name, shape=shape, classes=classes, options=options)
 
 
+def channels_last_(model: nn.Module) -> None:
+    """Lay out the weights of 2-D convolutions as tensor cores read them, so that nothing is copied around these."""
+    for parameter in model.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+
 def _narrow_options(recipe: Recipe, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     """Of the dense network with about as many parameters as the sparse one has: kept weights, norms and biases."""
     name, options = recipe.model.name, recipe.model.options

@@ -38,10 +38,11 @@ class FlatSGD(torch.optim.SGD):
     _weights: PrunableWeights | None = None
     _moments: tuple[Tensor, list[Tensor]] | None = None
 
-    def use_flat(self, weights: PrunableWeights) -> None:
-        """Step these weights by one kernel wherever that is possible."""
+    def use_flat(self, weights: PrunableWeights, *, defer: bool) -> None:
+        """Step these weights by one kernel wherever possible; with `defer` it adds the penalty's gradient too."""
         self._weights = weights
-        weights.defer_gathered_gradient_()
+        if defer:
+            weights.defer_gathered_gradient_()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from hypersparse import CollapseError, PrunableWeights, models
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
-from hypersparse.training.network import build_network
+from hypersparse.training.network import build_network, channels_last_
 from hypersparse.training.weights_file import load_weights_
 from tests.training.small import small
 
@@ -56,3 +57,12 @@ def test_a_run_may_end_where_layers_collapse(tmp_path: Path) -> None:
         train(small(method={"sparsity": 0.999}), 0, machine, tmp_path)
     result = train(small(method={"sparsity": 0.999}), 0, MACHINE, tmp_path)  # goes on, and says what is left
     assert (result["kept"], result["effective_kept"], result["effective_sparsity"]) == (5, 0, 1.0)
+
+
+def test_only_2_d_convolutions_become_channels_last() -> None:
+    model = nn.Sequential(nn.Conv3d(2, 4, 3), nn.Conv2d(4, 8, 3), nn.Linear(8, 2))
+    values = [parameter.detach().clone() for parameter in model.parameters()]
+    channels_last_(model)
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), values, strict=True))
+    assert model[1].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model[0].weight.is_contiguous()

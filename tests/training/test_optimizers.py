@@ -44,7 +44,7 @@ def trained(
     optimizer = optimizers.build(model.parameters(), options, torch.device(device))
     assert isinstance(optimizer, optimizers.FlatSGD)
     if flat:
-        optimizer.use_flat(weights)
+        optimizer.use_flat(weights, defer=True)
     if state is not None:
         optimizer.load_state_dict(copy.deepcopy(state))
     generator = torch.Generator().manual_seed(steps)
