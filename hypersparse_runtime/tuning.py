@@ -11,9 +11,10 @@ import numpy as np
 from hypersparse_runtime.geometry import ALIGNED
 from hypersparse_runtime.layers import Array
 from hypersparse_runtime.library import Kernel
-from hypersparse_runtime.program import KINDS, Program
+from hypersparse_runtime.program import Program
+from hypersparse_runtime.tables import KINDS
 
-CONV = KINDS.index("conv")
+CONV, DIRECT = KINDS.index("conv"), KINDS.index("direct")
 VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
 TILES = {  # most vectors in a tile, by the number of chains
     "plain": {1: 7, 2: 4, 4: 2},
@@ -21,6 +22,7 @@ TILES = {  # most vectors in a tile, by the number of chains
     "avx2": {1: 7, 2: 4, 4: 2},
     "avx512": {1: 14, 2: 8, 4: 4},
 }
+DIRECT_TILES = {"plain": (8, 4), "neon": (8, 4), "avx2": (8, 4), "avx512": (24, 16, 8)}
 REPEATS, ROUNDS = 3, 3  # of each variant: other programs may take the core away
 RUNS = ("segments", "segment_stride", "segment_length", "pad_first", "pad_length", "pad_stride", "pad_end")
 
@@ -35,7 +37,7 @@ def new_workspace(program: Program) -> Array:
 def prepare_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
     """Set every step to a variant that is good as a rule: the widest vectors, and tiles that stay in the cache."""
     program.steps["level"] = kernel.levels.index(levels[-1])
-    for number in np.flatnonzero(program.steps["kind"] == CONV):
+    for number in np.flatnonzero(np.isin(program.steps["kind"], (CONV, DIRECT))):
         variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels[-1:])]
         program.steps[number] = next((each for each in variants if each["tile_outer"][0]), variants[0])[0]
 
@@ -44,7 +46,7 @@ def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
     """Set every step to the fastest of its variants, among some of the CPU's instruction sets."""
     workspace = new_workspace(program)
     rounds, repeats = (ROUNDS, REPEATS) if program.lanes == 1 else (1, 2)  # many images take long enough
-    for number in np.flatnonzero(program.steps["kind"] == CONV):
+    for number in np.flatnonzero(np.isin(program.steps["kind"], (CONV, DIRECT))):
         variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels)]
         seconds = np.full(len(variants), np.inf)
         for _ in range(rounds if len(variants) > 1 else 0):
@@ -57,8 +59,21 @@ def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
 def _variants(step: Array, kernel: Kernel, levels: tuple[str, ...]) -> Iterator[Array]:
     for name in reversed(levels[-2:]):
         step["level"] = kernel.levels.index(name)
+        if step["kind"][0] == DIRECT:
+            yield from _direct_tilings(step, name)
+            continue
         for run in _runs(step):
             yield from _tilings(run, name)
+
+
+def _direct_tilings(step: Array, level: str) -> Iterator[Array]:
+    vectors = -(-int(step["segment_length"][0]) // VECTOR[level])
+    for tile in DIRECT_TILES[level]:
+        for outer in (1, 0):
+            step["tile"], step["tile_outer"] = tile, outer
+            yield step
+        if tile >= vectors:
+            return
 
 
 def _runs(step: Array) -> Iterator[Array]:

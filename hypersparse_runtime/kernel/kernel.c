@@ -32,11 +32,13 @@ static double seconds(void) {
 #define MOST_ONE 14
 #define MOST_TWO 8
 #define MOST_FOUR 4
+#define MOST_DIRECT 8
 #define FUSED(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define MOST_ONE 7
 #define MOST_TWO 4
 #define MOST_FOUR 2
+#define MOST_DIRECT 8
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 #include "steps.h"
@@ -48,6 +50,7 @@ static double seconds(void) {
 #undef MOST_ONE
 #undef MOST_TWO
 #undef MOST_FOUR
+#undef MOST_DIRECT
 
 #ifdef __x86_64__
 #define NAME(word) word##_avx2
@@ -57,6 +60,7 @@ static double seconds(void) {
 #define MOST_ONE 7
 #define MOST_TWO 4
 #define MOST_FOUR 2
+#define MOST_DIRECT 8
 #include "steps.h"
 #undef NAME
 #undef LARGER
@@ -65,22 +69,27 @@ static double seconds(void) {
 #undef MOST_ONE
 #undef MOST_TWO
 #undef MOST_FOUR
+#undef MOST_DIRECT
 
 #define NAME(word) word##_avx512
 #define LARGER _mm512_max_ps
+#define ADD_INSIDE(sum, weight, value, side) ((VEC)_mm512_mask3_fmadd_ps(weight, value, sum, side))
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")))
 #define VL 16
 #define MOST_ONE 14
 #define MOST_TWO 8
 #define MOST_FOUR 4
+#define MOST_DIRECT 24
 #include "steps.h"
 #undef NAME
 #undef LARGER
+#undef ADD_INSIDE
 #undef TARGET
 #undef VL
 #undef MOST_ONE
 #undef MOST_TWO
 #undef MOST_FOUR
+#undef MOST_DIRECT
 
 static const run_step *const levels[] = {steps_plain, steps_avx2, steps_avx512};
 #else

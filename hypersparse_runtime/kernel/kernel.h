@@ -7,7 +7,7 @@
 /* How a group's sum is moved aside: not at all, or within rows of at most one vector, of two, of more. */
 enum mode { STILL = 0, SHORT_ROWS = 1, PAIRS = 2, LONG_ROWS = 3 };
 
-enum kind { CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6 };
+enum kind { CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, DIRECT_CONV = 7 };
 
 /* Offsets of values count floats from the start of the workspace, those of tables 32-bit words of the constants. */
 struct step {
@@ -22,6 +22,7 @@ struct step {
   int64_t shifts;         /* table: where each lane comes from, a vector a group for vectors of 4, 8 and 16; or -1 */
   int64_t starts;         /* table: where each group's entries begin, rows * groups + 1 */
   int64_t entries;        /* table: pairs of offset (int32) and weight (float) */
+  int64_t sides;          /* table: for DIRECT_CONV the floats of a row that each entry adds to, 16 bits from both ends */
   int64_t bias;           /* table: one float a row */
   int64_t plane;          /* table: one float a row and position, or -1 */
   int64_t plane_size;     /* floats of it from row to row */

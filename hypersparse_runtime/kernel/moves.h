@@ -1,0 +1,210 @@
+/* Steps without weights: phases for strides, pooling, and images in and out. */
+
+typedef float NAME(eight) __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t NAME(eight_places) __attribute__((vector_size(32), aligned(4)));
+
+typedef float NAME(four) __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t NAME(four_places) __attribute__((vector_size(16), aligned(4)));
+
+INLINE void NAME(every_second)(const float *from, float *to, int64_t count) {
+  const NAME(eight_places) even = {0, 2, 4, 6, 8, 10, 12, 14};
+  int64_t x = 0;
+  for (; x + 8 <= count; x += 8)
+    *(NAME(eight) *)(to + x) =
+        __builtin_shuffle(*(const NAME(eight) *)(from + 2 * x), *(const NAME(eight) *)(from + 2 * x + 8), even);
+  for (; x + 4 <= count; x += 4) {
+    const NAME(four_places) first = {0, 2, 4, 6};
+    *(NAME(four) *)(to + x) =
+        __builtin_shuffle(*(const NAME(four) *)(from + 2 * x), *(const NAME(four) *)(from + 2 * x + 4), first);
+  }
+  for (; x < count; x++) to[x] = from[2 * x];
+}
+
+/* Every second row and column of a plane of one image; rows of 8 and 16 are common enough to be written out. */
+INLINE void NAME(split_pairs)(const struct step *step, const float *from, float *to, int64_t rows, int64_t count) {
+  const int64_t stride = step->stride_y * step->pitch, out = step->out_pitch;
+  if (count == 16) {
+    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, 16);
+  } else if (count == 8) {
+    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, 8);
+  } else {
+    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, count);
+  }
+}
+
+/* Every stride-th row and column of a channel as a plane of its own. Table: channel, first row, first column. */
+TARGET static void NAME(split)(const struct step *step, const struct memory *memory) {
+  const int32_t *triple = memory->tables + step->channels;
+  const int64_t lanes = step->lanes, stride = step->stride_x * lanes;
+  for (int64_t row = 0; row < step->rows; row++, triple += 3) {
+    const float *from = memory->workspace + step->input + triple[0] * step->input_plane;
+    from += (triple[1] * step->pitch + triple[2]) * lanes;
+    float *to = memory->workspace + step->output + row * step->output_plane;
+    const int64_t count = (step->width - triple[2] + step->stride_x - 1) / step->stride_x;
+    const int64_t rows = (step->height - triple[1] + step->stride_y - 1) / step->stride_y;
+    if (stride == 2) {
+      NAME(split_pairs)(step, from, to, rows, count);
+      continue;
+    }
+    for (int64_t y = 0; y < rows; y++) {
+      const float *line = from + y * step->stride_y * step->pitch * lanes;
+      for (int64_t x = 0; x < count; x++)
+        for (int64_t lane = 0; lane < lanes; lane++) to[(y * step->out_pitch + x) * lanes + lane] = line[x * stride + lane];
+    }
+  }
+}
+
+INLINE float NAME(larger)(float a, float b) {
+  return a > b || a != a ? a : b;
+}
+
+/* The larger of two vectors, NaN if there is one. */
+#define LARGER_OF(type, places, a, b) \
+  ({ \
+    const places first = ((a) > (b)) | ((a) != (a)); \
+    (type)(((places)(a) & first) | ((places)(b) & ~first)); \
+  })
+
+INLINE int64_t NAME(pool_eights)(const float *one, const float *two, float *to, int64_t count) {
+  const NAME(eight_places) even = {0, 2, 4, 6, 8, 10, 12, 14}, odd = {1, 3, 5, 7, 9, 11, 13, 15};
+  int64_t x = 0;
+  for (; x + 8 <= count; x += 8) {
+    const NAME(eight) a = *(const NAME(eight) *)(one + 2 * x), b = *(const NAME(eight) *)(two + 2 * x);
+    const NAME(eight) c = *(const NAME(eight) *)(one + 2 * x + 8), d = *(const NAME(eight) *)(two + 2 * x + 8);
+    const NAME(eight) left = LARGER_OF(NAME(eight), NAME(eight_places), a, b);
+    const NAME(eight) right = LARGER_OF(NAME(eight), NAME(eight_places), c, d);
+    const NAME(eight) evens = __builtin_shuffle(left, right, even), odds = __builtin_shuffle(left, right, odd);
+    *(NAME(eight) *)(to + x) = LARGER_OF(NAME(eight), NAME(eight_places), evens, odds);
+  }
+  return x;
+}
+
+INLINE int64_t NAME(pool_fours)(const float *one, const float *two, float *to, int64_t count, int64_t x) {
+  const NAME(four_places) even = {0, 2, 4, 6}, odd = {1, 3, 5, 7};
+  for (; x + 4 <= count; x += 4) {
+    const NAME(four) a = *(const NAME(four) *)(one + 2 * x), b = *(const NAME(four) *)(two + 2 * x);
+    const NAME(four) c = *(const NAME(four) *)(one + 2 * x + 4), d = *(const NAME(four) *)(two + 2 * x + 4);
+    const NAME(four) left = LARGER_OF(NAME(four), NAME(four_places), a, b);
+    const NAME(four) right = LARGER_OF(NAME(four), NAME(four_places), c, d);
+    const NAME(four) evens = __builtin_shuffle(left, right, even), odds = __builtin_shuffle(left, right, odd);
+    *(NAME(four) *)(to + x) = LARGER_OF(NAME(four), NAME(four_places), evens, odds);
+  }
+  return x;
+}
+
+TARGET static void NAME(pool_pairs)(const struct step *step, const float *from, float *to) {
+  for (int64_t y = 0; y < step->out_height; y++) {
+    const float *one = from + 2 * y * step->pitch, *two = one + step->pitch;
+    float *line = to + y * step->out_pitch;
+    int64_t x = NAME(pool_eights)(one, two, line, step->out_width);
+    x = NAME(pool_fours)(one, two, line, step->out_width, x);
+    for (; x < step->out_width; x++)
+      line[x] = NAME(larger)(NAME(larger)(one[2 * x], one[2 * x + 1]), NAME(larger)(two[2 * x], two[2 * x + 1]));
+  }
+}
+
+TARGET static void NAME(pool_line)(const struct step *step, const float *from, float *line, int64_t y) {
+  const int64_t lanes = step->lanes;
+  for (int64_t i = 0; i < step->out_width * lanes; i++) line[i] = -__builtin_inff();
+  for (int64_t ky = 0; ky < step->kernel_y; ky++) {
+    const int64_t row = y * step->stride_y - step->pad_y + ky;
+    if (row < 0 || row >= step->height) continue;
+    for (int64_t kx = 0; kx < step->kernel_x; kx++) {
+      for (int64_t x = 0; x < step->out_width; x++) {
+        const int64_t column = x * step->stride_x - step->pad_x + kx;
+        if (column < 0 || column >= step->width) continue;
+        const float *at = from + (row * step->pitch + column) * lanes;
+        for (int64_t lane = 0; lane < lanes; lane++)
+          line[x * lanes + lane] = NAME(larger)(line[x * lanes + lane], at[lane]);
+      }
+    }
+  }
+}
+
+TARGET static void NAME(max_pool)(const struct step *step, const struct memory *memory) {
+  const int32_t *channels = memory->tables + step->channels;
+  const int pairs = step->lanes == 1 && step->kernel_y == 2 && step->kernel_x == 2 && step->stride_y == 2 &&
+                    step->stride_x == 2 && step->pad_y == 0 && step->pad_x == 0;
+  for (int64_t row = 0; row < step->rows; row++) {
+    const float *from = memory->workspace + step->input + channels[row] * step->input_plane;
+    float *to = memory->workspace + step->output + channels[row] * step->output_plane;
+    if (pairs) {
+      NAME(pool_pairs)(step, from, to);
+    } else {
+      for (int64_t y = 0; y < step->out_height; y++)
+        NAME(pool_line)(step, from, to + y * step->out_pitch * step->lanes, y);
+    }
+  }
+}
+
+INLINE void NAME(column_sums)(const struct step *step, const float *from, float *to) {
+  int64_t x = 0;
+  for (; x + 8 <= step->width; x += 8) {
+    NAME(eight) sum = {0};
+    for (int64_t y = 0; y < step->height; y++) sum += *(const NAME(eight) *)(from + y * step->pitch + x);
+    for (int i = 0; i < 8; i++) *to += sum[i];
+  }
+  for (; x < step->width; x++) {
+    float sum = 0.0f;
+    for (int64_t y = 0; y < step->height; y++) sum += from[y * step->pitch + x];
+    *to += sum;
+  }
+}
+
+/* Columns are summed first, then over them, for one image or many in the same order. */
+TARGET static void NAME(mean)(const struct step *step, const struct memory *memory) {
+  const int32_t *channels = memory->tables + step->channels;
+  const int64_t lanes = step->lanes, pitch = step->pitch * lanes;
+  const float scale = 1.0f / (float)(step->height * step->width);
+  for (int64_t row = 0; row < step->rows; row++) {
+    const float *from = memory->workspace + step->input + channels[row] * step->input_plane;
+    float *to = memory->workspace + step->output + channels[row] * step->output_plane;
+    for (int64_t lane = 0; lane < lanes; lane++) to[lane] = 0.0f;
+    if (lanes == 1) {
+      NAME(column_sums)(step, from, to);
+    } else {
+      for (int64_t x = 0; x < step->width * lanes; x += lanes) {
+        float sum[MOST_LANES] = {0};
+        for (int64_t y = 0; y < step->height; y++)
+          for (int64_t lane = 0; lane < lanes; lane++) sum[lane] += from[y * pitch + x + lane];
+        for (int64_t lane = 0; lane < lanes; lane++) to[lane] += sum[lane];
+      }
+    }
+    for (int64_t lane = 0; lane < lanes; lane++) to[lane] *= scale;
+  }
+}
+
+/* The caller's images into a value; lanes without an image are zero. */
+TARGET static void NAME(pack)(const struct step *step, const struct memory *memory) {
+  const int64_t lanes = step->lanes, height = step->out_height, width = step->out_width;
+  const int32_t *channels = memory->tables + step->channels;
+  for (int64_t row = 0; row < step->rows; row++) {
+    float *plane = memory->workspace + step->output + channels[row] * step->output_plane;
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      const float *image = memory->images + lane * memory->image_size + channels[row] * height * width;
+      for (int64_t y = 0; y < height; y++) {
+        float *line = plane + y * step->out_pitch * lanes + lane;
+        const int64_t at = y * width;
+        if (lanes == 1)
+          for (int64_t x = 0; x < width; x++) line[x] = image[at + x];
+        else if (lane < memory->images_here)
+          for (int64_t x = 0; x < width; x++) line[x * lanes] = image[at + x];
+        else
+          for (int64_t x = 0; x < width; x++) line[x * lanes] = 0.0f;
+      }
+    }
+  }
+}
+
+TARGET static void NAME(unpack)(const struct step *step, const struct memory *memory) {
+  const int64_t lanes = step->lanes, height = step->height, width = step->width;
+  for (int64_t lane = 0; lane < memory->images_here; lane++) {
+    float *to = memory->outputs + lane * memory->output_size;
+    for (int64_t row = 0; row < step->rows; row++)
+      for (int64_t y = 0; y < height; y++)
+        for (int64_t x = 0; x < width; x++)
+          *to++ = memory->workspace[step->input + row * step->input_plane + (y * step->pitch + x) * lanes + lane];
+  }
+}
+
+#undef LARGER_OF

@@ -1,0 +1,248 @@
+/* Sums of products over whole planes, in groups.
+ *
+ * Entries come in groups of one distance x to the side. Where rows are whole vectors without zeros between them, a group
+ * is summed from aligned loads and the sum is moved aside once, instead of every operand. */
+
+INLINE void NAME(add_entries)(const int count, VEC *sum, const struct entry *entry, const struct entry *end,
+                              const float *input) {
+  for (; entry < end; entry++) {
+    const float *from = input + entry->offset;
+    const float weight = entry->weight;
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) sum[t] += weight * NAME(load)(from + t * VL);
+  }
+}
+
+/* Few vectors wait for the sum before them: even and odd entries apart halve that. Their number is even. */
+INLINE void NAME(add_pairs)(const int count, VEC *even, const struct entry *entry, const struct entry *end,
+                            const float *input) {
+  VEC odd[MOST_TWO];
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) odd[t] = (VEC){0};
+  for (; entry < end; entry += 2) {
+    const float *first = input + entry[0].offset, *second = input + entry[1].offset;
+    const float one = entry[0].weight, two = entry[1].weight;
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) {
+      even[t] += one * NAME(load)(first + t * VL);
+      odd[t] += two * NAME(load)(second + t * VL);
+    }
+  }
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) even[t] += odd[t];
+}
+
+/* The same for the smallest planes, with every fourth entry. */
+INLINE void NAME(add_fours)(const int count, VEC *sum, const struct entry *entry, const struct entry *end,
+                            const float *input) {
+  VEC second[MOST_FOUR], third[MOST_FOUR], fourth[MOST_FOUR];
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) second[t] = third[t] = fourth[t] = (VEC){0};
+  for (; entry < end; entry += 4) {
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) {
+      sum[t] += entry[0].weight * NAME(load)(input + entry[0].offset + t * VL);
+      second[t] += entry[1].weight * NAME(load)(input + entry[1].offset + t * VL);
+      third[t] += entry[2].weight * NAME(load)(input + entry[2].offset + t * VL);
+      fourth[t] += entry[3].weight * NAME(load)(input + entry[3].offset + t * VL);
+    }
+  }
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) sum[t] = (sum[t] + second[t]) + (third[t] + fourth[t]);
+}
+
+INLINE void NAME(add_group)(const int count, const int chains, VEC *sum, const struct NAME(job) * job, int group) {
+  const struct entry *entry = job->entries + job->starts[group], *end = job->entries + job->starts[group + 1];
+  if (chains == 4)
+    NAME(add_fours)(count, sum, entry, end, job->input);
+  else if (chains == 2)
+    NAME(add_pairs)(count, sum, entry, end, job->input);
+  else
+    NAME(add_entries)(count, sum, entry, end, job->input);
+}
+
+/* Whether vector t of a tile is the last (first) of its row in the direction of the distance. */
+INLINE int NAME(at_edge)(const enum mode mode, int t, int right, int row_vectors) {
+  if (mode == SHORT_ROWS) return 1;
+  if (mode == PAIRS) return (t & 1) == right;
+  return (right ? t + 1 : t) % row_vectors == 0;
+}
+
+INLINE void NAME(move)(const int count, const enum mode mode, const int right, VEC *total, const VEC *part,
+                       const IVEC places, const struct NAME(job) * job) {
+#pragma GCC unroll 32
+  for (int t = 0; t < count; t++) {
+    const int next = right ? t + 1 : t - 1;
+    VEC beside = {0};
+    if (next >= 0 && next < count && !NAME(at_edge)(mode, t, right, job->row_vectors)) beside = part[next];
+    total[t] += __builtin_shuffle(part[t], beside, places);
+  }
+}
+
+INLINE void NAME(tile)(const int count, const int chains, const enum mode mode, const struct NAME(job) * job) {
+  VEC total[MOST_ONE], part[MOST_ONE];
+  NAME(begin)(count, total, job);
+  if (chains == 1) NAME(add_group)(count, 1, total, job, 0);
+  for (int group = chains == 1; group < job->groups; group++) {
+    if (job->starts[group] == job->starts[group + 1]) continue;
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) part[t] = (VEC){0};
+    NAME(add_group)(count, chains, part, job, group);
+    if (mode == STILL || job->distances[group] == 0) {
+#pragma GCC unroll 32
+      for (int t = 0; t < count; t++) total[t] += part[t];
+    } else {
+      const IVEC places = *(const IVEC *)(job->shifts + group * VL);
+      if (job->distances[group] > 0)
+        NAME(move)(count, mode, 1, total, part, places, job);
+      else
+        NAME(move)(count, mode, 0, total, part, places, job);
+    }
+  }
+  NAME(finish)(count, total, job);
+}
+
+typedef void (*NAME(run_tile))(const struct NAME(job) *);
+
+#define ONE(n, mode) \
+  TARGET static __attribute__((noinline)) void NAME(one_##n##_##mode)(const struct NAME(job) * job) { \
+    NAME(tile)(n, 1, mode, job); \
+  }
+#define TWO(n, mode) \
+  TARGET static __attribute__((noinline)) void NAME(two_##n##_##mode)(const struct NAME(job) * job) { \
+    NAME(tile)(n, 2, mode, job); \
+  }
+#define FOUR(n, mode) \
+  TARGET static __attribute__((noinline)) void NAME(four_##n##_##mode)(const struct NAME(job) * job) { \
+    NAME(tile)(n, 4, mode, job); \
+  }
+FOUR(1, STILL) FOUR(2, STILL) FOUR(1, SHORT_ROWS) FOUR(2, SHORT_ROWS)
+#if MOST_FOUR == 4
+FOUR(3, STILL) FOUR(4, STILL) FOUR(3, SHORT_ROWS) FOUR(4, SHORT_ROWS)
+#define FOURS(mode) {0, NAME(four_1_##mode), NAME(four_2_##mode), NAME(four_3_##mode), NAME(four_4_##mode)}
+#else
+#define FOURS(mode) {0, NAME(four_1_##mode), NAME(four_2_##mode)}
+#endif
+#if MOST_ONE == 14
+#define TILES(mode) \
+  ONE(1, mode) ONE(2, mode) ONE(3, mode) ONE(4, mode) ONE(5, mode) ONE(6, mode) ONE(7, mode) \
+  ONE(8, mode) ONE(9, mode) ONE(10, mode) ONE(11, mode) ONE(12, mode) ONE(13, mode) ONE(14, mode) \
+  TWO(1, mode) TWO(2, mode) TWO(3, mode) TWO(4, mode) TWO(5, mode) TWO(6, mode) TWO(7, mode) TWO(8, mode)
+#define ONES(mode) \
+  {0, NAME(one_1_##mode), NAME(one_2_##mode), NAME(one_3_##mode), NAME(one_4_##mode), NAME(one_5_##mode), \
+   NAME(one_6_##mode), NAME(one_7_##mode), NAME(one_8_##mode), NAME(one_9_##mode), NAME(one_10_##mode), \
+   NAME(one_11_##mode), NAME(one_12_##mode), NAME(one_13_##mode), NAME(one_14_##mode)}
+#define TWOS(mode) \
+  {0, NAME(two_1_##mode), NAME(two_2_##mode), NAME(two_3_##mode), NAME(two_4_##mode), NAME(two_5_##mode), \
+   NAME(two_6_##mode), NAME(two_7_##mode), NAME(two_8_##mode)}
+#else
+#define TILES(mode) \
+  ONE(1, mode) ONE(2, mode) ONE(3, mode) ONE(4, mode) ONE(5, mode) ONE(6, mode) ONE(7, mode) \
+  TWO(1, mode) TWO(2, mode) TWO(3, mode) TWO(4, mode)
+#define ONES(mode) \
+  {0, NAME(one_1_##mode), NAME(one_2_##mode), NAME(one_3_##mode), NAME(one_4_##mode), NAME(one_5_##mode), \
+   NAME(one_6_##mode), NAME(one_7_##mode)}
+#define TWOS(mode) {0, NAME(two_1_##mode), NAME(two_2_##mode), NAME(two_3_##mode), NAME(two_4_##mode)}
+#endif
+TILES(STILL)
+TILES(SHORT_ROWS)
+TILES(PAIRS)
+TILES(LONG_ROWS)
+
+static const NAME(run_tile) NAME(one_tiles)[4][MOST_ONE + 1] = {ONES(STILL), ONES(SHORT_ROWS), ONES(PAIRS),
+                                                                 ONES(LONG_ROWS)};
+static const NAME(run_tile) NAME(two_tiles)[4][MOST_TWO + 1] = {TWOS(STILL), TWOS(SHORT_ROWS), TWOS(PAIRS),
+                                                                 TWOS(LONG_ROWS)};
+
+static const NAME(run_tile) NAME(four_tiles)[2][MOST_FOUR + 1] = {FOURS(STILL), FOURS(SHORT_ROWS)};
+
+/* Floats of a run that lie between rows hold sums of two rows' ends; they are zero to whoever reads them. */
+TARGET static inline void NAME(clear_pads)(const struct step *step, float *output, int64_t from, int64_t to) {
+  const int64_t length = step->pad_length, stride = step->pad_stride, end = step->pad_end;
+  int64_t pad = step->pad_first;
+  if (from > pad) pad += (from - pad) / stride * stride;
+  for (; pad < end && pad < to; pad += stride)
+    for (int64_t i = pad < from ? from : pad; i < pad + length && i < to; i++) output[i] = 0.0f;
+  for (int64_t i = end > from ? end : from; i < to; i++) output[i] = 0.0f;
+}
+
+/* One row's tile: `from` counts floats from the start of the run. */
+INLINE void NAME(row_tile)(const struct step *step, const struct memory *memory, const NAME(run_tile) * tiles,
+                           int64_t row, int64_t segment, int64_t from, int64_t count) {
+  const int32_t *tables = memory->tables;
+  const int64_t start = segment * step->segment_stride + from;
+  const int64_t at = step->output + tables[step->channels + row] * step->output_plane + start;
+  const float *residue = step->residues < 0 ? 0 : (const float *)tables + step->residues + 2 * row;
+  const int adds = step->residual >= 0 && !(residue && residue[0] != residue[0]);
+  const struct NAME(job) job = {
+      .entries = (const struct entry *)(tables + step->entries),
+      .starts = tables + step->starts + row * step->groups,
+      .input = memory->workspace + step->input + start,
+      .output = memory->workspace + at,
+      .plane = step->plane < 0 ? 0
+                               : (const float *)tables + step->plane + row * step->plane_size + (start >> step->lane_shift),
+      .residual = adds ? memory->workspace + at - step->output + step->residual : 0,
+      .offset = residue ? residue[0] : 0.0f,
+      .floor = residue ? residue[1] : 0.0f,
+      .clamped = residue != 0,
+      .mask = step->mask < 0 ? 0 : tables + step->mask + start,
+      .shifts = tables + step->shifts + (VL - 4) * step->groups, /* after those for vectors of 4 and 8 */
+      .distances = tables + step->distances,
+      .bias = ((const float *)tables)[step->bias + row],
+      .relu = (int)step->relu,
+      .lane = (int)(start & (step->lanes - 1)),
+      .lane_shift = (int)step->lane_shift,
+      .groups = (int)step->groups,
+      .row_vectors = (int)(step->out_pitch / VL),
+  };
+  tiles[count](&job);
+  if (step->pad_stride) NAME(clear_pads)(step, memory->workspace + at - from, from, from + count * VL);
+}
+
+TARGET static void NAME(conv)(const struct step *step, const struct memory *memory) {
+  const int64_t vectors = (step->segment_length + VL - 1) / VL, tile = step->tile;
+  const int64_t wide = step->out_pitch / VL;
+  const enum mode mode = step->shifts < 0 ? STILL : wide <= 1 ? SHORT_ROWS : wide == 2 ? PAIRS : LONG_ROWS;
+  const NAME(run_tile) *tiles = step->chains == 4   ? NAME(four_tiles)[mode]
+                                : step->chains == 2 ? NAME(two_tiles)[mode]
+                                                    : NAME(one_tiles)[mode];
+  if (step->tile_outer) {
+    for (int64_t segment = 0; segment < step->segments; segment++)
+      for (int64_t t = 0; t < vectors; t += tile)
+        for (int64_t row = 0; row < step->rows; row++)
+          NAME(row_tile)(step, memory, tiles, row, segment, t * VL, vectors - t < tile ? vectors - t : tile);
+  } else {
+    for (int64_t row = 0; row < step->rows; row++)
+      for (int64_t segment = 0; segment < step->segments; segment++)
+        for (int64_t t = 0; t < vectors; t += tile)
+          NAME(row_tile)(step, memory, tiles, row, segment, t * VL, vectors - t < tile ? vectors - t : tile);
+  }
+}
+
+/* A vector of one image: summed as a tile sums vectors of several images, in four chains and one group. */
+TARGET static void NAME(dot)(const struct step *step, const struct memory *memory) {
+  const int32_t *tables = memory->tables;
+  const struct entry *entries = (const struct entry *)(tables + step->entries);
+  const float *input = memory->workspace + step->input;
+  for (int64_t row = 0; row < step->rows; row++) {
+    const struct entry *entry = entries + tables[step->starts + row], *end = entries + tables[step->starts + row + 1];
+    const int64_t at = tables[step->channels + row] * step->output_plane;
+    float sum = ((const float *)tables)[step->bias + row], part[4] = {0};
+    if (step->plane >= 0) sum += ((const float *)tables)[step->plane + row * step->plane_size];
+    if (step->residual >= 0) sum += memory->workspace[step->residual + at];
+    for (; entry < end; entry += 4) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) part[i] = FUSED(entry[i].weight, input[entry[i].offset], part[i]);
+    }
+    sum += (part[0] + part[1]) + (part[2] + part[3]);
+    memory->workspace[step->output + at] = step->relu && sum <= 0.0f ? 0.0f : sum;
+  }
+}
+
+#undef ONE
+#undef TWO
+#undef FOUR
+#undef FOURS
+#undef ONES
+#undef TWOS
+#undef TILES

@@ -1,0 +1,194 @@
+"""Convolutions and dots as steps of the kernel: their entries in tables, and which floats of a plane they compute.
+
+Rows of few entries are steps of their own, `direct` ones, where rows are whole vectors.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed
+from hypersparse_runtime.layers import Array, Layer
+from hypersparse_runtime.tables import KINDS, NONE, Tables
+
+CHAINS = ((4, 4, 4), (8, 16, 2))  # planes up to that many rows and columns are summed in so many chains
+VECTORS = (4, 8, 16)  # floats, of the instruction sets
+FEW = 12  # entries up to which a row is summed in one chain, each entry where it belongs
+
+
+def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int) -> list[dict[str, int]]:
+    """The kernel's steps for a layer: one for its rows of few entries and one for the others."""
+    before, after = placed.values[layer.input], placed.values[layer.output]
+    chains = _chains(after)
+    if layer.kind == "dot" or chains > 2:
+        return [_step(layer, before, after, tables, lanes, chains=chains, few=False)]
+    counts = _counts(layer)
+    parts = ((layer.rows[counts <= FEW], True), (layer.rows[counts > FEW], False))
+    return [
+        _step(_part(layer, rows), before, after, tables, lanes, chains=1 if few else chains, few=few)
+        for rows, few in parts
+        if len(rows)
+    ]
+
+
+def _counts(layer: Layer) -> Array:
+    """Entries of each row."""
+    assert layer.entries is not None
+    counts: Array = np.bincount(layer.entries.row, minlength=int(layer.rows.max(initial=0)) + 1)[layer.rows]
+    return counts
+
+
+def _part(layer: Layer, rows: Array) -> Layer:
+    """Some rows of a layer, those of equally many entries together: the end of a loop is then foreseen."""
+    assert layer.entries is not None
+    part = replace(layer, rows=rows, entries=layer.entries.where(np.isin(layer.entries.row, rows)))
+    return replace(part, rows=rows[np.argsort(_counts(part), kind="stable")])
+
+
+def _step(
+    layer: Layer, before: Geometry, after: Geometry, tables: Tables, lanes: int, *, chains: int, few: bool
+) -> dict[str, int]:
+    assert layer.bias is not None
+    direct = few and after.rows
+    distances = np.zeros(1, dtype=np.int32) if few else _distances(layer)
+    kind = "direct" if direct else "dot" if layer.kind == "dot" and lanes == 1 else "conv"
+    sums = _Entries.of(layer, distances, multiple=chains)
+    row = {
+        "kind": KINDS.index(kind),
+        "rows": len(layer.rows),
+        "channels": tables.add(layer.rows),
+        "groups": len(distances),
+        "distances": tables.add(distances),
+        "starts": tables.add(sums.starts),
+        "entries": tables.add(sums.pairs(before, lanes, aside=few or not after.rows)),
+        "bias": tables.add(layer.bias[layer.rows], np.float32),
+        "relu": int(layer.relu),
+        "chains": chains,
+    }
+    if layer.plane is not None:
+        plane = np.zeros((len(layer.rows), after.height, after.pitch), dtype=np.float32)
+        shape = (len(layer.plane), after.height, after.width)
+        plane[:, :, : after.width] = layer.plane.reshape(shape)[layer.rows]
+        row.update(plane=tables.add(plane, np.float32), plane_size=after.height * after.pitch)
+    if layer.offset is not None and layer.floor is not None:
+        pairs = np.stack([layer.offset, layer.floor], axis=1)[layer.rows]
+        row.update(residues=tables.add(pairs, np.float32))
+    if after.rows:
+        row.update(mask=_mask(after, tables))
+    if direct:
+        row.update(sides=tables.add(_sides(sums.x, after.pitch)))
+    elif after.rows:
+        row.update(shifts=tables.add(_shifts(distances, after.pitch)))
+    return row | _runs(after, lanes)
+
+
+def _chains(value: Geometry) -> int:
+    """The fewer vectors a plane has, the longer a sum would wait for the one before."""
+    return next((count for rows, columns, count in CHAINS if value.height <= rows and value.widest <= columns), 1)
+
+
+def _distances(layer: Layer) -> Array:
+    """How far aside taps reach, 0 first; the positions that a dot reads are no distances."""
+    if layer.kind == "dot" or layer.entries is None:
+        return np.zeros(1, dtype=np.int32)
+    aside = np.unique(layer.entries.x)
+    return np.concatenate([[0], aside[aside != 0]]).astype(np.int32)
+
+
+def _shifts(distances: Array, pitch: int) -> Array:
+    """Where each lane of a moved vector comes from: its own vector's lanes come first, then those of the one beside it.
+
+    >>> _shifts(np.array([1]), 4)[:4].tolist()  # the last lane from the vector beside, or nothing
+    [1, 2, 3, 4]
+    """
+    parts = []
+    for vector in VECTORS:
+        lane = np.arange(vector)
+        for distance in distances:
+            from_lane = lane + distance
+            if pitch < vector:  # several rows in a vector; what is beside is zero
+                inside = (lane % pitch + distance >= 0) & (lane % pitch + distance < pitch)
+                parts.append(np.where(inside, from_lane, vector))
+            else:
+                parts.append(np.where(from_lane < 0, from_lane + 2 * vector, from_lane))
+    return np.concatenate(parts).astype(np.int32)
+
+
+def _mask(value: Geometry, tables: Tables) -> int:
+    """Ones where a plane has positions, where its vectors reach further than those."""
+    size = -(-value.run // ALIGNED) * ALIGNED
+    if value.pitch == value.width and size == value.run:
+        return NONE
+    mask = np.zeros(size, dtype=np.int32)
+    mask[: value.run].reshape(value.height, value.pitch)[:, : value.width] = -1
+    return tables.add(mask)
+
+
+def _runs(value: Geometry, lanes: int) -> dict[str, int]:
+    """Which floats of a plane are computed: by row, or in one run whose zeros between rows are then restored."""
+    if lanes > 1 and value.height > 1:
+        return {"segments": value.height, "segment_stride": value.pitch * lanes, "segment_length": value.width * lanes}
+    row = {"segments": 1, "segment_length": value.run * lanes}
+    if value.rows or not value.padded:
+        return row
+    names = ("pad_first", "pad_length", "pad_stride", "pad_end")
+    positions = (value.width, value.pitch - value.width, value.pitch, value.run)
+    return row | {name: count * lanes for name, count in zip(names, positions, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """A layer's entries by row, group and then by what they read: the order in which they are added up.
+
+    Groups are filled up to a multiple with weights of zero.
+    """
+
+    starts: Array  # where each row's groups begin
+    channel: Array
+    y: Array
+    x: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, layer: Layer, distances: Array, *, multiple: int) -> "_Entries":
+        """Sorted, in groups of one distance each; one distance alone takes all."""
+        entries = layer.entries
+        assert entries is not None
+        group = np.zeros(len(entries), dtype=np.int64)
+        if len(distances) > 1:
+            order = np.argsort(distances)
+            group = order[np.searchsorted(distances[order], entries.x)]
+        place = np.zeros(int(layer.rows.max(initial=0)) + 1, dtype=np.int64)
+        place[layer.rows] = np.arange(len(layer.rows))
+        cells = place[entries.row] * len(distances) + group
+        counts = np.bincount(cells, minlength=len(layer.rows) * len(distances))
+        starts = np.concatenate([[0], np.cumsum(-(-counts // multiple) * multiple)])
+        sequence = np.lexsort((entries.x, entries.y, entries.channel, cells))
+        places = np.arange(len(entries)) + (starts[:-1] - (np.cumsum(counts) - counts))[cells[sequence]]
+        filled = []
+        for part in (entries.channel, entries.y, entries.x, entries.weight):
+            whole = np.zeros(starts[-1], dtype=part.dtype)
+            whole[places] = part[sequence]
+            filled.append(whole)
+        return cls(starts, *filled)
+
+    def pairs(self, before: Geometry, lanes: int, *, aside: bool) -> Array:
+        """Offset and weight of each; `aside`: offsets include the distance to the side."""
+        offsets = self.channel.astype(np.int64) * before.plane + self.y * before.pitch
+        if aside:
+            offsets = offsets + self.x
+        return np.stack([(offsets * lanes).astype(np.int32), self.weight.astype(np.float32).view(np.int32)], axis=1)
+
+
+def _sides(x: Array, pitch: int) -> Array:
+    """For each entry a bit for each of the first 16 and of the last 16 floats of a row: whether it reads within the row.
+
+    >>> [f"{int(word):032b}" for word in _sides(np.array([1]), 32).view(np.uint32)]
+    ['01111111111111111111111111111111']
+    """
+    lanes = np.arange(ALIGNED)
+    first, last = lanes % pitch, lanes % pitch if pitch < ALIGNED else pitch - ALIGNED + lanes
+    reads = np.concatenate([first, last]) + x.reshape(-1, 1)
+    bits = ((reads >= 0) & (reads < pitch)).astype(np.uint64) << np.arange(2 * ALIGNED, dtype=np.uint64)
+    words: Array = bits.sum(axis=1, dtype=np.uint64).astype(np.uint32).view(np.int32)
+    return words
