@@ -25,8 +25,8 @@ class Program:
     output_shape: tuple[int, ...]
 
 
-def write_program(placed: Placed, lanes: int) -> Program:
-    """For one image at a time (`lanes` 1) or several side by side."""
+def write_program(placed: Placed, lanes: int, vector: int) -> Program:
+    """For one image at a time (`lanes` 1) or several side by side, and for a CPU whose vectors have so many floats."""
     tables, places = Tables(), _Places(placed, lanes)
     steps = [_pack(placed, places, tables, lanes)]
     for index, step in enumerate(placed.steps):
@@ -34,7 +34,7 @@ def write_program(placed: Placed, lanes: int) -> Program:
         target = places.make(index, step)
         blank = _blank(placed.values[step.input], placed.values[step.output], lanes)
         blank.update(input=source, output=target)
-        steps += [blank | words for words in _words(step, placed, places, tables, lanes)]
+        steps += [blank | words for words in _words(step, placed, places, tables, lanes, vector)]
         places.release(index)
     shape = placed.values[placed.output]
     last = _blank(shape, shape, lanes)
@@ -88,14 +88,14 @@ def _split(step: Split, tables: Tables) -> dict[str, int]:
 
 
 def _words(
-    step: Layer | Split, placed: Placed, places: "_Places", tables: Tables, lanes: int
+    step: Layer | Split, placed: Placed, places: "_Places", tables: Tables, lanes: int, vector: int
 ) -> list[dict[str, int]]:
     """What is special to a step of the network, for each step of the kernel that it becomes."""
     if isinstance(step, Split):
         return [_split(step, tables)]
     if step.entries is not None:
         residual = NONE if step.residual is None else places.of(step.residual)
-        return [words | {"residual": residual} for words in sums_of(step, placed, tables, lanes)]
+        return [words | {"residual": residual} for words in sums_of(step, placed, tables, lanes, vector)]
     row = {"kind": KINDS.index(step.kind), "rows": len(step.rows), "channels": tables.add(step.rows)}
     names = ("kernel_y", "kernel_x", "stride_y", "stride_x", "pad_y", "pad_x")
     return [row | dict(zip(names, (*step.kernel, *step.stride, *step.padding), strict=True))]

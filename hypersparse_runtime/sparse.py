@@ -142,13 +142,13 @@ class SparseEngine:
         placed = place(self._network, rows=True)
         runners = []
         if rows_fit(placed, VECTOR[widest], TILES[widest][1]):
-            runners.append(self._tuned(write_program(placed, 1)))
+            runners.append(self._tuned(write_program(placed, 1, VECTOR[widest])))
         if not runners or VECTOR[widest] < ALIGNED:  # rows of many short vectors leave few registers for a tile
-            runners.append(self._tuned(write_program(place(self._network, rows=False), 1)))
+            runners.append(self._tuned(write_program(place(self._network, rows=False), 1, VECTOR[widest])))
         return min(runners, key=lambda runner: runner.seconds)
 
     def _many_made(self, lanes: int) -> Runner:
-        program = write_program(place(self._network, rows=False), lanes)
+        program = write_program(place(self._network, rows=False), lanes, VECTOR[self._levels[-1]])
         prepare_(program, self._kernel, self._levels)
         made = Runner(program, self._kernel)
         return made if made.seconds > HOPELESS * lanes * self._one.seconds else self._tuned(program)

@@ -7,28 +7,59 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed
+from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed, row_pitch
 from hypersparse_runtime.layers import Array, Layer
 from hypersparse_runtime.tables import KINDS, NONE, Tables
 
-CHAINS = ((4, 4, 4), (8, 16, 2))  # planes up to that many rows and columns are summed in so many chains
+CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
+SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
 VECTORS = (4, 8, 16)  # floats, of the instruction sets
-FEW = 12  # entries up to which a row is summed in one chain, each entry where it belongs
+FEW, FEW_OF_SQUARE = 12, 20  # entries up to which a row is summed in one chain, each entry where it belongs
 
 
-def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int) -> list[dict[str, int]]:
+def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: int) -> list[dict[str, int]]:
     """The kernel's steps for a layer: one for its rows of few entries and one for the others."""
     before, after = placed.values[layer.input], placed.values[layer.output]
-    chains = _chains(after)
-    if layer.kind == "dot" or chains > 2:
-        return [_step(layer, before, after, tables, lanes, chains=chains, few=False)]
-    counts = _counts(layer)
-    parts = ((layer.rows[counts <= FEW], True), (layer.rows[counts > FEW], False))
-    return [
-        _step(_part(layer, rows), before, after, tables, lanes, chains=1 if few else chains, few=few)
-        for rows, few in parts
-        if len(rows)
-    ]
+    if layer.kind == "dot":
+        shape = _Shape(before, after, lanes, chains=4, groups=np.zeros((1, 2), dtype=np.int32), kind=_dot(lanes))
+        return [_step(layer, shape, tables)]
+    counts, square = _counts(layer), _is_square(layer, before, after)
+    few = FEW_OF_SQUARE if square else FEW
+    parts = []
+    if (counts <= few).any():
+        groups = np.zeros((1, 2), dtype=np.int32)
+        kind = "direct" if after.rows else "conv"
+        parts.append((layer.rows[counts <= few], _Shape(before, after, lanes, 1, groups, kind)))
+    if (counts > few).any():
+        kind = "square" if square and after.rows and vector == ALIGNED else "conv"
+        groups = _groups(layer, square=square)
+        parts.append((layer.rows[counts > few], _Shape(before, after, lanes, _chains(after), groups, kind)))
+    return [_step(_part(layer, rows), shape, tables) for rows, shape in parts]
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """How a layer, or some of its rows, is summed."""
+
+    before: Geometry
+    after: Geometry
+    lanes: int
+    chains: int
+    groups: Array  # (row, column) that the entries of each reach aside; of one alone: all entries
+    kind: str
+
+
+def _dot(lanes: int) -> str:
+    return "dot" if lanes == 1 else "conv"
+
+
+def _is_square(layer: Layer, before: Geometry, after: Geometry) -> bool:
+    """Whether a plane is a few vectors with several rows in each, and no tap reaches further than the next vector."""
+    assert layer.entries is not None
+    pitch = row_pitch(after.widest)
+    if pitch > SIDE or after.height > SIDE or before.height > after.height or not len(layer.entries):
+        return False
+    return bool(np.abs(layer.entries.y).max() * pitch + np.abs(layer.entries.x).max() <= ALIGNED)
 
 
 def _counts(layer: Layer) -> Array:
@@ -45,41 +76,56 @@ def _part(layer: Layer, rows: Array) -> Layer:
     return replace(part, rows=rows[np.argsort(_counts(part), kind="stable")])
 
 
-def _step(
-    layer: Layer, before: Geometry, after: Geometry, tables: Tables, lanes: int, *, chains: int, few: bool
-) -> dict[str, int]:
+def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
+    before, after, groups = shape.before, shape.after, shape.groups
     assert layer.bias is not None
-    direct = few and after.rows
-    distances = np.zeros(1, dtype=np.int32) if few else _distances(layer)
-    kind = "direct" if direct else "dot" if layer.kind == "dot" and lanes == 1 else "conv"
-    sums = _Entries.of(layer, distances, multiple=chains)
+    sums = _Entries.of(layer, groups, multiple=shape.chains)
+    whole = layer.kind == "dot" or not after.rows or shape.kind == "direct"  # offsets say all that an entry reads
+    rise, aside = shape.kind != "square", whole
     row = {
-        "kind": KINDS.index(kind),
+        "kind": KINDS.index(shape.kind),
         "rows": len(layer.rows),
         "channels": tables.add(layer.rows),
-        "groups": len(distances),
-        "distances": tables.add(distances),
+        "groups": len(groups),
+        "distances": tables.add(_moves(groups, after.pitch) if shape.kind == "square" else groups[:, 1]),
         "starts": tables.add(sums.starts),
-        "entries": tables.add(sums.pairs(before, lanes, aside=few or not after.rows)),
+        "entries": tables.add(sums.pairs(before, shape.lanes, rise=rise, aside=aside)),
         "bias": tables.add(layer.bias[layer.rows], np.float32),
         "relu": int(layer.relu),
-        "chains": chains,
+        "chains": shape.chains,
     }
     if layer.plane is not None:
         plane = np.zeros((len(layer.rows), after.height, after.pitch), dtype=np.float32)
-        shape = (len(layer.plane), after.height, after.width)
-        plane[:, :, : after.width] = layer.plane.reshape(shape)[layer.rows]
+        sides = (len(layer.plane), after.height, after.width)
+        plane[:, :, : after.width] = layer.plane.reshape(sides)[layer.rows]
         row.update(plane=tables.add(plane, np.float32), plane_size=after.height * after.pitch)
     if layer.offset is not None and layer.floor is not None:
         pairs = np.stack([layer.offset, layer.floor], axis=1)[layer.rows]
         row.update(residues=tables.add(pairs, np.float32))
     if after.rows:
         row.update(mask=_mask(after, tables))
-    if direct:
+    if shape.kind == "direct":
         row.update(sides=tables.add(_sides(sums.x, after.pitch)))
+    elif shape.kind == "square":
+        row.update(shifts=tables.add(_places(groups, after.pitch)))
     elif after.rows:
-        row.update(shifts=tables.add(_shifts(distances, after.pitch)))
-    return row | _runs(after, lanes)
+        row.update(shifts=tables.add(_shifts(groups[:, 1], after.pitch)))
+    return row | _runs(after, shape.lanes)
+
+
+def _places(groups: Array, pitch: int) -> Array:
+    """Where each lane of a tap's moved sum comes from: lanes of its own vector come first, then those of the one beside."""
+    lane = np.arange(ALIGNED)
+    return (lane + groups[:, :1] * pitch + groups[:, 1:]) % (2 * ALIGNED)
+
+
+def _moves(groups: Array, pitch: int) -> Array:
+    """For each tap the vector beside that its sum comes from, and the lanes that it reaches, as bits."""
+    distance = groups[:, 0] * pitch + groups[:, 1]
+    column = np.arange(ALIGNED) % pitch + groups[:, 1:]
+    lanes = (((column >= 0) & (column < pitch)) << np.arange(ALIGNED)).sum(axis=1)
+    beside = np.where(distance < 0, -1, 1) * (groups != 0).any(axis=1)
+    return np.stack([beside, lanes], axis=1)
 
 
 def _chains(value: Geometry) -> int:
@@ -87,12 +133,12 @@ def _chains(value: Geometry) -> int:
     return next((count for rows, columns, count in CHAINS if value.height <= rows and value.widest <= columns), 1)
 
 
-def _distances(layer: Layer) -> Array:
-    """How far aside taps reach, 0 first; the positions that a dot reads are no distances."""
-    if layer.kind == "dot" or layer.entries is None:
-        return np.zeros(1, dtype=np.int32)
-    aside = np.unique(layer.entries.x)
-    return np.concatenate([[0], aside[aside != 0]]).astype(np.int32)
+def _groups(layer: Layer, *, square: bool) -> Array:
+    """The distances of taps, (row, column) in a small plane and else (0, column); those that stay where they are first."""
+    assert layer.entries is not None
+    rows = layer.entries.y if square else np.zeros_like(layer.entries.y)
+    found = np.unique(np.stack([rows, layer.entries.x], axis=1), axis=0)
+    return np.concatenate([np.zeros((1, 2)), found[found.any(axis=1)]]).astype(np.int32)
 
 
 def _shifts(distances: Array, pitch: int) -> Array:
@@ -150,18 +196,21 @@ class _Entries:
     weight: Array
 
     @classmethod
-    def of(cls, layer: Layer, distances: Array, *, multiple: int) -> "_Entries":
-        """Sorted, in groups of one distance each; one distance alone takes all."""
+    def of(cls, layer: Layer, groups: Array, *, multiple: int) -> "_Entries":
+        """Sorted, in groups of one distance each; one group alone takes all."""
         entries = layer.entries
         assert entries is not None
         group = np.zeros(len(entries), dtype=np.int64)
-        if len(distances) > 1:
-            order = np.argsort(distances)
-            group = order[np.searchsorted(distances[order], entries.x)]
+        if len(groups) > 1:
+            rows = entries.y if groups[:, 0].any() else np.zeros_like(entries.y)
+            numbers = {tuple(each): number for number, each in enumerate(groups.tolist())}
+            taps = np.stack([rows, entries.x], axis=1)
+            different, which = np.unique(taps, axis=0, return_inverse=True)
+            group = np.array([numbers[tuple(tap)] for tap in different.tolist()])[which.reshape(-1)]
         place = np.zeros(int(layer.rows.max(initial=0)) + 1, dtype=np.int64)
         place[layer.rows] = np.arange(len(layer.rows))
-        cells = place[entries.row] * len(distances) + group
-        counts = np.bincount(cells, minlength=len(layer.rows) * len(distances))
+        cells = place[entries.row] * len(groups) + group
+        counts = np.bincount(cells, minlength=len(layer.rows) * len(groups))
         starts = np.concatenate([[0], np.cumsum(-(-counts // multiple) * multiple)])
         sequence = np.lexsort((entries.x, entries.y, entries.channel, cells))
         places = np.arange(len(entries)) + (starts[:-1] - (np.cumsum(counts) - counts))[cells[sequence]]
@@ -172,9 +221,11 @@ class _Entries:
             filled.append(whole)
         return cls(starts, *filled)
 
-    def pairs(self, before: Geometry, lanes: int, *, aside: bool) -> Array:
-        """Offset and weight of each; `aside`: offsets include the distance to the side."""
-        offsets = self.channel.astype(np.int64) * before.plane + self.y * before.pitch
+    def pairs(self, before: Geometry, lanes: int, *, rise: bool, aside: bool) -> Array:
+        """Offset and weight of each; `rise` and `aside`: offsets include the distance in rows and in columns."""
+        offsets = self.channel.astype(np.int64) * before.plane
+        if rise:
+            offsets = offsets + self.y * before.pitch
         if aside:
             offsets = offsets + self.x
         return np.stack([(offsets * lanes).astype(np.int32), self.weight.astype(np.float32).view(np.int32)], axis=1)

@@ -78,22 +78,6 @@ INLINE int NAME(size_for)(int64_t most) {
   return size;
 }
 
-INLINE void NAME(direct_row)(const struct step *step, const struct memory *memory, struct NAME(job) * job, int64_t row,
-                             int64_t start) {
-  const int32_t *tables = memory->tables;
-  const int64_t at = tables[step->channels + row] * step->output_plane + start;
-  job->starts = tables + step->starts + row;
-  job->output = memory->workspace + step->output + at;
-  job->bias = ((const float *)tables)[step->bias + row];
-  if (step->plane >= 0) job->plane = (const float *)tables + step->plane + row * step->plane_size + start;
-  if (step->residual < 0) return;
-  job->residual = memory->workspace + step->residual + at;
-  if (step->residues < 0) return;
-  const float *residue = (const float *)tables + step->residues + 2 * row;
-  job->offset = residue[0], job->floor = residue[1];
-  if (residue[0] != residue[0]) job->residual = 0;
-}
-
 TARGET static void NAME(direct)(const struct step *step, const struct memory *memory) {
   const int32_t *tables = memory->tables;
   const int64_t vectors = (step->segment_length + VL - 1) / VL, rows = step->rows;
@@ -115,7 +99,7 @@ TARGET static void NAME(direct)(const struct step *step, const struct memory *me
       job.mask = step->mask < 0 ? 0 : tables + step->mask + t * VL;
       job.place = (int)(t % row_vectors);
       for (int64_t row = first; row < end; row++) {
-        NAME(direct_row)(step, memory, &job, row, t * VL);
+        NAME(set_row)(step, memory, &job, row, t * VL);
         tiles[size](&job);
       }
       t += NAME(sizes)[size];

@@ -7,7 +7,7 @@
 /* How a group's sum is moved aside: not at all, or within rows of at most one vector, of two, of more. */
 enum mode { STILL = 0, SHORT_ROWS = 1, PAIRS = 2, LONG_ROWS = 3 };
 
-enum kind { CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, DIRECT_CONV = 7 };
+enum kind { CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, DIRECT_CONV = 7, SQUARE_CONV = 8 };
 
 /* Offsets of values count floats from the start of the workspace, those of tables 32-bit words of the constants. */
 struct step {

@@ -9,8 +9,16 @@
 #include "moves.h"
 #include "sums.h"
 
+#if VL == 16
+#include "square.h"
+#define SQUARE NAME(square)
+#else
+#define SQUARE 0 /* no program for these vectors has such steps */
+#endif
+
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),  NAME(split),  NAME(max_pool),
-                                       NAME(mean), NAME(pack), NAME(unpack), NAME(direct)};
+                                       NAME(mean), NAME(pack), NAME(unpack), NAME(direct),
+                                       SQUARE};
 
 /* Billions of floating point operations a second with operands in registers: what no kernel can exceed. */
 TARGET static double NAME(peak)(int64_t rounds) {
@@ -30,3 +38,4 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef VEC
 #undef IVEC
 #undef INLINE
+#undef SQUARE

@@ -72,3 +72,20 @@ INLINE void NAME(finish)(const int count, VEC *sum, const struct NAME(job) * job
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) *(VEC *)(job->output + t * VL) = sum[t];
 }
+
+/* What is a row's own; `start` counts floats from the start of the run. */
+INLINE void NAME(set_row)(const struct step *step, const struct memory *memory, struct NAME(job) * job, int64_t row,
+                          int64_t start) {
+  const int32_t *tables = memory->tables;
+  const int64_t at = tables[step->channels + row] * step->output_plane + start;
+  job->starts = tables + step->starts + row * step->groups;
+  job->output = memory->workspace + step->output + at;
+  job->bias = ((const float *)tables)[step->bias + row];
+  if (step->plane >= 0) job->plane = (const float *)tables + step->plane + row * step->plane_size + start;
+  if (step->residual < 0) return;
+  job->residual = memory->workspace + step->residual + at;
+  if (step->residues < 0) return;
+  const float *residue = (const float *)tables + step->residues + 2 * row;
+  job->offset = residue[0], job->floor = residue[1];
+  if (residue[0] != residue[0]) job->residual = 0;
+}

@@ -14,7 +14,7 @@ from hypersparse_runtime.geometry import place
 from hypersparse_runtime.layers import layers_of
 from hypersparse_runtime.liveness import without_dead_channels
 from hypersparse_runtime.program import Program, write_program
-from hypersparse_runtime.tuning import CONV, TILES
+from hypersparse_runtime.tuning import CONV, DIRECT, DIRECT_TILES, TILES
 from tests.runtime.networks import sparse_
 
 IMAGES = 3
@@ -28,6 +28,8 @@ def set_tiles_(program: Program) -> None:
             whole = max(1, int(step["out_pitch"]) // 4) if step["shifts"] >= 0 else 1
             most = TILES["neon"][int(step["chains"])]
             step["tile"] = min(most // whole * whole, max(whole, -(-int(step["segment_length"]) // 4)))
+        elif step["kind"] == DIRECT:
+            step["tile"] = DIRECT_TILES["neon"][0]
 
 
 def replay(program: Program, images: np.ndarray, folder: Path, command: list[str]) -> np.ndarray:
@@ -59,7 +61,7 @@ def main(folder: Path, command: list[str]) -> None:
         with torch.no_grad():
             wanted = model(torch.from_numpy(images)).numpy()
         for rows, lanes in ((True, 1), (False, 1), (False, 8)):
-            program = write_program(place(network, rows=rows), lanes)
+            program = write_program(place(network, rows=rows), lanes, vector=4)
             set_tiles_(program)
             difference = np.abs(replay(program, images, folder, command) - wanted).max() / np.abs(wanted).max()
             print(f"{name}, {'rows' if rows else 'padded'}, {lanes} side by side: {difference:.1e} from PyTorch")

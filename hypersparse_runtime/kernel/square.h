@@ -1,0 +1,57 @@
+/* Small planes, of a few vectors with several rows in each: every tap would begin within a vector. So entries are summed by
+ * tap, from aligned loads of whole planes, and each tap's sum is moved as a whole, up or down as well as aside.
+ *
+ * Tables: `shifts` has a vector of places for each tap, in the plane's vector or the one beside it, `distances` pairs of
+ * which one that is (-1 or 1; 0: the sum stays) and of the lanes that get anything. */
+
+INLINE void NAME(square_tile)(const int count, const struct NAME(job) * job) {
+  VEC total[4], part[4];
+  NAME(begin)(count, total, job);
+  for (int group = 0; group < job->groups; group++) {
+    const struct entry *entry = job->entries + job->starts[group], *end = job->entries + job->starts[group + 1];
+    if (entry == end) continue;
+#pragma GCC unroll 4
+    for (int t = 0; t < count; t++) part[t] = (VEC){0};
+    NAME(add_pairs)(count, part, entry, end, job->input);
+    const int beside = job->distances[2 * group];
+    if (beside == 0) {
+#pragma GCC unroll 4
+      for (int t = 0; t < count; t++) total[t] += part[t];
+      continue;
+    }
+    const IVEC places = *(const IVEC *)(job->shifts + group * VL);
+    const __mmask16 lanes = (__mmask16)job->distances[2 * group + 1];
+    const VEC nothing = {0};
+#pragma GCC unroll 4
+    for (int t = 0; t < count; t++) {
+      const VEC next = t + 1 < count ? part[t + 1] : nothing, last = t > 0 ? part[t - 1] : nothing;
+      const VEC moved = (VEC)_mm512_permutex2var_ps(part[t], (__m512i)places, beside > 0 ? next : last);
+      total[t] = (VEC)_mm512_mask_add_ps(total[t], lanes, total[t], moved);
+    }
+  }
+  NAME(finish)(count, total, job);
+}
+
+TARGET static void NAME(square)(const struct step *step, const struct memory *memory) {
+  const int32_t *tables = memory->tables;
+  const int64_t vectors = (step->segment_length + VL - 1) / VL;
+  struct NAME(job) job = {
+      .entries = (const struct entry *)(tables + step->entries),
+      .input = memory->workspace + step->input,
+      .mask = step->mask < 0 ? 0 : tables + step->mask,
+      .shifts = tables + step->shifts,
+      .distances = tables + step->distances,
+      .clamped = step->residues >= 0,
+      .relu = (int)step->relu,
+      .groups = (int)step->groups,
+  };
+  for (int64_t row = 0; row < step->rows; row++) {
+    NAME(set_row)(step, memory, &job, row, 0);
+    switch (vectors) {
+      case 1: NAME(square_tile)(1, &job); break;
+      case 2: NAME(square_tile)(2, &job); break;
+      case 3: NAME(square_tile)(3, &job); break;
+      default: NAME(square_tile)(4, &job);
+    }
+  }
+}
