@@ -79,24 +79,16 @@ INLINE int NAME(size_for)(int64_t most) {
 }
 
 TARGET static void NAME(direct)(const struct step *step, const struct memory *memory) {
-  const int32_t *tables = memory->tables;
   const int64_t vectors = (step->segment_length + VL - 1) / VL, rows = step->rows;
   const int row_vectors = step->out_pitch > VL ? (int)(step->out_pitch / VL) : 1;
   const NAME(run_direct) *tiles = NAME(direct_tiles)[row_vectors == 4 ? 3 : row_vectors > 2 ? 0 : row_vectors];
-  struct NAME(job) job = {
-      .entries = (const struct entry *)(tables + step->entries),
-      .sides = tables + step->sides,
-      .clamped = step->residues >= 0,
-      .relu = (int)step->relu,
-      .row_vectors = row_vectors,
-  };
+  struct NAME(job) job = NAME(new_job)(step, memory);
   for (int64_t first = 0; first < (step->tile_outer ? 1 : rows); first++) {
     const int64_t end = step->tile_outer ? rows : first + 1;
     for (int64_t t = 0; t < vectors;) {
       const int64_t most = vectors - t < step->tile ? vectors - t : step->tile;
       const int size = NAME(size_for)(most);
-      job.input = memory->workspace + step->input + t * VL;
-      job.mask = step->mask < 0 ? 0 : tables + step->mask + t * VL;
+      NAME(set_tile)(step, memory, &job, t * VL);
       job.place = (int)(t % row_vectors);
       for (int64_t row = first; row < end; row++) {
         NAME(set_row)(step, memory, &job, row, t * VL);

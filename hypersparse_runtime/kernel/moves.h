@@ -137,18 +137,20 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
   }
 }
 
-INLINE void NAME(column_sums)(const struct step *step, const float *from, float *to) {
+INLINE float NAME(column_sums)(const struct step *step, const float *from) {
+  float total = 0.0f;
   int64_t x = 0;
   for (; x + 8 <= step->width; x += 8) {
     NAME(eight) sum = {0};
     for (int64_t y = 0; y < step->height; y++) sum += *(const NAME(eight) *)(from + y * step->pitch + x);
-    for (int i = 0; i < 8; i++) *to += sum[i];
+    for (int i = 0; i < 8; i++) total += sum[i];
   }
   for (; x < step->width; x++) {
     float sum = 0.0f;
     for (int64_t y = 0; y < step->height; y++) sum += from[y * step->pitch + x];
-    *to += sum;
+    total += sum;
   }
+  return total;
 }
 
 /* Columns are summed first, then over them, for one image or many in the same order. */
@@ -161,7 +163,7 @@ TARGET static void NAME(mean)(const struct step *step, const struct memory *memo
     float *to = memory->workspace + step->output + channels[row] * step->output_plane;
     for (int64_t lane = 0; lane < lanes; lane++) to[lane] = 0.0f;
     if (lanes == 1) {
-      NAME(column_sums)(step, from, to);
+      to[0] = NAME(column_sums)(step, from);
     } else {
       for (int64_t x = 0; x < step->width * lanes; x += lanes) {
         float sum[MOST_LANES] = {0};

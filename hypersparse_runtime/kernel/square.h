@@ -33,18 +33,9 @@ INLINE void NAME(square_tile)(const int count, const struct NAME(job) * job) {
 }
 
 TARGET static void NAME(square)(const struct step *step, const struct memory *memory) {
-  const int32_t *tables = memory->tables;
   const int64_t vectors = (step->segment_length + VL - 1) / VL;
-  struct NAME(job) job = {
-      .entries = (const struct entry *)(tables + step->entries),
-      .input = memory->workspace + step->input,
-      .mask = step->mask < 0 ? 0 : tables + step->mask,
-      .shifts = tables + step->shifts,
-      .distances = tables + step->distances,
-      .clamped = step->residues >= 0,
-      .relu = (int)step->relu,
-      .groups = (int)step->groups,
-  };
+  struct NAME(job) job = NAME(new_job)(step, memory);
+  NAME(set_tile)(step, memory, &job, 0);
   for (int64_t row = 0; row < step->rows; row++) {
     NAME(set_row)(step, memory, &job, row, 0);
     switch (vectors) {

@@ -166,56 +166,31 @@ TARGET static inline void NAME(clear_pads)(const struct step *step, float *outpu
   for (int64_t i = end > from ? end : from; i < to; i++) output[i] = 0.0f;
 }
 
-/* One row's tile: `from` counts floats from the start of the run. */
-INLINE void NAME(row_tile)(const struct step *step, const struct memory *memory, const NAME(run_tile) * tiles,
-                           int64_t row, int64_t segment, int64_t from, int64_t count) {
-  const int32_t *tables = memory->tables;
-  const int64_t start = segment * step->segment_stride + from;
-  const int64_t at = step->output + tables[step->channels + row] * step->output_plane + start;
-  const float *residue = step->residues < 0 ? 0 : (const float *)tables + step->residues + 2 * row;
-  const int adds = step->residual >= 0 && !(residue && residue[0] != residue[0]);
-  const struct NAME(job) job = {
-      .entries = (const struct entry *)(tables + step->entries),
-      .starts = tables + step->starts + row * step->groups,
-      .input = memory->workspace + step->input + start,
-      .output = memory->workspace + at,
-      .plane = step->plane < 0 ? 0
-                               : (const float *)tables + step->plane + row * step->plane_size + (start >> step->lane_shift),
-      .residual = adds ? memory->workspace + at - step->output + step->residual : 0,
-      .offset = residue ? residue[0] : 0.0f,
-      .floor = residue ? residue[1] : 0.0f,
-      .clamped = residue != 0,
-      .mask = step->mask < 0 ? 0 : tables + step->mask + start,
-      .shifts = tables + step->shifts + (VL - 4) * step->groups, /* after those for vectors of 4 and 8 */
-      .distances = tables + step->distances,
-      .bias = ((const float *)tables)[step->bias + row],
-      .relu = (int)step->relu,
-      .lane = (int)(start & (step->lanes - 1)),
-      .lane_shift = (int)step->lane_shift,
-      .groups = (int)step->groups,
-      .row_vectors = (int)(step->out_pitch / VL),
-  };
-  tiles[count](&job);
-  if (step->pad_stride) NAME(clear_pads)(step, memory->workspace + at - from, from, from + count * VL);
-}
-
 TARGET static void NAME(conv)(const struct step *step, const struct memory *memory) {
+  const int32_t *tables = memory->tables;
   const int64_t vectors = (step->segment_length + VL - 1) / VL, tile = step->tile;
   const int64_t wide = step->out_pitch / VL;
   const enum mode mode = step->shifts < 0 ? STILL : wide <= 1 ? SHORT_ROWS : wide == 2 ? PAIRS : LONG_ROWS;
   const NAME(run_tile) *tiles = step->chains == 4   ? NAME(four_tiles)[mode]
                                 : step->chains == 2 ? NAME(two_tiles)[mode]
                                                     : NAME(one_tiles)[mode];
-  if (step->tile_outer) {
-    for (int64_t segment = 0; segment < step->segments; segment++)
-      for (int64_t t = 0; t < vectors; t += tile)
-        for (int64_t row = 0; row < step->rows; row++)
-          NAME(row_tile)(step, memory, tiles, row, segment, t * VL, vectors - t < tile ? vectors - t : tile);
-  } else {
-    for (int64_t row = 0; row < step->rows; row++)
-      for (int64_t segment = 0; segment < step->segments; segment++)
-        for (int64_t t = 0; t < vectors; t += tile)
-          NAME(row_tile)(step, memory, tiles, row, segment, t * VL, vectors - t < tile ? vectors - t : tile);
+  struct NAME(job) job = NAME(new_job)(step, memory);
+  job.shifts = tables + step->shifts + (VL - 4) * step->groups; /* after those for vectors of 4 and 8 */
+  /* All rows of a tile before the next tile, or all tiles of a row before the next row. */
+  for (int64_t first = 0; first < (step->tile_outer ? 1 : step->rows); first++) {
+    const int64_t end = step->tile_outer ? step->rows : first + 1;
+    for (int64_t segment = 0; segment < step->segments; segment++) {
+      for (int64_t t = 0; t < vectors; t += tile) {
+        const int64_t count = vectors - t < tile ? vectors - t : tile;
+        const int64_t start = segment * step->segment_stride + t * VL;
+        NAME(set_tile)(step, memory, &job, start);
+        for (int64_t row = first; row < end; row++) {
+          NAME(set_row)(step, memory, &job, row, start);
+          tiles[count](&job);
+          if (step->pad_stride) NAME(clear_pads)(step, job.output - t * VL, t * VL, (t + count) * VL);
+        }
+      }
+    }
   }
 }
 

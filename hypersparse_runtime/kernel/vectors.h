@@ -73,7 +73,30 @@ INLINE void NAME(finish)(const int count, VEC *sum, const struct NAME(job) * job
   for (int t = 0; t < count; t++) *(VEC *)(job->output + t * VL) = sum[t];
 }
 
-/* What is a row's own; `start` counts floats from the start of the run. */
+/* What all rows and tiles of a step have in common. */
+INLINE struct NAME(job) NAME(new_job)(const struct step *step, const struct memory *memory) {
+  const int32_t *tables = memory->tables;
+  return (struct NAME(job)){
+      .entries = (const struct entry *)(tables + step->entries),
+      .shifts = tables + step->shifts,
+      .distances = tables + step->distances,
+      .sides = tables + step->sides,
+      .clamped = step->residues >= 0,
+      .relu = (int)step->relu,
+      .lane_shift = (int)step->lane_shift,
+      .groups = (int)step->groups,
+      .row_vectors = step->out_pitch > VL ? (int)(step->out_pitch / VL) : 1,
+  };
+}
+
+/* What is a tile's own; `start` counts floats from the start of a plane. */
+INLINE void NAME(set_tile)(const struct step *step, const struct memory *memory, struct NAME(job) * job, int64_t start) {
+  job->input = memory->workspace + step->input + start;
+  job->mask = step->mask < 0 ? 0 : memory->tables + step->mask + start;
+  job->lane = (int)(start & (step->lanes - 1));
+}
+
+/* What is a row's own. */
 INLINE void NAME(set_row)(const struct step *step, const struct memory *memory, struct NAME(job) * job, int64_t row,
                           int64_t start) {
   const int32_t *tables = memory->tables;
@@ -81,7 +104,7 @@ INLINE void NAME(set_row)(const struct step *step, const struct memory *memory, 
   job->starts = tables + step->starts + row * step->groups;
   job->output = memory->workspace + step->output + at;
   job->bias = ((const float *)tables)[step->bias + row];
-  if (step->plane >= 0) job->plane = (const float *)tables + step->plane + row * step->plane_size + start;
+  if (step->plane >= 0) job->plane = (const float *)tables + step->plane + row * step->plane_size + (start >> step->lane_shift);
   if (step->residual < 0) return;
   job->residual = memory->workspace + step->residual + at;
   if (step->residues < 0) return;
