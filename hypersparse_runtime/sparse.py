@@ -1,5 +1,6 @@
 """The sparse engine: programs for one image and for many, run on threads over images."""
 
+import ctypes
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -167,5 +168,8 @@ class SparseEngine:
 
 
 def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]  # a third of the time of array.ctypes.data
+    """Where an array lies; by its buffer that takes 0.8 us, by numpy's attributes 2.0 to 2.6."""
+    if array.flags.writeable:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+    address: int = array.__array_interface__["data"][0]
     return address

@@ -6,29 +6,40 @@ typedef int32_t NAME(eight_places) __attribute__((vector_size(32), aligned(4)));
 typedef float NAME(four) __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t NAME(four_places) __attribute__((vector_size(16), aligned(4)));
 
-INLINE void NAME(every_second)(const float *from, float *to, int64_t count) {
-  const NAME(eight_places) even = {0, 2, 4, 6, 8, 10, 12, 14};
-  int64_t x = 0;
-  for (; x + 8 <= count; x += 8)
-    *(NAME(eight) *)(to + x) =
-        __builtin_shuffle(*(const NAME(eight) *)(from + 2 * x), *(const NAME(eight) *)(from + 2 * x + 8), even);
-  for (; x + 4 <= count; x += 4) {
-    const NAME(four_places) first = {0, 2, 4, 6};
-    *(NAME(four) *)(to + x) =
-        __builtin_shuffle(*(const NAME(four) *)(from + 2 * x), *(const NAME(four) *)(from + 2 * x + 4), first);
-  }
-  for (; x < count; x++) to[x] = from[2 * x];
+#if VL == 16
+#define EVENS ((IVEC){0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30})
+#elif VL == 8
+#define EVENS ((IVEC){0, 2, 4, 6, 8, 10, 12, 14})
+#else
+#define EVENS ((IVEC){0, 2, 4, 6})
+#endif
+
+/* Every second column of a row, from `odd` on: of one that fills vectors, or of two whose halves fill one together. */
+INLINE VEC NAME(every_second)(const float *first, const float *second, const int odd) {
+  const VEC one = NAME(load)(first), two = NAME(load)(second);
+  return odd ? __builtin_shuffle(one, two, EVENS + 1) : __builtin_shuffle(one, two, EVENS);
 }
 
-/* Every second row and column of a plane of one image; rows of 8 and 16 are common enough to be written out. */
-INLINE void NAME(split_pairs)(const struct step *step, const float *from, float *to, int64_t rows, int64_t count) {
-  const int64_t stride = step->stride_y * step->pitch, out = step->out_pitch;
-  if (count == 16) {
-    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, 16);
-  } else if (count == 8) {
-    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, 8);
-  } else {
-    for (int64_t y = 0; y < rows; y++) NAME(every_second)(from + y * stride, to + y * out, count);
+/* Every second row and column of a plane of one image. */
+INLINE void NAME(split_pairs)(const struct step *step, const float *from, const int odd, float *to, int64_t rows,
+                              int64_t count) {
+  const int64_t stride = step->stride_y * step->pitch, pitch = step->out_pitch;
+  if (2 * count == VL && pitch == count && rows % 2 == 0) {
+    for (int64_t y = 0; y < rows; y += 2)
+      *(VEC *)(to + y * pitch) = NAME(every_second)(from + y * stride, from + (y + 1) * stride, odd);
+    return;
+  }
+  if (count == VL) {
+    for (int64_t y = 0; y < rows; y++)
+      *(VEC *)(to + y * pitch) = NAME(every_second)(from + y * stride, from + y * stride + VL, odd);
+    return;
+  }
+  for (int64_t y = 0; y < rows; y++) {
+    const float *line = from + y * stride;
+    int64_t x = 0;
+    for (; x + VL <= count; x += VL)
+      *(VEC *)(to + y * pitch + x) = NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd);
+    for (; x < count; x++) to[y * pitch + x] = line[2 * x + odd];
   }
 }
 
@@ -43,7 +54,10 @@ TARGET static void NAME(split)(const struct step *step, const struct memory *mem
     const int64_t count = (step->width - triple[2] + step->stride_x - 1) / step->stride_x;
     const int64_t rows = (step->height - triple[1] + step->stride_y - 1) / step->stride_y;
     if (stride == 2) {
-      NAME(split_pairs)(step, from, to, rows, count);
+      if (triple[2])
+        NAME(split_pairs)(step, from - 1, 1, to, rows, count);
+      else
+        NAME(split_pairs)(step, from, 0, to, rows, count);
       continue;
     }
     for (int64_t y = 0; y < rows; y++) {
@@ -210,3 +224,4 @@ TARGET static void NAME(unpack)(const struct step *step, const struct memory *me
 }
 
 #undef LARGER_OF
+#undef EVENS
