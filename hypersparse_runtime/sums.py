@@ -14,7 +14,7 @@ from hypersparse_runtime.tables import KINDS, NONE, Tables
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
 SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
 VECTORS = (4, 8, 16)  # floats, of the instruction sets
-FEW_OF_WIDE, FEW, FEW_OF_SQUARE = 2, 12, 20  # entries up to which a row is summed in one chain, each entry where it belongs
+FEW_OF_WIDE, FEW, FEW_OF_SQUARE = 1, 8, 20  # entries up to which a row is summed in one chain, each entry where it belongs
 
 
 def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: int) -> list[dict[str, int]]:
