@@ -12,8 +12,6 @@ Every array comes back bit for bit, but for -0.0 where arrays are sparse, which 
 gets one sentence, a `FileError`, before anything large is allocated.
 """
 
-import hashlib
-import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.coding import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
+from hypersparse_runtime.container import FileError, container, inflated, parsed, sections_of, to_json, whole
 from hypersparse_runtime.graph import INPUT, OPS, Graph, GraphError, Node, shapes
 
-FORMAT, VERSION = "hypersparse", "1"
-SECTIONS = ("graph", "positions", "values")
 HALF = "half"  # float32 kept as float16
 DTYPES = ("float32", HALF, "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 DENSE = -1  # in place of a count: every element is stored
@@ -37,14 +34,9 @@ MOST_MATCHED = 2**20  # bytes in which repetitions are sought; in more that took
 WORTH_POSITIONS = 0.95  # an array of which more is kept is stored whole
 
 MOST_BYTES = 2**32  # of a file
-MOST_HEADER = 2**24
 MOST_GRAPH = 2**24  # of its JSON
 MOST_WEIGHTS_PER_BYTE, FEW_WEIGHTS = 4096, 2**22  # what a file may claim to hold; VGG-19 at 99.8 % has 150 a byte
 MOST_VALUES = 2**26  # elements of one value for one image
-
-
-class FileError(ValueError):
-    """A file that is damaged, foreign or made up; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -111,22 +103,22 @@ def pack(graph: Graph, *, half: bool = False) -> bytes:
         "strings": [len(string) for string in strings],
     }
     sections = {
-        "graph": zlib.compress(_json(text), 9),
+        "graph": zlib.compress(to_json(text), 9),
         "positions": b"".join(strings),
         "values": _deflated(_planes(values, stored_as)),
     }
-    return _container(sections, _json(dict(graph.about)).decode())
+    return container(sections, to_json(dict(graph.about)).decode())
 
 
 def unpack(content: bytes) -> Graph:
     """The network in the bytes of a file."""
-    sections, about = _sections(content)
-    text = _parsed(_inflated(sections["graph"], MOST_GRAPH, exact=False), "its graph")
+    sections, about = sections_of(content)
+    text = parsed(inflated(sections["graph"], MOST_GRAPH, exact=False), "its graph")
     try:
         entries = [_entry(row) for row in _list(text, "arrays")]
         nodes = tuple(_node(row, number, entries) for number, row in enumerate(_list(text, "nodes")))
         input_shape = _shape(text["input"])
-        lengths = [_whole(length) for length in _list(text, "strings")]
+        lengths = [whole(length) for length in _list(text, "strings")]
     except FileError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -141,64 +133,6 @@ def unpack(content: bytes) -> Graph:
     if largest > MOST_VALUES:
         raise FileError(f"one of its values has {largest} elements, and {MOST_VALUES} are the most")
     return graph
-
-
-def _container(sections: Mapping[str, bytes], about: str) -> bytes:
-    header: dict[str, Any] = {
-        "__metadata__": {"format": FORMAT, "version": VERSION, "about": about, "digest": _digest(sections, about)}
-    }
-    start = 0
-    for name in SECTIONS:
-        end = start + len(sections[name])
-        header[name] = {"dtype": "U8", "shape": [end - start], "data_offsets": [start, end]}
-        start = end
-    text = _json(header)
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(sections[name] for name in SECTIONS)
-
-
-def _sections(content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
-    length = int.from_bytes(content[:8], "little")
-    if len(content) < 8 or length > min(MOST_HEADER, len(content) - 8):
-        raise FileError("its header is cut off or not that of a safetensors file")
-    header = _parsed(content[8 : 8 + length], "its header")
-    metadata = header.get("__metadata__")
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        raise FileError("it is a file of another kind")
-    if metadata.get("version") != VERSION:
-        raise FileError(f"it has the version {metadata.get('version')!r}, and this program reads {VERSION}")
-    data = content[8 + length :]
-    sections, start = {}, 0
-    for name in SECTIONS:
-        end = _end(header.get(name), start)
-        sections[name] = data[start:end]
-        start = end
-    if start != len(data) or set(header) != {"__metadata__", *SECTIONS}:
-        raise FileError(f"it should hold {start} bytes behind its header and holds {len(data)}")
-    about = metadata.get("about")
-    if not isinstance(about, str) or metadata.get("digest") != _digest(sections, about):
-        raise FileError("its bytes are not those that were written")
-    return sections, _parsed(about.encode(), "its metadata")
-
-
-def _end(entry: Any, start: int) -> int:
-    if not isinstance(entry, dict) or entry.get("dtype") != "U8":
-        raise FileError("its header does not list the parts of a network")
-    try:
-        begin, end = (_whole(offset) for offset in entry["data_offsets"])
-        (size,) = entry["shape"]
-    except (KeyError, TypeError, ValueError):
-        raise FileError("its header has a part without a place") from None
-    if begin != start or size != end - begin:
-        raise FileError("its header has parts that overlap")
-    return end
-
-
-def _digest(sections: Mapping[str, bytes], about: str) -> str:
-    digest = hashlib.sha256(about.encode())
-    for name in SECTIONS:
-        digest.update(len(sections[name]).to_bytes(8, "little") + sections[name])
-    return digest.hexdigest()[:32]
 
 
 def _dtype(name: str, array: NDArray[Any], half: bool) -> str:
@@ -239,8 +173,8 @@ def _node(row: Any, number: int, entries: Sequence[_Entry]) -> Node:
     op, inputs, tensors, options = row
     if not isinstance(op, str) or not isinstance(options, dict):
         raise FileError("a node has no operation")
-    sources = tuple(_value(_whole(source)) for source in inputs)
-    roles = {str(role): entries[_whole(place)].name for role, place in tensors.items()}
+    sources = tuple(_value(whole(source)) for source in inputs)
+    roles = {str(role): entries[whole(place)].name for role, place in tensors.items()}
     known = op in OPS
     plain = {name: tuple(value) if known and isinstance(value, list) else value for name, value in options.items()}
     if not known and isinstance(plain.get("shape"), list):
@@ -257,27 +191,21 @@ def _entry(row: Any) -> _Entry:
     if not isinstance(name, str):
         raise FileError("an array has no name")
     sides = _shape(shape, least=0)
-    kind = DTYPES[_whole(dtype)]
+    kind = DTYPES[whole(dtype)]
     if kept == DENSE:
         return _Entry(name, kind, Layout(sides, prod(sides), PLAIN, 0), dense=True)
-    layout, bits = (_whole(number) for number in rest)
-    fits = _whole(kept) <= prod(sides) and layout <= COLUMNS and bits <= MOST_BITS and (layout == 0 or len(sides) > 1)
+    layout, bits = (whole(number) for number in rest)
+    fits = whole(kept) <= prod(sides) and layout <= COLUMNS and bits <= MOST_BITS and (layout == 0 or len(sides) > 1)
     if not fits:
         raise FileError(f"the array `{name}` has a wrong count or layout")
     return _Entry(name, kind, Layout(sides, kept, layout, bits), dense=False)
 
 
 def _shape(sides: Any, *, least: int = 1) -> tuple[int, ...]:
-    shape = tuple(_whole(side) for side in sides)
+    shape = tuple(whole(side) for side in sides)
     if len(shape) > 8 or any(side < least for side in shape) or prod(shape) >= 2**48:
         raise FileError(f"a shape {shape} cannot be one of an array")
     return shape
-
-
-def _whole(number: Any) -> int:
-    if type(number) is not int or not 0 <= number < 2**63:
-        raise FileError(f"{str(number)[:40]!r} stands where a whole number should")
-    return number
 
 
 def _list(text: Mapping[str, Any], name: str) -> list[Any]:
@@ -337,7 +265,7 @@ def _planes(values: Mapping[str, NDArray[Any]], stored_as: Mapping[str, str]) ->
 def _unplaned(entries: Sequence[_Entry], deflated: bytes) -> dict[str, NDArray[Any]]:
     counts = {kind: sum(entry.stored for entry in entries if entry.dtype == kind) for kind in DTYPES}
     sizes = {kind: count * _stored_type(kind).itemsize for kind, count in counts.items()}
-    content = _inflated(deflated, sum(sizes.values()), exact=True)
+    content = inflated(deflated, sum(sizes.values()), exact=True)
     values, start = {}, 0
     for kind, size in sizes.items():
         dtype = _stored_type(kind)
@@ -350,31 +278,3 @@ def _unplaned(entries: Sequence[_Entry], deflated: bytes) -> dict[str, NDArray[A
             values[entry.name] = together[place : place + entry.stored].copy()
             place += entry.stored
     return values
-
-
-def _inflated(deflated: bytes, most: int, *, exact: bool) -> bytes:
-    inflater = zlib.decompressobj()
-    try:
-        content = inflater.decompress(deflated, most + 1)
-    except zlib.error:
-        raise FileError("a part of it does not inflate") from None
-    if len(content) > most or (exact and len(content) < most) or not inflater.eof or inflater.unused_data:
-        raise FileError("a part of it inflates to another size than it should")
-    return content
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
-def _parsed(text: bytes, what: str) -> dict[str, Any]:
-    def refuse(word: str) -> None:
-        raise ValueError(word)
-
-    try:
-        value = json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError):
-        raise FileError(f"{what} is not JSON") from None
-    if not isinstance(value, dict):
-        raise FileError(f"{what} is not a table")
-    return value

@@ -14,7 +14,11 @@ from hypersparse_runtime.tables import KINDS, NONE, Tables
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
 SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
 VECTORS = (4, 8, 16)  # floats, of the instruction sets
-FEW_OF_WIDE, FEW, FEW_OF_SQUARE = 1, 8, 20  # entries up to which a row is summed in one chain, each entry where it belongs
+FEW_OF_WIDE, FEW, FEW_OF_SQUARE = (
+    1,
+    8,
+    20,
+)  # entries up to which a row is summed in one chain, each entry where it belongs
 
 
 def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: int) -> list[dict[str, int]]:
@@ -114,7 +118,7 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
 
 
 def _places(groups: Array, pitch: int) -> Array:
-    """Where each lane of a tap's moved sum comes from: lanes of its own vector come first, then those of the one beside."""
+    """Where each lane of a tap's moved sum comes from: lanes of its own vector first, then those of the one beside."""
     lane = np.arange(ALIGNED)
     return (lane + groups[:, :1] * pitch + groups[:, 1:]) % (2 * ALIGNED)
 
@@ -134,7 +138,7 @@ def _chains(value: Geometry) -> int:
 
 
 def _groups(layer: Layer, *, square: bool) -> Array:
-    """The distances of taps, (row, column) in a small plane and else (0, column); those that stay where they are first."""
+    """The distances of taps, (row, column) in a small plane and else (0, column); first those that stay."""
     assert layer.entries is not None
     rows = layer.entries.y if square else np.zeros_like(layer.entries.y)
     found = np.unique(np.stack([rows, layer.entries.x], axis=1), axis=0)
@@ -232,7 +236,7 @@ class _Entries:
 
 
 def _sides(x: Array, pitch: int) -> Array:
-    """For each entry a bit for each of the first 16 and of the last 16 floats of a row: whether it reads within the row.
+    """For each entry a bit for each of the first 16 and the last 16 floats of a row: whether it reads within the row.
 
     >>> [f"{int(word):032b}" for word in _sides(np.array([1]), 32).view(np.uint32)]
     ['01111111111111111111111111111111']

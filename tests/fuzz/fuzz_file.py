@@ -17,7 +17,7 @@ import atheris
 import numpy as np
 
 with atheris.instrument_imports(include=["hypersparse_runtime"]):
-    from hypersparse_runtime import file as files
+    from hypersparse_runtime.container import container, sections_of
     from hypersparse_runtime.file import FileError, pack, unpack
     from hypersparse_runtime.graph import INPUT, Graph, Node
 
@@ -57,7 +57,7 @@ def sealed(data: bytes) -> bytes:
     text, _, rest = data.partition(CUT)
     positions, _, values = rest.partition(CUT)
     parts = {"graph": zlib.compress(text, 1), "positions": positions, "values": zlib.compress(values, 1)}
-    return files._container(parts, "{}")
+    return container(parts, "{}")
 
 
 def seeds(use_seal: bool) -> list[bytes]:
@@ -65,7 +65,7 @@ def seeds(use_seal: bool) -> list[bytes]:
     content = pack(example())
     if not use_seal:
         return [content, pack(example(), half=True)]
-    sections, _ = files._sections(content)
+    sections, _ = sections_of(content)
     inflated = {name: zlib.decompress(sections[name]) for name in ("graph", "values")}
     text = json.dumps(json.loads(inflated["graph"])).encode()
     return [CUT.join((text, sections["positions"], inflated["values"]))]

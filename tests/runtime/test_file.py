@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from hypersparse_runtime import file as files
+from hypersparse_runtime.container import container, sections_of
 from hypersparse_runtime.file import FileError, pack, read, unpack, write
 from hypersparse_runtime.graph import INPUT, Graph, Node
 
@@ -90,12 +90,12 @@ def test_an_array_no_file_can_hold_is_said() -> None:
 
 def resealed(change: Callable[[dict[str, Any], dict[str, bytes]], None]) -> bytes:
     """A file whose graph and parts were changed by somebody who knows how to seal it again."""
-    sections, about = files._sections(pack(small_graph()))
+    sections, about = sections_of(pack(small_graph()))
     text = json.loads(zlib.decompress(sections["graph"]))
     change(text, sections)
     if sections["graph"]:
         sections["graph"] = zlib.compress(json.dumps(text).encode())
-    return files._container(sections, json.dumps(about))
+    return container(sections, json.dumps(about))
 
 
 def set_row(number: int, place: int, value: Any) -> Callable[[dict[str, Any], dict[str, bytes]], None]:
@@ -177,7 +177,7 @@ def test_every_changed_byte_is_noticed_or_changes_nothing() -> None:
 
 
 def test_changed_insides_that_are_sealed_again_never_crash() -> None:
-    sections, about = files._sections(pack(small_graph()))
+    sections, about = sections_of(pack(small_graph()))
     inflated = zlib.decompress(sections["graph"])
     generator = np.random.default_rng(0)
     read_well = 0
@@ -188,7 +188,7 @@ def test_changed_insides_that_are_sealed_again_never_crash() -> None:
                 content[place] ^= 1 << int(generator.integers(8))
         parts = {**sections, "graph": zlib.compress(bytes(text), 1), "positions": bytes(positions)}
         try:
-            unpack(files._container(parts, json.dumps(about)))
+            unpack(container(parts, json.dumps(about)))
             read_well += 1
         except FileError:
             continue
