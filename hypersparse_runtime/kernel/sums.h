@@ -116,9 +116,10 @@ typedef void (*NAME(run_tile))(const struct NAME(job) *);
   TARGET static __attribute__((noinline)) void NAME(four_##n##_##mode)(const struct NAME(job) * job) { \
     NAME(tile)(n, 4, mode, job); \
   }
-FOUR(1, STILL) FOUR(2, STILL) FOUR(1, SHORT_ROWS) FOUR(2, SHORT_ROWS)
+/* Only vectors have four chains, and those are never moved. */
+FOUR(1, STILL) FOUR(2, STILL)
 #if MOST_FOUR == 4
-FOUR(3, STILL) FOUR(4, STILL) FOUR(3, SHORT_ROWS) FOUR(4, SHORT_ROWS)
+FOUR(3, STILL) FOUR(4, STILL)
 #define FOURS(mode) {0, NAME(four_1_##mode), NAME(four_2_##mode), NAME(four_3_##mode), NAME(four_4_##mode)}
 #else
 #define FOURS(mode) {0, NAME(four_1_##mode), NAME(four_2_##mode)}
@@ -154,7 +155,7 @@ static const NAME(run_tile) NAME(one_tiles)[4][MOST_ONE + 1] = {ONES(STILL), ONE
 static const NAME(run_tile) NAME(two_tiles)[4][MOST_TWO + 1] = {TWOS(STILL), TWOS(SHORT_ROWS), TWOS(PAIRS),
                                                                  TWOS(LONG_ROWS)};
 
-static const NAME(run_tile) NAME(four_tiles)[2][MOST_FOUR + 1] = {FOURS(STILL), FOURS(SHORT_ROWS)};
+static const NAME(run_tile) NAME(four_tiles)[MOST_FOUR + 1] = FOURS(STILL);
 
 /* Floats of a run that lie between rows hold sums of two rows' ends; they are zero to whoever reads them. */
 TARGET static inline void NAME(clear_pads)(const struct step *step, float *output, int64_t from, int64_t to) {
@@ -171,7 +172,7 @@ TARGET static void NAME(conv)(const struct step *step, const struct memory *memo
   const int64_t vectors = (step->segment_length + VL - 1) / VL, tile = step->tile;
   const int64_t wide = step->out_pitch / VL;
   const enum mode mode = step->shifts < 0 ? STILL : wide <= 1 ? SHORT_ROWS : wide == 2 ? PAIRS : LONG_ROWS;
-  const NAME(run_tile) *tiles = step->chains == 4   ? NAME(four_tiles)[mode]
+  const NAME(run_tile) *tiles = step->chains == 4   ? NAME(four_tiles)
                                 : step->chains == 2 ? NAME(two_tiles)[mode]
                                                     : NAME(one_tiles)[mode];
   struct NAME(job) job = NAME(new_job)(step, memory);

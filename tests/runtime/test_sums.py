@@ -1,0 +1,94 @@
+"""Convolutions on planes of every kind: rows of few and many weights, vectors of several rows or of parts of one."""
+
+import numpy as np
+import pytest
+import torch
+
+from hypersparse_runtime import Graph, Node, SparseModel
+from hypersparse_runtime.geometry import place
+from hypersparse_runtime.layers import layers_of
+from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.program import write_program
+from hypersparse_runtime.sums import FEW, FEW_OF_SQUARE
+from hypersparse_runtime.tables import KINDS
+
+LEVELS = load_kernel().levels
+PLANES = [
+    (1, 1),
+    (2, 2),
+    (3, 5),
+    (4, 4),
+    (7, 7),
+    (8, 8),
+    (8, 3),
+    (5, 16),
+    (12, 12),
+    (16, 16),
+    (6, 28),
+    (4, 32),
+    (5, 64),
+    (3, 80),
+]
+
+
+def conv_graph(sides: tuple[int, int], weight: np.ndarray, *, padding: int = 1) -> Graph:
+    options = {"stride": (1, 1), "padding": (padding, padding), "dilation": (1, 1), "groups": 1}
+    node = Node("conv", ("input",), "a", {"weight": "w", "bias": "b"}, options)
+    bias = np.linspace(-1, 1, len(weight), dtype=np.float32)
+    return Graph((weight.shape[1], *sides), (node, Node("relu", ("a",), "y")), {"w": weight, "b": bias})
+
+
+def mixed_weight(channels: int, *, kernel: int = 3, rows: int = 24) -> np.ndarray:
+    """From rows without any weight to full ones."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(rows, channels, kernel, kernel))
+    kept = np.linspace(0, 1, rows).reshape(-1, 1, 1, 1) ** 2
+    return (weight * (rng.random(weight.shape) < kept)).astype(np.float32)
+
+
+def convolved(graph: Graph, images: np.ndarray) -> np.ndarray:
+    given = (torch.from_numpy(part).double() for part in (images, graph.tensors["w"], graph.tensors["b"]))
+    return torch.nn.functional.conv2d(*given, padding=graph.nodes[0].options["padding"]).relu().numpy()
+
+
+@pytest.mark.parametrize("sides", PLANES, ids=str)
+def test_every_plane_and_instruction_set_gives_what_pytorch_gives(sides: tuple[int, int]) -> None:
+    graph = conv_graph(sides, mixed_weight(6))
+    images = np.random.default_rng(1).normal(size=(9, 6, *sides)).astype(np.float32)
+    wanted, found = convolved(graph, images), {}
+    for level in LEVELS:
+        model = SparseModel(graph, engine="hypersparse", threads=1, instructions=level)
+        found[level] = np.concatenate([model(image[None]) for image in images])
+        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+        side_by_side, many = model._engine._side_by_side(), np.empty_like(found[level])  # type: ignore[attr-defined]
+        side_by_side.run(images.ctypes.data, many.ctypes.data, len(images))
+        np.testing.assert_array_equal(many, found[level])
+    if "avx512" in found:  # plain x86-64 has no fused product and sum
+        np.testing.assert_array_equal(found["avx512"], found["avx2"])
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [(3, 0), (5, 2), (5, 4)])
+def test_small_planes_with_inputs_of_another_size_and_far_taps(kernel: int, padding: int) -> None:
+    graph = conv_graph((8, 8), mixed_weight(4, kernel=kernel), padding=padding)
+    images = np.random.default_rng(1).normal(size=(2, 4, 8, 8)).astype(np.float32)
+    wanted = convolved(graph, images)
+    for level in LEVELS:
+        found = SparseModel(graph, engine="hypersparse", instructions=level)(images)
+        assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def kinds_of(weight: np.ndarray, side: int, *, vector: int) -> list[str]:
+    placed = place(layers_of(conv_graph((side, side), weight)), rows=True)
+    kinds = [KINDS[kind] for kind in write_program(placed, 1, vector=vector).steps["kind"]]
+    return [kind for kind in kinds if kind in ("conv", "direct", "square")]
+
+
+def test_few_and_many_weights_are_summed_in_different_ways() -> None:
+    few, many = np.zeros((2, 9, 3, 3), dtype=np.float32), np.ones((2, 9, 3, 3), dtype=np.float32)
+    few[:, 0] = 1  # nine
+    assert FEW < 9 <= FEW_OF_SQUARE < many[0].size
+    both = np.concatenate([few, many])
+    assert kinds_of(both, 8, vector=16) == ["direct", "square"]
+    assert kinds_of(both, 8, vector=8) == ["direct", "conv"]
+    assert kinds_of(both, 16, vector=16) == ["conv"]
+    assert kinds_of(few, 8, vector=16) == ["direct"]
