@@ -13,14 +13,17 @@ from hypersparse_runtime.building import KernelError
 from hypersparse_runtime.dense import NumpyEngine, OnnxRuntimeEngine, onnxruntime_is_installed
 from hypersparse_runtime.file import read
 from hypersparse_runtime.graph import Graph, shapes
-from hypersparse_runtime.layers import dense_products, layers_of
+from hypersparse_runtime.layers import Network, dense_products, layers_of
 from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.liveness import without_dead_channels
 from hypersparse_runtime.sparse import SparseEngine
 
 ENGINES = ("auto", "hypersparse", "onnxruntime", "numpy")
 SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
 SURELY_DENSE = 0.6
-TRIALS = 5  # of each engine, where both may be the faster one
+TRIALS = 9  # of each engine, where both may be the faster one
+CLEARLY = 1.6  # times as fast on single images: then it is faster on batches too, where dense engines gain more
+BATCH, BATCH_TRIALS = 16, 3  # images for each thread
 
 
 class Engine(Protocol):
@@ -64,8 +67,9 @@ class SparseModel:
         self.output_shape = shapes(graph)[graph.output]
         self.threads = threads or cores()
         self.dense_products = dense_products(graph)
-        self.products = layers_of(graph).products()
-        self._engine = self._chosen(engine, instructions)
+        network = without_dead_channels(layers_of(graph))
+        self.products = network.products()
+        self._engine = self._chosen(network, engine, instructions)
 
     @classmethod
     def load(cls, path: str | Path, *, threads: int | None = None, engine: str = "auto") -> "SparseModel":
@@ -98,36 +102,40 @@ class SparseModel:
             self._engine.run(images, out)
         return out
 
-    def _chosen(self, engine: str, instructions: str | None) -> Engine:
+    def _chosen(self, network: Network, engine: str, instructions: str | None) -> Engine:
         if engine == "numpy":
             return NumpyEngine(self.graph)
         if engine == "onnxruntime":
             return OnnxRuntimeEngine(self.graph, threads=self.threads)
+        share = self.products / max(self.dense_products, 1)
+        if engine == "auto" and instructions is None and share > SURELY_DENSE and onnxruntime_is_installed():
+            return OnnxRuntimeEngine(self.graph, threads=self.threads)
         try:
-            sparse = self._sparse(instructions)
+            sparse = self._sparse(network, instructions)
         except KernelError as error:
             if engine == "hypersparse":
                 raise
             return self._without_kernel(str(error))
-        self.products = sparse.products
-        share = sparse.products / max(self.dense_products, 1)
-        if engine == "hypersparse" or share < SURELY_SPARSE:
+        return sparse if engine == "hypersparse" else self._perhaps_dense(sparse, share)
+
+    def _perhaps_dense(self, sparse: SparseEngine, share: float) -> Engine:
+        """A dense engine where so large a share of the products is left that it is faster."""
+        if share < SURELY_SPARSE:
             return sparse
         if not onnxruntime_is_installed():
             if share > 0.25:
-                warnings.warn(_dense_sentence(share), SlowWarning, stacklevel=4)
+                warnings.warn(_dense_sentence(share), SlowWarning, stacklevel=5)
             return sparse
-        dense = OnnxRuntimeEngine(self.graph, threads=self.threads)
-        return dense if share > SURELY_DENSE else self._faster(sparse, dense)
+        return self._faster(sparse, OnnxRuntimeEngine(self.graph, threads=self.threads))
 
-    def _sparse(self, instructions: str | None) -> SparseEngine:
+    def _sparse(self, network: Network, instructions: str | None) -> SparseEngine:
         kernel = load_kernel()
         levels = kernel.levels
         if instructions is not None:
             if instructions not in levels:
                 raise ValueError(f"This CPU's instruction sets are {', '.join(levels)}; got `{instructions}`.")
             levels = (instructions,)
-        return SparseEngine(layers_of(self.graph), kernel, threads=self.threads, levels=levels)
+        return SparseEngine(network, kernel, threads=self.threads, levels=levels)
 
     def _without_kernel(self, reason: str) -> Engine:
         if onnxruntime_is_installed():
@@ -136,18 +144,29 @@ class SparseModel:
         warnings.warn(f"{reason} The network runs in numpy, which is slow.", SlowWarning, stacklevel=5)
         return NumpyEngine(self.graph)
 
-    def _faster(self, *engines: Engine) -> Engine:
-        """The engine that is faster on a batch of one for each thread, by a short trial in turns."""
-        images = np.zeros((self.threads, *self.input_shape), dtype=np.float32)
-        outputs = np.empty((self.threads, *self.output_shape), dtype=np.float32)
-        best = dict.fromkeys(engines, np.inf)
-        for trial in range(TRIALS + 1):
-            for engine in engines:
-                began = time.perf_counter()
-                engine.run(images, outputs)
+    def _faster(self, sparse: Engine, dense: Engine) -> Engine:
+        """The sparse engine, unless the other is faster on single images or on batches; by short trials in turns."""
+        gain = self._gain(sparse, dense, images=1, trials=TRIALS)
+        if 1 < gain < CLEARLY:
+            gain = self._gain(sparse, dense, images=BATCH, trials=BATCH_TRIALS)
+        return sparse if gain > 1 else dense
+
+    def _gain(self, sparse: Engine, dense: Engine, *, images: int, trials: int) -> float:
+        """How many times as fast the sparse engine is, with so many images for each thread.
+
+        One thread's own time counts, which other programs do not lengthen; of several threads some only wait.
+        """
+        clock = time.process_time if self.threads == 1 else time.perf_counter
+        batch = np.zeros((self.threads * images, *self.input_shape), dtype=np.float32)
+        outputs = np.empty((self.threads * images, *self.output_shape), dtype=np.float32)
+        best = {sparse: np.inf, dense: np.inf}
+        for trial in range(trials + 1):
+            for engine in best:
+                began = clock()
+                engine.run(batch, outputs)
                 if trial:  # the first one warms up
-                    best[engine] = min(best[engine], time.perf_counter() - began)
-        return min(best, key=best.__getitem__)
+                    best[engine] = min(best[engine], clock() - began)
+        return float(best[dense] / best[sparse])
 
 
 def cores() -> int:

@@ -11,7 +11,6 @@ from hypersparse_runtime.deferral import with_deferred_sums
 from hypersparse_runtime.geometry import ALIGNED, place, rows_fit
 from hypersparse_runtime.layers import Array, Network
 from hypersparse_runtime.library import Kernel
-from hypersparse_runtime.liveness import without_dead_channels
 from hypersparse_runtime.program import Program, write_program
 from hypersparse_runtime.tuning import TILES, VECTOR, new_workspace, prepare_, tune_
 
@@ -68,14 +67,13 @@ class Runner:
 
 
 class SparseEngine:
-    """Runs a network's nonzero weights only."""
+    """Runs a network's nonzero weights only; dead channels should be gone from it."""
 
     name = "hypersparse"
 
     def __init__(self, network: Network, kernel: Kernel, *, threads: int, levels: tuple[str, ...]) -> None:
         self._kernel, self._levels, self.threads = kernel, levels, threads
-        self._network = with_deferred_sums(without_dead_channels(network))
-        self.products = self._network.products()
+        self._network = with_deferred_sums(network)
         self._image_size = int(np.prod(network.shapes["input"]))
         self._output_size = int(np.prod(network.output_shape))
         self._one = self._made(1)

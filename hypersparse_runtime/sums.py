@@ -141,8 +141,15 @@ def _groups(layer: Layer, *, square: bool) -> Array:
     """The distances of taps, (row, column) in a small plane and else (0, column); first those that stay."""
     assert layer.entries is not None
     rows = layer.entries.y if square else np.zeros_like(layer.entries.y)
-    found = np.unique(np.stack([rows, layer.entries.x], axis=1), axis=0)
+    _, first = np.unique(_keys(rows, layer.entries.x), return_index=True)
+    found = np.stack([rows[first], layer.entries.x[first]], axis=1)
     return np.concatenate([np.zeros((1, 2)), found[found.any(axis=1)]]).astype(np.int32)
+
+
+def _keys(rows: Array, columns: Array) -> Array:
+    """A number for each pair, in the pairs' order."""
+    keys: Array = rows.astype(np.int64) * 2**32 + columns
+    return keys
 
 
 def _shifts(distances: Array, pitch: int) -> Array:
@@ -207,10 +214,9 @@ class _Entries:
         group = np.zeros(len(entries), dtype=np.int64)
         if len(groups) > 1:
             rows = entries.y if groups[:, 0].any() else np.zeros_like(entries.y)
-            numbers = {tuple(each): number for number, each in enumerate(groups.tolist())}
-            taps = np.stack([rows, entries.x], axis=1)
-            different, which = np.unique(taps, axis=0, return_inverse=True)
-            group = np.array([numbers[tuple(tap)] for tap in different.tolist()])[which.reshape(-1)]
+            known, taps = _keys(groups[:, 0], groups[:, 1]), _keys(rows, entries.x)
+            order = np.argsort(known)
+            group = order[np.searchsorted(known[order], taps)]
         place = np.zeros(int(layer.rows.max(initial=0)) + 1, dtype=np.int64)
         place[layer.rows] = np.arange(len(layer.rows))
         cells = place[entries.row] * len(groups) + group

@@ -191,6 +191,24 @@ def test_dense_networks_go_to_onnx_runtime() -> None:
     assert_close(runtime(images.numpy()), expected(model, images))
 
 
+@pytest.mark.parametrize(
+    ("gains", "engine"),
+    [
+        ({1: 0.9}, "onnxruntime"),
+        ({1: 1.3, 16: 0.9}, "onnxruntime"),
+        ({1: 1.3, 16: 1.1}, "hypersparse"),
+        ({1: 2.0}, "hypersparse"),
+    ],
+)
+def test_in_between_it_must_be_faster_on_single_images_and_on_batches(
+    gains: dict[int, float], engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(SparseModel, "_gain", lambda *_, images, trials: gains[images])
+    model = sparse_(nn.Conv2d(3, 8, 3), 0.75)
+    assert SparseModel(trace(model, (3, 8, 8))).engine == engine
+
+
 def test_without_onnx_runtime_dense_networks_run_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hypersparse_runtime.model.onnxruntime_is_installed", lambda: False)
     model = sparse_(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), 0.0)
