@@ -1,6 +1,6 @@
 """Inference of sparse networks without torch: numpy and one small shared library."""
 
-from hypersparse_runtime.file import FileError
+from hypersparse_runtime.container import FileError
 from hypersparse_runtime.graph import Graph, GraphError, Node
 from hypersparse_runtime.model import SlowWarning, SparseModel
 

@@ -17,7 +17,8 @@ from hypersparse.export.module import Network, to_module
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse.training.atomic import write_atomically
-from hypersparse_runtime.file import FileError, pack, read
+from hypersparse_runtime.container import FileError
+from hypersparse_runtime.file import pack, read
 from hypersparse_runtime.graph import Graph
 
 EXACT, DEPLOY = "exact", "deploy"

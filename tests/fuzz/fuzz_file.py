@@ -17,8 +17,8 @@ import atheris
 import numpy as np
 
 with atheris.instrument_imports(include=["hypersparse_runtime"]):
-    from hypersparse_runtime.container import container, sections_of
-    from hypersparse_runtime.file import FileError, pack, unpack
+    from hypersparse_runtime.container import FileError, container, sections_of
+    from hypersparse_runtime.file import pack, unpack
     from hypersparse_runtime.graph import INPUT, Graph, Node
 
 CONV = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from hypersparse_runtime.container import container, sections_of
-from hypersparse_runtime.file import FileError, pack, read, unpack, write
+from hypersparse_runtime.container import FileError, container, sections_of
+from hypersparse_runtime.file import pack, read, unpack, write
 from hypersparse_runtime.graph import INPUT, Graph, Node
 
 CONV = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
