@@ -12,7 +12,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "kernel"
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
-BUILD_SECONDS = 300  # that a compiler may take; 9 s of one core are usual
+BUILD_SECONDS = 300  # that a compiler may take; 13 s of one core are usual
 
 
 class KernelError(RuntimeError):

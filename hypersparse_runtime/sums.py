@@ -119,8 +119,8 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
 
 def _places(groups: Array, pitch: int) -> Array:
     """Where each lane of a tap's moved sum comes from: lanes of its own vector first, then those of the one beside."""
-    lane = np.arange(ALIGNED)
-    return (lane + groups[:, :1] * pitch + groups[:, 1:]) % (2 * ALIGNED)
+    places: Array = (np.arange(ALIGNED) + groups[:, :1] * pitch + groups[:, 1:]) % (2 * ALIGNED)
+    return places
 
 
 def _moves(groups: Array, pitch: int) -> Array:
