@@ -68,7 +68,14 @@ class _Pass:
         source = self.names.get(layer.input, layer.input)
         added = None if layer.residual is None else self.names.get(layer.residual, layer.residual)
         layer = replace(layer, input=source, residual=added)
-        self.finish(source, layer.rows if layer.entries is None else self._read(number))
+        reads = layer.rows if layer.entries is None else self._read(number)
+        if layer.kind == "conv" and layer.stride != (1, 1):  # what it reads is copied first, and may be changed then
+            state = self.states[source]
+            self.finish(source, reads[~np.isnan(state.constant[reads])])
+            if state.waits()[reads].any():
+                layer = replace(layer, lift=np.stack([state.offset, state.floor]))
+        else:
+            self.finish(source, reads)
         if layer.entries is None or layer.kind == "dot":
             if added is not None:
                 self.finish(added, layer.rows)

@@ -48,6 +48,7 @@ class Split:
     output: str
     phases: Array
     stride: Pair
+    lift: Array | None = None  # two numbers a phase: max(input + lift[0], lift[1]) is copied
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +151,9 @@ def _stride_free(
     key, made = (layer.input, layer.stride), []
     if key not in shared:
         wanted = np.concatenate([_phases(each, shapes)[0] for each in sharing])
-        split = Split(layer.input, f"{layer.output} phases", np.unique(wanted, axis=0), layer.stride)
+        phases = np.unique(wanted, axis=0)
+        lift = None if layer.lift is None else layer.lift[:, phases[:, 0]]
+        split = Split(layer.input, f"{layer.output} phases", phases, layer.stride, lift)
         sides = [-(-side // step) for side, step in zip(shapes[layer.input][1:], layer.stride, strict=True)]
         shapes[split.output] = (max(len(split.phases), 1), sides[0], sides[1])
         shared[key], made = split, [split]
@@ -158,7 +161,8 @@ def _stride_free(
     wanted, moved = _phases(layer, shapes)
     planes = {tuple(phase): number for number, phase in enumerate(split.phases.tolist())}
     channel = np.array([planes[tuple(phase)] for phase in wanted.tolist()], dtype=np.int32)
-    return [*made, replace(layer, input=split.output, entries=replace(moved, channel=channel), stride=(1, 1))]
+    free = replace(layer, input=split.output, entries=replace(moved, channel=channel), stride=(1, 1), lift=None)
+    return [*made, free]
 
 
 def _distances(layer: Layer) -> tuple[Array, Array]:

@@ -58,6 +58,7 @@ class Layer:
     residual: str | None = None  # a value that is added
     offset: Array | None = None  # a number an output channel: max(residual + offset, floor) is added; NaN: nothing is
     floor: Array | None = None
+    lift: Array | None = None  # two numbers an input channel: max(input + lift[0], lift[1]) is read, with a stride only
     relu: bool = False
     kernel: Pair = (1, 1)
     stride: Pair = (1, 1)

@@ -78,13 +78,14 @@ def _pack(placed: Placed, places: "_Places", tables: Tables, lanes: int) -> dict
 
 
 def _split(step: Split, tables: Tables) -> dict[str, int]:
-    return {
+    words = {
         "kind": KINDS.index("split"),
         "rows": len(step.phases),
         "channels": tables.add(step.phases),
         "stride_y": step.stride[0],
         "stride_x": step.stride[1],
     }
+    return words if step.lift is None else words | {"residues": tables.add(step.lift.T, np.float32)}
 
 
 def _words(

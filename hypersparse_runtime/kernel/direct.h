@@ -1,8 +1,8 @@
 /* Rows of few entries: each is added where it belongs, from loads that may begin anywhere, and no sum is moved.
  *
  * That spares the sums' second set of registers, so that tiles are twice as long, and one loop takes the place of one for
- * each distance. What a tap reads beyond the end of a row is left out: every entry has 32 bits in the table `sides`, one for
- * each of the first and of the last 16 floats of a row. */
+ * each distance. What a tap reads beyond the end of a row is left out: every entry has 32 bits in the table `sides`, one
+ * for each of the first and of the last 16 floats of a row. */
 
 #ifdef ADD_INSIDE
 #define SIDE __mmask16

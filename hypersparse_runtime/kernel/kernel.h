@@ -28,7 +28,8 @@ struct step {
   int64_t plane_size;     /* floats of it from row to row */
   int64_t mask;           /* table: all ones where the output is no padding, for a whole run; or -1 */
   int64_t residual;       /* value that is added, of the output's geometry, or -1 */
-  int64_t residues;       /* table: offset and floor of each row, for max(residual + offset, floor), NaN: none; or -1 */
+  int64_t residues;       /* table: offset and floor of each row, for max(residual + offset, floor), NaN: none; or -1.
+                             For SPLIT of what is copied */
   int64_t relu;
   int64_t segments, segment_stride, segment_length; /* runs of floats of an output plane that are computed */
   int64_t pad_first, pad_length, pad_stride, pad_end; /* floats set to zero again in each run; stride 0: none */

@@ -14,57 +14,79 @@ typedef int32_t NAME(four_places) __attribute__((vector_size(16), aligned(4)));
 #define EVENS ((IVEC){0, 2, 4, 6})
 #endif
 
-/* Every second column of a row, from `odd` on: of one that fills vectors, or of two whose halves fill one together. */
-INLINE VEC NAME(every_second)(const float *first, const float *second, const int odd) {
+/* Every second column, from `odd` on, of a row that fills vectors, or of two whose halves fill one together; lifted to
+ * max(value + lift[0], lift[1]). */
+INLINE VEC NAME(every_second)(const float *first, const float *second, const int odd, const float *lift) {
   const VEC one = NAME(load)(first), two = NAME(load)(second);
-  return odd ? __builtin_shuffle(one, two, EVENS + 1) : __builtin_shuffle(one, two, EVENS);
+  const VEC value = odd ? __builtin_shuffle(one, two, EVENS + 1) : __builtin_shuffle(one, two, EVENS);
+  return lift ? NAME(larger_of)(lift[1] - (VEC){0}, value + lift[0]) : value;
+}
+
+INLINE float NAME(lifted)(float value, const float *lift) {
+  if (!lift) return value;
+  value += lift[0];
+  return value <= lift[1] ? lift[1] : value;
 }
 
 /* Every second row and column of a plane of one image. */
-INLINE void NAME(split_pairs)(const struct step *step, const float *from, const int odd, float *to, int64_t rows,
-                              int64_t count) {
+INLINE void NAME(split_pairs)(const struct step *step, const float *from, const int odd, const float *lift, float *to,
+                              int64_t rows, int64_t count) {
   const int64_t stride = step->stride_y * step->pitch, pitch = step->out_pitch;
   if (2 * count == VL && pitch == count && rows % 2 == 0) {
     for (int64_t y = 0; y < rows; y += 2)
-      *(VEC *)(to + y * pitch) = NAME(every_second)(from + y * stride, from + (y + 1) * stride, odd);
+      *(VEC *)(to + y * pitch) = NAME(every_second)(from + y * stride, from + (y + 1) * stride, odd, lift);
     return;
   }
   if (count == VL) {
     for (int64_t y = 0; y < rows; y++)
-      *(VEC *)(to + y * pitch) = NAME(every_second)(from + y * stride, from + y * stride + VL, odd);
+      *(VEC *)(to + y * pitch) = NAME(every_second)(from + y * stride, from + y * stride + VL, odd, lift);
     return;
   }
   for (int64_t y = 0; y < rows; y++) {
     const float *line = from + y * stride;
     int64_t x = 0;
     for (; x + VL <= count; x += VL)
-      *(VEC *)(to + y * pitch + x) = NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd);
-    for (; x < count; x++) to[y * pitch + x] = line[2 * x + odd];
+      *(VEC *)(to + y * pitch + x) = NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd, lift);
+    for (; x < count; x++) to[y * pitch + x] = NAME(lifted)(line[2 * x + odd], lift);
   }
+}
+
+/* The same for images side by side or another stride. */
+INLINE void NAME(split_any)(const struct step *step, const float *from, const float *lift, float *to, int64_t rows,
+                            int64_t count) {
+  const int64_t lanes = step->lanes, stride = step->stride_x * lanes;
+  for (int64_t y = 0; y < rows; y++) {
+    const float *line = from + y * step->stride_y * step->pitch * lanes;
+    for (int64_t x = 0; x < count; x++)
+      for (int64_t lane = 0; lane < lanes; lane++)
+        to[(y * step->out_pitch + x) * lanes + lane] = NAME(lifted)(line[x * stride + lane], lift);
+  }
+}
+
+INLINE void NAME(split_plane)(const struct step *step, const float *from, const int32_t *triple, const float *lift,
+                              float *to) {
+  const int64_t count = (step->width - triple[2] + step->stride_x - 1) / step->stride_x;
+  const int64_t rows = (step->height - triple[1] + step->stride_y - 1) / step->stride_y;
+  from += triple[1] * step->pitch * step->lanes;
+  if (step->stride_x != 2 || step->lanes > 1)
+    NAME(split_any)(step, from + triple[2] * step->lanes, lift, to, rows, count);
+  else if (triple[2])
+    NAME(split_pairs)(step, from, 1, lift, to, rows, count);
+  else
+    NAME(split_pairs)(step, from, 0, lift, to, rows, count);
 }
 
 /* Every stride-th row and column of a channel as a plane of its own. Table: channel, first row, first column. */
 TARGET static void NAME(split)(const struct step *step, const struct memory *memory) {
   const int32_t *triple = memory->tables + step->channels;
-  const int64_t lanes = step->lanes, stride = step->stride_x * lanes;
   for (int64_t row = 0; row < step->rows; row++, triple += 3) {
     const float *from = memory->workspace + step->input + triple[0] * step->input_plane;
-    from += (triple[1] * step->pitch + triple[2]) * lanes;
+    const float *lift = (const float *)memory->tables + step->residues + 2 * row;
     float *to = memory->workspace + step->output + row * step->output_plane;
-    const int64_t count = (step->width - triple[2] + step->stride_x - 1) / step->stride_x;
-    const int64_t rows = (step->height - triple[1] + step->stride_y - 1) / step->stride_y;
-    if (stride == 2) {
-      if (triple[2])
-        NAME(split_pairs)(step, from - 1, 1, to, rows, count);
-      else
-        NAME(split_pairs)(step, from, 0, to, rows, count);
-      continue;
-    }
-    for (int64_t y = 0; y < rows; y++) {
-      const float *line = from + y * step->stride_y * step->pitch * lanes;
-      for (int64_t x = 0; x < count; x++)
-        for (int64_t lane = 0; lane < lanes; lane++) to[(y * step->out_pitch + x) * lanes + lane] = line[x * stride + lane];
-    }
+    if (step->residues < 0 || (lift[0] == 0.0f && lift[1] == -__builtin_inff()))
+      NAME(split_plane)(step, from, triple, 0, to);
+    else
+      NAME(split_plane)(step, from, triple, lift, to);
   }
 }
 

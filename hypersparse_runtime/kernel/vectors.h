@@ -104,7 +104,8 @@ INLINE void NAME(set_row)(const struct step *step, const struct memory *memory, 
   job->starts = tables + step->starts + row * step->groups;
   job->output = memory->workspace + step->output + at;
   job->bias = ((const float *)tables)[step->bias + row];
-  if (step->plane >= 0) job->plane = (const float *)tables + step->plane + row * step->plane_size + (start >> step->lane_shift);
+  if (step->plane >= 0)
+    job->plane = (const float *)tables + step->plane + row * step->plane_size + (start >> step->lane_shift);
   if (step->residual < 0) return;
   job->residual = memory->workspace + step->residual + at;
   if (step->residues < 0) return;

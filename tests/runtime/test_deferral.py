@@ -40,6 +40,20 @@ def test_biases_in_a_row_are_one_maximum() -> None:
     np.testing.assert_allclose(model(images), computed(graph, images), atol=1e-6)
 
 
+def test_strided_layers_copy_what_waits_as_it_should_be() -> None:
+    graph = blocks((0.5, 1.0), (0.5, -3.0))
+    weight = np.ones((1, 2, 1, 1), dtype=np.float32)
+    last = Node("conv", (graph.output,), "z", {"weight": "last"}, OPTIONS | {"stride": (2, 2)})
+    graph = Graph(graph.input_shape, (*graph.nodes, last), {**graph.tensors, "last": weight})
+    layer = with_deferred_sums(without_dead_channels(layers_of(graph))).layers[-1]
+    assert layer.lift is not None
+    assert layer.lift[:, 1].tolist() == [-2.0, 0.0]  # relu(relu(x + 1) - 3) = max(x - 2, 0)
+    images = np.linspace(-4, 4, 320, dtype=np.float32).reshape(10, 2, 4, 4)
+    model = SparseModel(graph, engine="hypersparse")
+    np.testing.assert_allclose(model(images), computed(graph, images), atol=1e-6)
+    np.testing.assert_array_equal(np.concatenate([model(image[None]) for image in images]), model(images))
+
+
 def test_channels_that_nothing_reaches_are_constants() -> None:
     weight = np.zeros((2, 1, 1, 1), dtype=np.float32)
     weight[0] = 1
