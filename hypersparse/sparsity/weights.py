@@ -213,7 +213,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
                     weight.copy_(stored[name])
 
     def pieces(self, vector: Tensor) -> list[Tensor]:
-        """Cut a vector laid out like `flat`, or like `vector()` where there is none, into views with the weights' shapes."""
+        """Cut a vector laid out like `flat`, or without one like `vector()`, into views with the weights' shapes."""
         weights = list(self._parameters.values())
         parts = torch.split(vector, [weight.numel() for weight in weights])
         if self._flat is None:
