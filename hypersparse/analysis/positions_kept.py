@@ -31,9 +31,16 @@ def keep(runs: Sequence[Stored], samples: Samples) -> list[Path]:
         if networks:
             path = run.folder.path / FILE
             rows = by_seed(networks, samples)[[*COLUMNS, *MEANS]]
-            write_text(path, rows.to_csv(index=False, float_format="%.6g"))
+            write_text(path, as_csv(rows))
             written.append(path)
     return written
+
+
+def as_csv(rows: pd.DataFrame) -> str:
+    """The means in six digits; the sparsity in all it has, as it says of which record the rows are."""
+    means = {name: [f"{mean:.6g}" for mean in rows[name]] for name in MEANS}
+    exact = [repr(float(sparsity)).removesuffix(".0") for sparsity in rows["sparsity"]]
+    return rows.assign(sparsity=exact, **means).to_csv(index=False)
 
 
 def with_kept(runs: Sequence[Stored]) -> list[Stored]:
@@ -50,7 +57,7 @@ def read_kept(runs: Sequence[Stored]) -> pd.DataFrame:
 def _read(run: Stored) -> pd.DataFrame:
     path = run.folder.path / FILE
     try:
-        rows = pd.read_csv(path)[[*COLUMNS, *MEANS]]
+        rows = pd.read_csv(path, converters={"sparsity": float})[[*COLUMNS, *MEANS]]  # pandas may miss the last digit
     except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{path} cannot be read ({error}); write it again with `analyze positions --keep`.") from None
     networks = list(networks_of(run))

@@ -7,11 +7,13 @@ import pytest
 
 from hypersparse.analysis import positions_page
 from hypersparse.analysis.positions import by_seed, counted
-from hypersparse.analysis.positions_kept import FILE, keep, read_kept, with_kept
+from hypersparse.analysis.positions_kept import FILE, as_csv, keep, read_kept, with_kept
 from hypersparse.analysis.samples import samples_of
 from hypersparse.errors import RunError
 from tests.analysis.recorded import dataset, runs_in, store
 from tests.analysis.test_positions import LABELS, human
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def kept_runs(root: Path, *, hard: bool = True) -> None:
@@ -32,6 +34,19 @@ def test_what_is_read_is_what_was_counted(tmp_path: Path) -> None:
     order = ["sparsity", "human_label_errors", "class"]
     wanted, came = (frame.sort_values(order).reset_index(drop=True)[sorted(frame)] for frame in (wanted, came))
     pd.testing.assert_frame_equal(came, wanted, check_dtype=False, rtol=1e-5)  # the dense rows count once
+
+
+@pytest.mark.parametrize("sparsity", [0.95123456789, 1 - 1 / 3, 0.1 + 0.2])
+def test_a_sparsity_of_many_digits_is_read_as_it_was(tmp_path: Path, sparsity: float) -> None:
+    store(tmp_path, pruned=[2, 2, 1, 0], data="cifar10", sparsity=sparsity)
+    runs = runs_in(tmp_path)
+    keep(runs, samples_of(runs, dataset(LABELS), None))
+    assert set(read_kept(runs)["sparsity"]) == {sparsity}
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob(f"*/seed-*/{FILE}")), ids=lambda path: path.parent.parent.name)
+def test_what_is_stored_is_written_the_same_again(path: Path) -> None:
+    assert as_csv(pd.read_csv(path)) == path.read_text()
 
 
 def test_means_of_another_record_are_refused(tmp_path: Path) -> None:
