@@ -1,6 +1,7 @@
 """The headline of the README, made of the stored runs: ART on CIFAR-10 with ResNet-32 beside the paper's numbers."""
 
 import os
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,9 @@ from hypersparse.runs.store import RunStore
 from hypersparse.training.atomic import write_text
 
 DATA, MODEL, METHOD = "cifar10", "resnet32", "art-hypersparse"
-COMMAND = "hypersparse paper --page docs/reproduction.md --readme README.md"
-BEGIN, END = f"<!-- made by {COMMAND} -->", "<!-- up to here -->"
+RESULTS = Path("results")  # where runs lie if nobody says
+BEGIN = "<!-- made by hypersparse paper --page docs/reproduction.md --readme README.md -->"  # finds its place: as it is
+END = "<!-- up to here -->"
 BESIDE = 0.12  # between markers of one sparsity
 COLUMNS = {
     "seeds": "seeds",
@@ -30,19 +32,34 @@ COLUMNS = {
 }
 
 
-def write_headline(store: RunStore, readme: Path, figures: Path) -> list[Path]:
-    """Put the rows and the figure of the stored runs between the two marks of a README."""
-    text = _text(readme)
-    before, begin, rest = text.partition(BEGIN)
+def write_headline(store: RunStore, readme: Path, page: Path) -> list[Path]:
+    """Put the rows and the figure of the stored runs between the two marks of a README; the figure lies by the page."""
+    before, after = around(readme)
+    study = headline(store)
+    written = write(page.with_suffix(""), study) if len(study.data) else []
+    block = "\n".join([BEGIN, "", *lines(store, study, readme, page), "", END])
+    write_text(readme, before + block + after)
+    return [readme, *written]
+
+
+def around(readme: Path) -> tuple[str, str]:
+    """What stands before and after the headline."""
+    before, begin, rest = _text(readme).partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise RunError(f"{readme} has no place for the headline: put these two lines there, `{BEGIN}` and `{END}`.")
-    study = headline(store)
-    written = write(figures, study) if len(study.data) else []
-    place = Path(os.path.relpath(figures, readme.parent)) / f"{study.name}.png"
-    block = "\n".join([BEGIN, "", *lines(store, study, place), "", END])
-    write_text(readme, before + block + after)
-    return [readme, *written]
+    return before, after
+
+
+def command(store: RunStore, page: Path, readme: Path | None) -> str:
+    """What makes a page, and the headline of a README, of stored runs, as one types it where these paths hold.
+
+    >>> command(RunStore("results"), Path("docs/page.md"), None)
+    'hypersparse paper --page docs/page.md'
+    """
+    results = [] if store.root == RESULTS else ["--results", store.root.as_posix()]
+    also = ["--readme", readme.as_posix()] if readme else []
+    return shlex.join(["hypersparse", "paper", *results, "--page", page.as_posix(), *also])
 
 
 def headline(store: RunStore) -> Study:
@@ -63,7 +80,7 @@ def headline(store: RunStore) -> Study:
     return Study("headline", _draw(cells, there), there)
 
 
-def lines(store: RunStore, study: Study, picture: Path) -> list[str]:
+def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
     """Rows, figure, and what they were made on, as Markdown."""
     if study.data.empty:
         return ["Missing: no finished run of the headline is stored yet."]
@@ -75,14 +92,18 @@ def lines(store: RunStore, study: Study, picture: Path) -> list[str]:
     results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
     machines = sorted({_machine(result["machine"]) for result in results})
     count = f"{len(results)} run{'s' if len(results) > 1 else ''}"
+    picture = page.with_suffix("") / f"{study.name}.png"
+    stored, made, drawn = (
+        Path(os.path.relpath(path, readme.parent)).as_posix() for path in (store.root, page, picture)
+    )
     return [
         *render(rows, rows, "md").splitlines(),
         "",
-        f"![Accuracy over sparsity, ours beside the paper's]({picture.as_posix()})",
+        f"![Accuracy over sparsity, ours beside the paper's]({drawn})",
         "",
-        f"Accuracy in per cent, of {count} in [results](results), on {' and on '.join(machines)}. Best epochs are",
+        f"Accuracy in per cent, of {count} in [{stored}]({stored}), on {' and on '.join(machines)}. Best epochs are",
         "picked on the test set, as in the paper; epochs to the mask are regularized ones. Row, figure and",
-        f"[all tables and figures](docs/reproduction.md) are made anew from there by `{COMMAND}`.",
+        f"[all tables and figures]({made}) are made anew from there by `{command(store, page, readme)}`.",
     ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from hypersparse.analysis import allocation, epochs, intersection, masks, paper, positions_page, tradeoffs
+from hypersparse.analysis.headline import command
 from hypersparse.analysis.stored import Stored, load
 from hypersparse.analysis.style import Study, write
 from hypersparse.analysis.tables import readable, render, tally
@@ -50,13 +51,13 @@ FIGURES: dict[str, Make] = {
 NOTES = "NOTES.md"  # in the results' folder: what agrees, what does not, and why
 
 
-def write_page(store: RunStore, page: Path) -> list[Path]:
-    """The page, and its figures in a folder of the same name beside it."""
+def write_page(store: RunStore, page: Path, readme: Path | None = None) -> list[Path]:
+    """The page, and its figures in a folder of its name beside it; `readme` is what the same command writes too."""
     folders = [run.path for run in store.runs()]
     if not folders:
         raise RunError(f"There are no runs in {store.root}; `hypersparse sweep --results` puts them there.")
     runs, figures = load(folders), _Figures(page)
-    made = ["```text", f"hypersparse paper --results {store.root.name} --page {page.name}", "```"]
+    made = ["```text", command(store, page, readme), "```"]
     lines = ["# Reproduction", "", f"Made of {len(runs)} stored runs, and made anew by", "", *made, ""]
     notes = store.root / NOTES
     if notes.is_file():

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hypersparse.analysis.headline import write_headline
+from hypersparse.analysis.headline import RESULTS, around, write_headline
 from hypersparse.analysis.reproduction import TABLES, write_page
 from hypersparse.analysis.tables import readable, render, tally
 from hypersparse.errors import OptionError, RunError, unknown
@@ -39,16 +39,14 @@ def paper(
     """
     if which not in TABLES:
         raise OptionError(unknown("table", which, TABLES))
-    if readme is not None and page is None:
-        raise OptionError("`--readme` shows a figure of the page; pass `--page docs/reproduction.md` too.")
     if format not in FORMATS:
         raise OptionError(unknown("format", format, FORMATS))
-    if results is not None and not results.is_dir():
-        raise RunError(f"There is no folder {results}; pass the one that `hypersparse sweep --results` fills.")
-    store = RunStore(results or Path("results"))
+    store = _store(results)
     if page is not None:
         _write_pages(store, page, readme)
         return
+    if readme is not None:
+        raise OptionError("`--readme` shows a figure of the page; pass `--page docs/reproduction.md` too.")
     frame = TABLES[which](store)
     there = frame[frame["seeds"] > 0]
     shown = readable(frame if all_cells else there)
@@ -61,9 +59,19 @@ def paper(
     typer.echo(render(frame if all_cells else there, shown, format), nl=False)
 
 
+def _store(results: Path | None) -> RunStore:
+    if results is not None and not results.is_dir():
+        raise RunError(f"There is no folder {results}; pass the one that `hypersparse sweep --results` fills.")
+    return RunStore(results or RESULTS)
+
+
 def _write_pages(store: RunStore, page: Path, readme: Path | None) -> None:
-    headline = write_headline(store, readme, page.with_suffix("")) if readme else []
-    for path in [*write_page(store, page), *headline]:
+    if readme is not None:
+        around(readme)  # before anything is written
+    written = write_page(store, page, readme)  # the headline last: where the page fails the README stays as it is
+    if readme is not None:
+        written += write_headline(store, readme, page)
+    for path in written:
         typer.echo(path)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hypersparse.analysis.headline import BEGIN, END, headline, write_headline
+from hypersparse.analysis.headline import BEGIN, END, command, headline, write_headline
 from hypersparse.errors import RunError
 from hypersparse.recipe import resolve
 from hypersparse.runs.store import RunStore
@@ -35,7 +35,7 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     for seed, best in ((0, 0.85), (1, 0.86)):
         write_run(tmp_path / "results", seed=seed, best=best, last=best - 0.01)
     page = readme(tmp_path / "README.md")
-    written = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures")
+    written = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
     text = page.read_text()
     row = "| 2 | 85.50 ± 0.71 | 84.50 ± 0.71 | 84.45 ± 0.55 | 42.00 ± 0.00 |  |"  # the paper has no epochs there
     assert f"| CIFAR-10, ResNet-32, ART, 99.8 % {row}" in text
@@ -45,14 +45,14 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     assert text.startswith("# Title\n")
     assert text.endswith("The rest.\n")
     assert tmp_path / "docs" / "figures" / "headline.png" in written
-    again = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures")
+    again = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
     assert page.read_text() == text
     assert again == written
 
 
 def test_without_runs_it_is_missing(tmp_path: Path) -> None:
     page = readme(tmp_path / "README.md")
-    assert write_headline(RunStore(tmp_path / "none"), page, tmp_path) == [page]
+    assert write_headline(RunStore(tmp_path / "none"), page, tmp_path / "page.md") == [page]
     assert "Missing: no finished run" in page.read_text()
     assert len(headline(RunStore(tmp_path / "none")).data) == 0
 
@@ -60,15 +60,32 @@ def test_without_runs_it_is_missing(tmp_path: Path) -> None:
 def test_a_file_without_marks_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# Title\n")
     with pytest.raises(RunError, match="has no place for the headline"):
-        write_headline(RunStore(tmp_path), tmp_path / "README.md", tmp_path)
+        write_headline(RunStore(tmp_path), tmp_path / "README.md", tmp_path / "page.md")
     with pytest.raises(RunError, match="cannot be read"):
-        write_headline(RunStore(tmp_path), tmp_path / "none.md", tmp_path)
+        write_headline(RunStore(tmp_path), tmp_path / "none.md", tmp_path / "page.md")
     assert (tmp_path / "README.md").read_text() == "# Title\n"
 
 
-def test_the_readme_is_that_of_the_results(tmp_path: Path) -> None:
+def test_links_and_command_are_of_what_was_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store, page, wanted = RunStore("kept/here"), Path("docs/ours.md"), Path("about/README.md")
+    write_run(store.root, seed=0, best=0.85, last=0.84)
+    wanted.parent.mkdir()
+    write_headline(store, readme(wanted), page)
+    text = wanted.read_text()
+    assert "of 1 run in [../kept/here](../kept/here), on" in text
+    assert "](../docs/ours/headline.png)" in text
+    assert "[all tables and figures](../docs/ours.md)" in text
+    assert "`hypersparse paper --results kept/here --page docs/ours.md --readme about/README.md`" in text
+    usual = command(RunStore("results"), Path("docs/reproduction.md"), Path("README.md"))
+    assert f"<!-- made by {usual} -->" == BEGIN
+
+
+def test_the_readme_is_that_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = Path(shutil.copy(ROOT / "README.md", tmp_path))
-    write_headline(RunStore(ROOT / "results"), copy, tmp_path / "docs" / "reproduction")
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    monkeypatch.chdir(tmp_path)
+    write_headline(RunStore("results"), Path("README.md"), Path("docs/reproduction.md"))
     assert copy.read_text() == (ROOT / "README.md").read_text()
     drawn = (tmp_path / "docs" / "reproduction" / "headline.csv").read_text()
     assert drawn == (ROOT / "docs" / "reproduction" / "headline.csv").read_text()

@@ -38,6 +38,9 @@ def test_without_runs_there_is_no_page(tmp_path: Path) -> None:
         write_page(RunStore(tmp_path), tmp_path / "page.md")
 
 
-def test_the_page_in_the_docs_is_that_of_the_results(tmp_path: Path) -> None:
-    page = write_page(RunStore(ROOT / "results"), tmp_path / "reproduction.md")[0]
+def test_the_page_in_the_docs_is_that_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    monkeypatch.chdir(tmp_path)  # the page says the command that writes it, with its paths
+    page = write_page(RunStore("results"), Path("docs/reproduction.md"), Path("README.md"))[0]
+    assert "\nhypersparse paper --page docs/reproduction.md --readme README.md\n" in page.read_text()
     assert (ROOT / "docs" / "reproduction.md").read_text() == page.read_text()
