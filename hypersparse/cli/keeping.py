@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,7 @@ from hypersparse.training.stop import StopRequest
 from hypersparse.zoo import FACTS
 
 PATIENCE_SECONDS = 3600
+ASKED_EVERY_SECONDS = 0.2  # whether to stop, while networks are waited for
 
 
 Keep = Callable[[Path], None]
@@ -60,6 +61,8 @@ class NetworkKeeper:
     def __exit__(self, *_: object) -> None:
         if waiting := sum(not made.done() for made in self._made.values()):
             self._say(f"{waiting} networks are still to be written to {self._folder}")
+        while not self._stop.requested() and wait(self._made.values(), ASKED_EVERY_SECONDS).not_done:
+            pass
         self._pool.shutdown(cancel_futures=self._stop.requested())
         if left := sum(made.cancelled() for made in self._made.values()):
             self._say(f"{left} of them are left to the next sweep")

@@ -115,6 +115,7 @@ def sweep(
         with stopped_by_signals(stop), keeping:
             pass
         _write_page(console, found, runs_dir, results, wanted=report)
+        exit_if_signalled(stop)
         return
     display = Grid(console, jobs)
     workers: AbstractContextManager[Executor] = (

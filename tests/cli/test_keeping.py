@@ -42,8 +42,9 @@ def test_what_fails_is_said(store: RunStore, tmp_path: Path) -> None:
     assert not list((tmp_path / "networks").glob("*"))
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["before", "while it waits"])
 def test_a_stop_waits_for_the_one_under_way_only(
-    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     began, go_on, made = threading.Event(), threading.Event(), list[Path]()
 
@@ -56,10 +57,13 @@ def test_a_stop_waits_for_the_one_under_way_only(
     monkeypatch.setattr(NetworkKeeper, "_make", make)
     first, said = run_of(store, FINISHED).path, io.StringIO()
     second = another(first)
-    threading.Timer(0.5, go_on.set).start()
-    with NetworkKeeper(Console(file=said), tmp_path, None, StopRequest(after_seconds=0)) as keeper:
+    stop = StopRequest(after_seconds=None if late else 0)
+    with NetworkKeeper(Console(file=said), tmp_path, None, stop) as keeper:
         keeper.keep(first)
         keeper.keep(second)
         assert began.wait(60)
+        if late:
+            threading.Timer(0.3, stop.stop, ["SIGINT"]).start()
+        threading.Timer(1.5, go_on.set).start()
     assert made == [first]
     assert "1 of them are left to the next sweep" in said.getvalue()

@@ -1,11 +1,17 @@
 """`hypersparse sweep` on a small experiment."""
 
 import json
+import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from hypersparse.cli import sweep as command
+from hypersparse.cli.main import app
 from tests.cli.commands import run, start
 
 EXPERIMENT = """
@@ -43,6 +49,22 @@ def test_what_is_missing_is_trained_and_kept(tmp_path: Path) -> None:
     again = run(*arguments, folder=tmp_path)
     assert "Small: 3 runs, 0 to train" in again.stdout
     assert (tmp_path / "runs" / "small.html").read_text().count("seed-0") >= 3  # the report of all three
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_while_networks_are_written_is_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    @contextmanager
+    def signalled(*_: object) -> Iterator[None]:
+        yield
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(command, "missing", lambda *_: [])  # nothing is left to train
+    monkeypatch.setattr(command, "networks_kept", signalled)
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    words = ["sweep", str(tmp_path / "small.toml"), "--runs-dir", str(tmp_path / "runs"), "--no-report"]
+    assert CliRunner().invoke(app, words).exit_code == code
 
 
 @pytest.mark.slow
