@@ -47,8 +47,10 @@ def zoo(
         found = networks.entries(place)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(entry) for entry in found], indent=1))
-    else:
+    elif found:
         _print_table(found)
+    else:
+        typer.echo(networks.nothing_in(place))
 
 
 def _print_table(found: Sequence[networks.Entry]) -> None:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite, prod
+from math import prod
 from statistics import median
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hypersparse.errors import ModelError
 from hypersparse.export.module import to_module
+from hypersparse.export.normalisation import Normalisation
 from hypersparse.serve.images import DIGIT, Pixels, as_png
 from hypersparse_runtime import Graph, GraphError, SparseModel
 from hypersparse_runtime.dense import OnnxRuntimeEngine, onnxruntime_is_installed
@@ -28,21 +29,6 @@ SECONDS = 0.4  # after which no further call is made
 ENGINES = {"hypersparse": "hypersparse", "onnxruntime": "ONNX Runtime", "numpy": "numpy", "torch": "PyTorch"}
 
 Outputs = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Normalisation:
-    """(pixel / scale - mean) / std, by channel."""
-
-    scale: float
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __call__(self, pixels: Pixels) -> NDArray[np.float32]:
-        """A batch of one, as the network was trained on it."""
-        mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (self.mean, self.std))
-        inputs: NDArray[np.float32] = ((pixels.astype(np.float32) / self.scale - mean) / std)[None]
-        return np.ascontiguousarray(inputs, np.float32)
 
 
 @dataclass(frozen=True)
@@ -103,7 +89,7 @@ class Served:
 
     def predict(self, pixels: Pixels) -> dict[str, Any]:
         """The likeliest classes for one image by both networks, and how long each took, as plain JSON."""
-        inputs = self.labels.normalisation(pixels)
+        inputs = self.labels.normalisation(pixels[None])
         sparse, dense = (np.empty((1, len(self.labels.classes)), np.float32) for _ in range(2))
         with self._one_at_a_time:
             times = timed_in_turns(
@@ -178,7 +164,7 @@ def describe(about: Mapping[str, Any], shape: tuple[int, ...], outputs: int) -> 
     if not (isinstance(classes, list) and len(classes) == outputs and all(isinstance(one, str) for one in classes)):
         notes.append("The file does not name its classes, so they are numbers here.")
         classes = [str(number) for number in range(outputs)]
-    normalisation = _normalisation(about.get("normalisation"), shape[0])
+    normalisation = Normalisation.read(about, shape[0])
     if normalisation is None:
         notes.append("The file does not say how images are normalised: pixels go in as 0 to 1, which may be wrong.")
         normalisation = Normalisation(255.0, (0.0,) * shape[0], (1.0,) * shape[0])
@@ -188,18 +174,6 @@ def describe(about: Mapping[str, Any], shape: tuple[int, ...], outputs: int) -> 
         )
         normalisation = Normalisation(255.0, normalisation.mean, normalisation.std)
     return Labels(tuple(classes), normalisation, tuple(notes))
-
-
-def _normalisation(said: Any, channels: int) -> Normalisation | None:
-    if not isinstance(said, Mapping):
-        return None
-    try:
-        mean, std = (tuple(float(value) for value in said[name]) for name in ("mean", "std"))
-        scale = float(said["scale"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    whole = len(mean) == len(std) == channels and all(isfinite(value) for value in (*mean, *std, scale))
-    return Normalisation(scale, mean, std) if whole and scale > 0 and all(value > 0 for value in std) else None
 
 
 def _check(name: str, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:

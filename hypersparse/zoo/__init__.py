@@ -1,4 +1,4 @@
-"""Trained sparse networks of a few kilobytes each that come with the package.
+"""Trained sparse networks that come with the package, each in kilobytes rather than megabytes.
 
 `hypersparse zoo` lists them. An entry is two files beside this one: NAME.hsp, the network in the deploy profile, and
 NAME.json, what its run gave and its outputs for inputs that we made up; the JSON file is written last. Entries of other
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.export.compressed import load_graph, load_sparse
 from hypersparse.export.module import Network
+from hypersparse.export.normalisation import Normalisation
 from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.model import SparseModel
 
 FOLDER = Path(__file__).parent
 MOST_BYTES = 5_000_000  # of all files that ship with the package
 NETWORK, FACTS, INPUTS = ".hsp", ".json", ".npy"
+KINDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number from 0 to 1"}  # of what an entry says
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,10 @@ def entry(name: str, folder: Path = FOLDER) -> Entry:
     own |= {"name": name, "bytes": path_of(name, folder).stat().st_size}
     if missing := [key for key, value in own.items() if value is None]:
         raise RunError(f"{name}{FACTS} in {folder} does not say `{missing[0]}`; make the entry anew.")
+    for field in fields(Entry):
+        if not _fits(came := own[field.name], field.type):
+            said = f"says {came!r:.40} for `{field.name}`, which should be {KINDS[field.type]}"
+            raise RunError(f"{name}{FACTS} in {folder} {said}; make the entry anew.")
     return Entry(**own)
 
 
@@ -71,9 +77,13 @@ def entries(folder: Path = FOLDER) -> list[Entry]:
 def path_of(name: str, folder: Path = FOLDER) -> Path:
     """The .hsp file of a network."""
     if name not in (known := names(folder)):
-        nothing = f"There are no networks in {folder}; `hypersparse zoo --add` puts one there."
-        raise OptionError(unknown("network", name, known) if known else nothing)
+        raise OptionError(unknown("network", name, known) if known else nothing_in(folder))
     return folder / f"{name}{NETWORK}"
+
+
+def nothing_in(folder: Path) -> str:
+    """What to say of a folder without networks."""
+    return f"There are no networks in {folder}; `hypersparse zoo --add RUN --folder {folder}` puts one there."
 
 
 @overload
@@ -104,11 +114,19 @@ def probe(name: str, folder: Path = FOLDER) -> tuple[NDArray[np.float32], NDArra
 
 
 def normalised(pixels: NDArray[Any], graph: Graph) -> NDArray[np.float32]:
-    """Pixels in 0..255 as a network is to be given them."""
-    rule, shape = graph.about["normalisation"], (-1, *[1] * (pixels.ndim - 2))
-    mean, std = (np.array(rule[key], dtype=np.float32).reshape(shape) for key in ("mean", "std"))
-    values: NDArray[np.float32] = ((pixels.astype(np.float32) / 255 - mean) / std).astype(np.float32)
-    return values
+    """A batch of pixels as a network is to be given them."""
+    rule = Normalisation.read(graph.about, graph.input_shape[0])
+    if rule is None:
+        raise RunError("The network's file does not say how images are normalised; export it anew.")
+    return rule(pixels)
+
+
+def _fits(value: object, kind: object) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is float:
+        return isinstance(value, int | float) and 0 <= value <= 1  # all of them are shares
+    return isinstance(value, int if kind is int else str)
 
 
 def _facts(name: str, folder: Path) -> dict[str, Any]:

@@ -35,6 +35,15 @@ def test_a_run_is_added_and_listed(tmp_path: Path, tmp_path_factory: pytest.Temp
     assert zoo.load("mine", folder=tmp_path / "zoo").input_shape == (1, 8, 8)
 
 
+def test_an_empty_folder_has_no_table(tmp_path: Path) -> None:
+    text = call("--folder", tmp_path)
+    assert (
+        text
+        == f"There are no networks in {tmp_path}; `hypersparse zoo --add RUN --folder {tmp_path}` puts one there.\n"
+    )
+    assert json.loads(call("--folder", tmp_path, "--json")) == []
+
+
 def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="go with `--add RUN`"):
         call("--name", "x")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -18,6 +19,7 @@ from hypersparse.errors import DataError, OptionError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.training.images import Clean
 from hypersparse.zoo.making import size
+from tests.serve.made import linear
 
 ROOT = Path(hypersparse.__file__).parents[1]
 CLOSE = 1e-4  # of the largest output
@@ -45,7 +47,8 @@ def test_an_entry_says_what_its_recipe_says(name: str) -> None:
     assert entry.sparsity == pytest.approx(1 - entry.kept / entry.total)
     assert entry.last <= entry.best
     assert abs(entry.test_accuracy - entry.last) <= 0.01
-    assert entry.bytes < 12 * entry.kept  # in kilobytes, not megabytes
+    assert entry.bytes < 12 * entry.kept
+    assert entry.bytes < 1_000_000  # in kilobytes rather than megabytes, as docs/zoo.md says
 
 
 def test_all_of_them_are_small() -> None:
@@ -94,6 +97,41 @@ def test_a_damaged_entry_is_one_sentence(tmp_path: Path) -> None:
         zoo.probe("a", tmp_path)
     with pytest.raises(OptionError, match="There are no networks in"):
         zoo.load("a", folder=tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sparsity", "0.98"),
+        ("last", True),
+        ("best", 98.2),
+        ("test_accuracy", float("nan")),
+        pytest.param("best", 10**400, id="best-huge"),
+        ("kept", 12.5),
+        ("seed", "0"),
+        ("recipe", 3),
+        ("best_picked_on", ["test"]),
+    ],
+)
+def test_a_fact_of_a_wrong_kind_is_one_sentence(tmp_path: Path, key: str, value: object) -> None:
+    name = "digits-resnet8-0.98"
+    for suffix in (".hsp", ".json"):
+        shutil.copy(zoo.FOLDER / f"{name}{suffix}", tmp_path)
+    assert zoo.entry(name, tmp_path) == zoo.entry(name)
+    facts = json.loads((tmp_path / f"{name}.json").read_text())
+    (tmp_path / f"{name}.json").write_text(json.dumps({**facts, key: value}))
+    with pytest.raises(
+        RunError, match=rf"says .* for `{key}`, which should be (a text|a whole number|a number from 0 to 1);"
+    ):
+        zoo.entries(tmp_path)
+
+
+def test_inputs_are_scaled_as_the_file_says() -> None:
+    pixels = np.full((1, 1, 1, 2), 4, np.uint8)
+    graph = linear((1, 1, 2), normalisation={"scale": 2, "mean": [1.0], "std": [0.5]})
+    assert zoo.normalised(pixels, graph).tolist() == [[[[2.0, 2.0]]]]
+    with pytest.raises(RunError, match="does not say how images are normalised"):
+        zoo.normalised(pixels, linear((1, 1, 2)))
 
 
 @pytest.mark.slow
