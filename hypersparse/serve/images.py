@@ -102,8 +102,9 @@ def _planes(image: Image.Image, channels: int) -> Pixels:
 def _centred(ink: Pixels, height: int, width: int) -> Pixels:
     rows, columns = (np.flatnonzero((ink > 127).any(axis)) for axis in (1, 0))
     drawn = Image.fromarray(ink).crop((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
-    inner = (max(round(INNER * width), 1), max(round(INNER * height), 1))
-    small = np.asarray(ImageOps.contain(drawn, inner, Image.Resampling.BOX), np.uint8)
+    scale = min(max(round(INNER * side), 1) / taken for side, taken in ((width, drawn.width), (height, drawn.height)))
+    size = (max(round(scale * drawn.width), 1), max(round(scale * drawn.height), 1))  # a thin line stays one
+    small = np.asarray(drawn.resize(size, Image.Resampling.BOX), np.uint8)
     weight = max(float(small.sum()), 1.0)
     middle = [float((small.sum(1 - axis) * (np.arange(small.shape[axis]) + 0.5)).sum()) / weight for axis in (0, 1)]
     spaces = [(side, small.shape[axis], middle[axis]) for axis, side in enumerate((height, width))]

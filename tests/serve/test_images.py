@@ -96,6 +96,16 @@ def test_other_drawings_are_centred_by_their_mass() -> None:
     assert (pixels_of(image, (1, 28, 28), drawn=True, dark_on_light=True)[0] == 255 - pixels).all()
 
 
+@pytest.mark.parametrize("line", [(160, 0, 161, 320), (0, 160, 320, 161)])
+def test_a_thin_line_stays_one(line: tuple[int, int, int, int]) -> None:
+    image = Image.new("RGB", (320, 320), "white")
+    image.paste("black", line)
+    pixels = pixels_of(image, (1, 28, 28), drawn=True)[0]
+    rows, columns = np.nonzero(pixels)
+    assert sorted((np.ptp(rows) + 1, np.ptp(columns) + 1)) == [1, 20]
+    assert (pixels[rows, columns] == 255).all()
+
+
 def test_pixels_come_back_as_a_picture() -> None:
     for shape in ((1, 3, 5), (3, 4, 2)):
         pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
