@@ -5,8 +5,8 @@ import sys
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -21,11 +21,11 @@ from hypersparse.errors import OptionError
 from hypersparse.export.compressed import exact, load_graph, save_graph
 from hypersparse.export.trace import trace
 from hypersparse.serve.network import Served
-from hypersparse.serve.server import Server
+from hypersparse.serve.server import LOOK_SECONDS, Server
 from hypersparse.training.stop import StopRequest
+from hypersparse_runtime import Graph
 
 PORT, FURTHER_PORTS = 8765, 9  # tried in turn where none is asked for, then any that is free
-LOOK_SECONDS = 0.2  # how often the main thread looks whether it was asked to stop
 
 
 def serve(
@@ -49,11 +49,12 @@ def serve(
     """Try networks on a local page: draw or drop an image, and see the sparse network beside the dense one."""
     asked = Asked(data_dir=data_dir, runs_dir=runs_dir)
     console = Console(soft_wrap=True, highlight=False)
-    served = [_open(name, asked, console) for name in networks]
+    opened = [_open(name, asked, console) for name in networks]
+    names = names_apart([path for path, _, _ in opened])
+    served = [Served(name, graph, size) for name, (_, graph, size) in zip(names, opened, strict=True)]
     stop = StopRequest()
-    with stopped_by_signals(stop), _running(listen(served, host, port)) as server:
-        names = escape(", ".join(network.name for network in served))
-        console.print(f"{names} at [bold]{server.address}[/]  [dim]Ctrl-C ends it[/]")
+    with stopped_by_signals(stop), listen(served, host, port).running() as server:
+        console.print(f"{escape(', '.join(names))} at [bold]{server.address}[/]  [dim]Ctrl-C ends it[/]")
         if not server.is_local:
             console.print("[yellow]Other machines can reach it too, without a password.[/]")
         if browser if browser is not None else _has_screen():
@@ -74,23 +75,38 @@ def listen(networks: list[Served], host: str, port: int | None) -> Server:
     raise OptionError(f"Port {ports[-1]} of {host} cannot be used ({reason}); pass another --port, or none.")
 
 
-@contextmanager
-def _running(server: Server) -> Iterator[Server]:
-    thread = threading.Thread(target=server.serve_forever, args=(LOOK_SECONDS,), name="server")
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def names_apart(paths: Sequence[Path]) -> list[str]:
+    """What to call files and runs: shortly, but each its own name.
+
+    >>> names_apart([Path("a/m.hsp"), Path("b/m.hsp"), Path("b/other.hsp"), Path("runs/art/seed-0")])
+    ['a/m.hsp', 'b/m.hsp', 'other.hsp', 'art/seed-0']
+    >>> names_apart([Path("1/a/m.hsp"), Path("2/a/m.hsp")])
+    ['a/m.hsp (1)', 'a/m.hsp (2)']
+    """
+    short = [path.name if path.suffix == SUFFIX else _last_two(path) for path in paths]
+    longer = [
+        _last_two(path.absolute()) if name in _repeated(short) else name
+        for path, name in zip(paths, short, strict=True)
+    ]
+    alike = _repeated(longer)
+    return [
+        f"{name} ({longer[: place + 1].count(name)})" if name in alike else name for place, name in enumerate(longer)
+    ]
 
 
-def _open(name: str, asked: Asked, console: Console) -> Served:
-    """A file as it is; anything else as `hypersparse export` would write it."""
+def _last_two(path: Path) -> str:
+    return "/".join((path.parts or path.absolute().parts)[-2:])
+
+
+def _repeated(names: list[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _open(name: str, asked: Asked, console: Console) -> tuple[Path, Graph, int]:
+    """Where a network lies, itself and its bytes; a run's as `hypersparse export` would write it."""
     path = in_zoo(name) or Path(name)
     if path.suffix == SUFFIX:
-        return Served(path.name, load_graph(path), path.stat().st_size)
+        return path, load_graph(path), path.stat().st_size
     if path.is_file():
         raise OptionError(
             f"What is served is a run or an .hsp file; {name} is neither. `hypersparse export` makes one."
@@ -102,7 +118,7 @@ def _open(name: str, asked: Asked, console: Console) -> Served:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"network{SUFFIX}"
         size = save_graph(graph, file)
-        return Served("/".join(stored.path.parent.parts[-2:]) or name, load_graph(file), size)
+        return stored.path.parent, load_graph(file), size
 
 
 def _has_screen() -> bool:

@@ -1,7 +1,6 @@
 """`Served`: a sparse network beside the same network with its zeros stored."""
 
 import base64
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -57,7 +56,6 @@ class Served:
             raise ModelError(f"{name} cannot be served: {error}") from None
         self.layers = _layers(graph)
         self._about = graph.about
-        self._one_at_a_time = threading.Lock()  # two at once would lengthen each other's times
 
     def about(self) -> dict[str, Any]:
         """What can be said before any image came, as plain JSON."""
@@ -91,10 +89,9 @@ class Served:
         """The likeliest classes for one image by both networks, and how long each took, as plain JSON."""
         inputs = self.labels.normalisation(pixels[None])
         sparse, dense = (np.empty((1, len(self.labels.classes)), np.float32) for _ in range(2))
-        with self._one_at_a_time:
-            times = timed_in_turns(
-                lambda: self._sparse(inputs, out=sparse), lambda: self._dense.run(inputs, dense), seconds=SECONDS
-            )
+        times = timed_in_turns(
+            lambda: self._sparse(inputs, out=sparse), lambda: self._dense.run(inputs, dense), seconds=SECONDS
+        )
         if not (np.isfinite(sparse).all() and np.isfinite(dense).all()):
             raise ModelError("The network's outputs for this image are not all finite numbers.")
         shares, dense_shares = softmax(sparse[0]), softmax(dense[0])

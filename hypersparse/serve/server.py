@@ -1,28 +1,32 @@
 """The server: the page, what it asks for, and one sentence for everything else."""
 
+import errno
+import io
 import json
 import socket
 import socketserver
 import sys
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from types import MappingProxyType
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, Self
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from hypersparse.errors import HypersparseError, OptionError
 from hypersparse.serve.images import TooManyPixels, decode, pixels_of
+from hypersparse.serve.incoming import Incoming, is_at, is_ours
 from hypersparse.serve.network import Served
 from hypersparse.serve.page import Page, make_page
 
 MOST_BYTES = 10 * 2**20  # of an image as it is sent
 MOST_DRAINED = 4 * MOST_BYTES  # read and thrown away, so that who sends too much gets to read why not
 MOST_AT_ONCE = 16  # connections; further ones are closed
-BODY_SECONDS = 20.0  # for all of a body
+HEAD_SECONDS, BODY_SECONDS = 10.0, 20.0  # for all of a request's head, and all of its body
+LOOK_SECONDS = 0.2  # how often a running server looks whether it was asked to stop
 CHUNK = 2**16
 MOST_DIGITS = 12  # of a Content-Length
 SAFE_HEADERS = MappingProxyType(
@@ -35,6 +39,7 @@ SAFE_HEADERS = MappingProxyType(
         "X-Frame-Options": "DENY",
     }
 )
+FOREIGN = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)  # what binding to another machine's address gives
 NOTHING_MORE = "default-src 'none'; frame-ancestors 'none'"  # the policy of answers that are not the page
 
 
@@ -56,14 +61,33 @@ class Server(ThreadingHTTPServer):
         self.networks = tuple(networks)
         self.page: Page = make_page(networks, MOST_BYTES)
         self.host = host
-        self.decoding = threading.Lock()  # one image of the largest size takes some 350 MB while it is decoded
+        # One image of the largest size takes some 350 MB while it is decoded, and two predictions at once, of whichever
+        # networks, would lengthen each other's times.
+        self.one_at_a_time = threading.Lock()
         self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
         try:
             family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         except (OSError, UnicodeError):
-            raise OptionError(f"`--host` is an address of this machine, such as 127.0.0.1; got `{host}`.") from None
+            raise _no_host(host) from None
         self.address_family = family
-        super().__init__(where[:2], Handler)  # type: ignore[arg-type]  # text and a number for both families
+        try:
+            super().__init__(where[:2], Handler)  # type: ignore[arg-type]  # text and a number for both families
+        except OSError as error:
+            if error.errno in FOREIGN:
+                raise _no_host(host) from None
+            raise
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Answers from a thread of its own until the end of the block."""
+        thread = threading.Thread(target=self.serve_forever, args=(LOOK_SECONDS,), name="server")
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.shutdown()
+            self.server_close()
+            thread.join()
 
     @property
     def address(self) -> str:
@@ -108,6 +132,13 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = 10  # seconds without a byte
 
+    def setup(self) -> None:
+        """Read with a deadline."""
+        super().setup()
+        self.rfile.close()
+        self._incoming = Incoming(self.connection, HEAD_SECONDS)
+        self.rfile = io.BufferedReader(self._incoming)
+
     def do_GET(self) -> None:  # http.server calls these names
         """The page, or what there is to try."""
         self._answered({"/": self._page, "/api/networks": self._networks})
@@ -121,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answered(self, routes: Mapping[str, Any]) -> None:
         try:
             self._check_sender()
-            path = urlsplit(self.path).path
+            path = self._address().path
             if path not in routes:
                 raise self._unknown(path)
             routes[path]()
@@ -148,8 +179,14 @@ class Handler(BaseHTTPRequestHandler):
                 "This server answers to its address or `localhost` only; for another name start it with --host NAME.",
             )
         origin = self.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != hosts[0].lower():
+        if origin is not None and not is_at(origin, hosts[0]):
             raise Refusal(HTTPStatus.FORBIDDEN, "Only the page of this server may ask it.")
+
+    def _address(self) -> SplitResult:
+        try:
+            return urlsplit(self.path)
+        except ValueError:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "What is asked for is no address.") from None
 
     def _unknown(self, path: str) -> Refusal:
         ways = {"/": "GET, HEAD", "/api/networks": "GET, HEAD", "/api/predict": "POST"}
@@ -166,15 +203,16 @@ class Handler(BaseHTTPRequestHandler):
         self._send_json(HTTPStatus.OK, [network.about() for network in self.server.networks])
 
     def _predict(self) -> None:
-        asked = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        asked = parse_qs(self._address().query, keep_blank_values=True)
         content = self._body()
         network = self._network(asked.get("network", ["0"])[-1])
         drawn = asked.get("drawn", ["0"])[-1] == "1"
-        with self.server.decoding:
+        with self.server.one_at_a_time:
             image = decode(content)
             pixels = pixels_of(image, network.shape, drawn=drawn, dark_on_light=network.dark_on_light)
             del image
-        self._send_json(HTTPStatus.OK, network.predict(pixels))
+            answer = network.predict(pixels)
+        self._send_json(HTTPStatus.OK, answer)
 
     def _network(self, number: str) -> Served:
         count = len(self.server.networks)
@@ -203,11 +241,12 @@ class Handler(BaseHTTPRequestHandler):
                 pass
 
     def _chunks(self, length: int) -> Any:
-        ends = time.monotonic() + BODY_SECONDS
+        self._incoming.allow(BODY_SECONDS)
         while length > 0:
-            if time.monotonic() > ends:
-                raise Refusal(HTTPStatus.REQUEST_TIMEOUT, f"The image took longer than {BODY_SECONDS:.0f} seconds.")
-            chunk = self.rfile.read1(min(length, CHUNK))
+            try:
+                chunk = self.rfile.read1(min(length, CHUNK))
+            except TimeoutError:
+                raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The image took too long to come.") from None
             if not chunk:
                 return
             length -= len(chunk)
@@ -252,22 +291,5 @@ class Handler(BaseHTTPRequestHandler):
         """The library prints nothing."""
 
 
-def is_ours(header: str, host: str) -> bool:
-    """Whether a Host header names this server: by `localhost`, by an address, or as it was told to be called.
-
-    A foreign page whose name was made to point here sends its own name, never an address.
-
-    >>> is_ours("localhost:8765", "127.0.0.1"), is_ours("[::1]:80", "::1"), is_ours("evil.example:8765", "127.0.0.1")
-    (True, True, False)
-    """
-    try:
-        name = urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return False
-    if name in ("localhost", host.lower()):
-        return True
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+def _no_host(host: str) -> OptionError:
+    return OptionError(f"`--host` is an address of this machine, such as 127.0.0.1; got `{host}`.")

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from hypersparse.cli.serve import PORT, listen, serve
+from hypersparse.cli.serve import PORT, listen, names_apart, serve
 from hypersparse.errors import OptionError, RunError
 from tests.runs.tiny import FINISHED, run_of, tiny_store
 from tests.serve.made import DIGITS, drawing, file_of, served
@@ -67,6 +67,37 @@ def test_a_run_is_exported_on_the_way(tmp_path: Path, tmp_path_factory: pytest.T
     assert 0 < first["bytes"] < first["dense_bytes"]
     assert first["notes"] == []
     assert second["name"] == "digits.hsp"
+
+
+@pytest.mark.slow
+def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "m28.hsp" for folder in ("a", "b")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_bytes(DIGITS.read_bytes())
+    with (
+        started(*files, DIGITS, "--port", "0") as (_, address),
+        urlopen(f"{address}api/networks", timeout=20) as response,
+    ):
+        assert [one["name"] for one in json.load(response)] == ["a/m28.hsp", "b/m28.hsp", "digits.hsp"]
+
+
+def test_names_are_short_and_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert names_apart([Path("m.hsp"), Path("runs/art/seed-0")]) == ["m.hsp", "art/seed-0"]
+    assert names_apart([Path("m.hsp"), Path("b/m.hsp")]) == ["here/m.hsp", "b/m.hsp"]
+    assert names_apart([Path("m.hsp")] * 2) == ["here/m.hsp (1)", "here/m.hsp (2)"]
+    runs = [Path("x/art/seed-0"), Path("y/art/seed-0"), Path("y/art/seed-1")]
+    assert names_apart(runs) == ["art/seed-0 (1)", "art/seed-0 (2)", "art/seed-1"]
+    assert names_apart([Path()]) == [f"{tmp_path.name}/here"]
+
+
+def test_a_host_that_is_none_of_this_machine() -> None:
+    for host in ("192.0.2.1", "no such host"):
+        for port in (None, 0):
+            with pytest.raises(OptionError, match="`--host` is an address of this machine"):
+                listen([served()], host, port)
 
 
 def test_a_port_that_is_taken() -> None:

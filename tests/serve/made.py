@@ -3,17 +3,13 @@
 import io
 import struct
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from hypersparse.export.compressed import load_graph
 from hypersparse.serve.network import Served
-from hypersparse.serve.server import Server
 from hypersparse_runtime.graph import INPUT, Graph, Node
 
 DIGITS = Path(__file__).parent / "digits.hsp"  # `hypersparse train` and `hypersparse export digits`: 99.2 % right
@@ -45,19 +41,6 @@ def linear(shape: tuple[int, ...] = (3, 4, 4), outputs: int = 2, **about: object
     weight[0] = 1
     nodes = (Node("flatten", (INPUT,), "v1"), Node("linear", ("v1",), "v2", {"weight": "head.weight"}))
     return Graph(shape, nodes, {"head.weight": weight}, about)
-
-
-@contextmanager
-def running(*networks: Served) -> Iterator[Server]:
-    server = Server(networks)
-    thread = Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def drawing(digit: int, *, pen: int = 22, paper: str = "white", ink: str = "black", size: float = 1.0) -> Image.Image:

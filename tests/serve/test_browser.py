@@ -14,7 +14,7 @@ from hypersparse.serve.network import Served
 from hypersparse.serve.server import MOST_BYTES, Server
 from tests.browser import NEEDS_BROWSER
 from tests.browser import Seen as Shown
-from tests.serve.made import STROKES, drawing, file_of, linear, running, served
+from tests.serve.made import STROKES, drawing, file_of, linear, served
 
 pytestmark = NEEDS_BROWSER
 HOSTILE = "<b onclick=alert(1)>-</script><!--"
@@ -52,6 +52,51 @@ class Seen(Shown):
             [how, base64.b64encode(content).decode(), kind, target],
         )
 
+    def hold(self) -> list[Any]:
+        """What is asked from now on, which waits until the test lets it through."""
+        held: list[Any] = []
+        self.page.route("**/api/predict?*", lambda route: held.append(route))  # it takes no built-in function
+        return held
+
+    def wait_for(self, held: list[Any], count: int) -> None:
+        for _ in range(200):
+            if len(held) >= count:
+                return
+            self.page.wait_for_timeout(20)
+        pytest.fail(f"asked {len(held)} times, not {count}")
+
+    def let_through(self, held: Any) -> None:
+        """Let one be answered, and the page take it in."""
+        with self.page.expect_event("requestfinished"):
+            held.continue_()
+        self.page.wait_for_timeout(200)
+
+    def decode_late(self) -> None:
+        """Pictures are decoded when the test calls `late[n]()`."""
+        self.page.evaluate(
+            """() => {
+                const real = window.createImageBitmap.bind(window);
+                window.late = [];
+                window.createImageBitmap = (file) =>
+                    new Promise((resolve) => window.late.push(() => real(file).then(resolve)));
+            }"""
+        )
+
+    def decode(self, number: int) -> None:
+        self.page.evaluate("number => window.late[number]()", number)
+        self.page.wait_for_timeout(100)
+
+    def colour(self) -> list[int]:
+        """Of the middle of the field."""
+        found = self.page.evaluate(
+            """() => {
+                const copy = new OffscreenCanvas(1, 1).getContext("2d"); // reading the field itself makes Chromium warn
+                copy.drawImage(document.getElementById("pad"), -160, -160);
+                return [...copy.getImageData(0, 0, 1, 1).data];
+            }"""
+        )
+        return list(found)[:3]
+
     def says(self, name: str) -> None:
         """Wait until the answer is this class."""
         self.page.locator("#class", has_text=re.compile(f"^{re.escape(name)}$")).wait_for()
@@ -69,7 +114,8 @@ def server() -> Iterator[Server]:
     colours = linear((3, 4, 4), 3, **about)
     weight = colours.tensors["head.weight"]
     weight[...] = np.kron(np.eye(3), np.ones(16))
-    with running(served(), Served(HOSTILE, colours, 321), Served("bare.hsp", linear((1, 28, 28)), 99)) as started:
+    networks = [served(), Served(HOSTILE, colours, 321), Served("bare.hsp", linear((1, 28, 28)), 99)]
+    with Server(networks).running() as started:
         yield started
 
 
@@ -99,6 +145,61 @@ def test_clear_and_another_digit(browser: Any, server: Server) -> None:
     seen.page.locator("#clear").click()
     assert "Draw something" in seen.page.locator(".verdict").inner_text()
     seen.draw(0)
+    seen.says("0")
+    assert seen.complaints == []
+
+
+def test_clear_is_not_undone_by_an_answer_on_its_way(browser: Any, server: Server) -> None:
+    seen = Seen(browser, server)
+    held = seen.hold()
+    seen.draw(2)
+    seen.wait_for(held, 1)
+    seen.let_through(held[0])  # of the beginning; what is asked next is of all that was drawn
+    seen.wait_for(held, 2)
+    seen.page.locator("#clear").click()
+    seen.let_through(held[1])
+    assert "Draw something" in seen.page.locator(".verdict").inner_text()
+    assert seen.page.locator("#said").inner_text() == "Cleared."
+    seen.page.unroute("**/api/predict?*")
+    seen.draw(0)  # is asked about as ever
+    seen.says("0")
+    assert seen.complaints == []
+
+
+def test_an_answer_that_fails_after_clear_is_not_told(browser: Any, server: Server) -> None:
+    seen = Seen(browser, server)
+    held = seen.hold()
+    seen.draw(2)
+    seen.wait_for(held, 1)
+    seen.page.locator("#clear").click()
+    with seen.page.expect_event("requestfailed"):
+        held[0].abort()
+    seen.page.wait_for_timeout(200)
+    assert seen.page.locator(".failed").is_hidden()
+
+
+def test_a_picture_decoded_late_does_not_cover_what_came_after_it(browser: Any, server: Server) -> None:
+    red, blue = (file_of(Image.new("RGB", (40, 40), colour)) for colour in ((250, 0, 0), (0, 0, 250)))
+    seen = Seen(browser, server)
+    seen.page.locator("#network").select_option("1")
+    seen.decode_late()
+    seen.give("drop", red)
+    seen.page.locator("#clear").click()
+    seen.decode(0)
+    assert seen.colour() == [255, 255, 255]
+    seen.give("drop", red)
+    seen.give("drop", blue)
+    seen.decode(2)
+    seen.decode(1)
+    assert seen.colour() == [0, 0, 250]
+    seen.says(HOSTILE)
+    seen.page.locator("#clear").click()
+    seen.page.locator("#network").select_option("0")
+    seen.give("drop", file_of(drawing(4)))
+    seen.draw(0)
+    drawn = seen.page.evaluate("document.getElementById('pad').toDataURL()")
+    seen.decode(3)
+    assert seen.page.evaluate("document.getElementById('pad').toDataURL()") == drawn
     seen.says("0")
     assert seen.complaints == []
 
@@ -168,7 +269,7 @@ def test_what_cannot_be_used_is_one_sentence(browser: Any, server: Server) -> No
 
 
 def test_a_server_that_is_gone_is_said(browser: Any) -> None:
-    with running(served()) as short:
+    with Server([served()]).running() as short:
         seen = Seen(browser, short)
         seen.draw(2)
         seen.says("2")

@@ -3,15 +3,20 @@
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
+from typing import Any
 
 import pytest
 
 from hypersparse.errors import OptionError
+from hypersparse.serve import network as network_module
 from hypersparse.serve import server as module
-from hypersparse.serve.server import MOST_AT_ONCE, MOST_BYTES, Server, is_ours
-from tests.serve.made import bomb, drawing, file_of, running, served
+from hypersparse.serve.incoming import is_ours
+from hypersparse.serve.network import Served, timed_in_turns
+from hypersparse.serve.server import MOST_AT_ONCE, MOST_BYTES, Server
+from tests.serve.made import bomb, drawing, file_of, linear, served
 
 TWO = file_of(drawing(2))
 
@@ -19,7 +24,7 @@ TWO = file_of(drawing(2))
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     network = served()
-    with running(network, network) as started:
+    with Server([network, network]).running() as started:
         yield started
 
 
@@ -117,7 +122,7 @@ def test_its_own_names_are_answered(server: Server) -> None:
     assert not is_ours("demo.example", "0.0.0.0")
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://["])
 def test_pages_of_others_may_not_ask(server: Server, origin: str) -> None:
     host = f"localhost:{server.server_port}"
     assert "Only the page of this server" in refused(server, 403, "/api/predict", TWO, Host=host, Origin=origin)
@@ -155,6 +160,7 @@ def raw(server: Server, request: bytes) -> bytes:
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 421),
         (b"GET / HTTP/1.1\r\n\r\n", 421),
         (b"nonsense\r\n\r\n", 400),
+        (b"GET http://[ HTTP/1.0\r\nHost: localhost\r\n\r\n", 400),
         (b"GET / HTTP/9.9\r\n\r\n", 505),
         (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
     ],
@@ -182,6 +188,43 @@ def test_a_body_that_does_not_come_is_given_up(server: Server, monkeypatch: pyte
             except TimeoutError:
                 continue
     assert b" 408 " in answer
+
+
+def test_a_head_that_comes_too_slowly_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEAD_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        connection.settimeout(0.05)
+        for _ in range(40):
+            try:
+                connection.sendall(b"x")
+                assert connection.recv(65536) == b""
+                return
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                return
+    pytest.fail("the connection is kept")
+
+
+def test_networks_predict_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def watched(first: Callable[[], object], second: Callable[[], object], *, seconds: float) -> Any:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.1)
+        times = timed_in_turns(first, second, seconds=seconds)
+        inside.pop()
+        return times
+
+    monkeypatch.setattr(network_module, "timed_in_turns", watched)
+    networks = [served(), Served("other.hsp", linear((1, 28, 28)), 99)]
+    with Server(networks).running() as server, ThreadPoolExecutor(4) as pool:
+        answers = pool.map(lambda number: ask(server, f"/api/predict?network={number}&drawn=1", TWO), (0, 1, 0, 1))
+        assert [response.status for response, _ in answers] == [200] * 4
+    assert most == [1] * 4
 
 
 def test_more_connections_than_there_are_places_are_closed(server: Server) -> None:
@@ -219,5 +262,6 @@ def test_a_mistake_of_ours_is_no_silence(
 
 
 def test_an_address_that_is_none_is_said() -> None:
-    with pytest.raises(OptionError, match="`--host` is an address of this machine"):
-        Server([served()], host="no such host")
+    for host in ("no such host", "192.0.2.1"):  # an address for examples, which no machine has
+        with pytest.raises(OptionError, match=f"`--host` is an address of this machine, .*; got `{host}`"):
+            Server([served()], host=host)
