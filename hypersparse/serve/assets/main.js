@@ -6,6 +6,7 @@ let number = 0; // of the network that is tried
 let picture = null; // a file that was dropped, pasted or chosen; what is drawn if there is none
 let busy = false;
 let again = false; // whether there is something newer to ask about
+let turn = 0; // raised when what is asked about is thrown away; answers of an earlier turn are not shown
 
 const network = () => data.networks[number];
 const failed = el("p", { class: "failed", role: "alert", hidden: true });
@@ -50,14 +51,16 @@ async function ask() {
   busy = true;
   do {
     again = false;
+    const began = turn;
+    const drawn = picture ? 0 : 1;
     const content = picture || (pad.isDrawn ? await pad.drawing() : null);
     if (!content) break;
-    await predict(content, picture ? 0 : 1);
+    if (turn === began) await predict(content, drawn, began);
   } while (again);
   busy = false;
 }
 
-async function predict(content, drawn) {
+async function predict(content, drawn, began) {
   const asked = number;
   let answer;
   try {
@@ -66,9 +69,10 @@ async function predict(content, drawn) {
     const response = await fetch(address, { method: "POST", body: content, headers });
     answer = await response.json();
   } catch {
-    fail("The server does not answer; is it still running?");
+    if (turn === began) fail("The server does not answer; is it still running?");
     return;
   }
+  if (turn !== began) return;
   if (asked !== number) {
     again = true;
     return;
@@ -85,12 +89,14 @@ function take(file) {
     fail(`An image may have ${data.most_bytes / 2 ** 20} MiB at most; this one has ${bytes(file.size)}.`);
     return;
   }
+  turn += 1;
   picture = file;
   pad.show(file, network().draws);
   ask();
 }
 
 function clear() {
+  turn += 1;
   picture = null;
   pad.clear();
   fail("");

@@ -23,6 +23,7 @@ class Pad {
     this.draws = true; // whether its network is drawn for
     this.isDrawn = false;
     this.hasPicture = false;
+    this.turn = 0; // raised by all that changes the field; a picture decoded after that is not shown
     this.pen = { x: SIDE / 2, y: SIDE / 2, down: false }; // of the keys
     this.listenToPointers();
     this.listenToKeys();
@@ -46,6 +47,7 @@ class Pad {
   }
 
   clear() {
+    this.turn += 1;
     this.context.fillStyle = "#fff";
     this.context.fillRect(0, 0, SIDE, SIDE);
     this.canvas.classList.add("paper");
@@ -55,6 +57,7 @@ class Pad {
 
   line(from, to) {
     if (this.hasPicture) this.clear();
+    this.turn += 1;
     const context = this.context;
     Object.assign(context, { strokeStyle: "#000", lineWidth: PEN, lineCap: "round", lineJoin: "round" });
     context.beginPath();
@@ -134,12 +137,15 @@ class Pad {
 
   // The middle of a picture, as the network gets it; one that a browser cannot show is left to the server's answer.
   async show(file, whole) {
+    this.turn += 1;
+    const began = this.turn;
     let picture;
     try {
       picture = await createImageBitmap(file);
     } catch {
       return;
     }
+    if (this.turn !== began) return;
     this.clear();
     const fit = whole ? Math.max(picture.width, picture.height) : Math.min(picture.width, picture.height);
     const [width, height] = [(SIDE * picture.width) / fit, (SIDE * picture.height) / fit];
