@@ -56,6 +56,7 @@ def test_made_up_masks_keep_as_many_as_asked() -> None:
     assert front_loaded([(4, 2), (2, 4)], 0.0) == [8, 8]
 
 
+@pytest.mark.slow
 def test_files_of_masks_are_used_and_named(tmp_path: Path) -> None:
     save_sparse(
         build("resnet8", shape=(3, 32, 32), classes=10), tmp_path / "resnet8-0.98.hsp", input_shape=(3, 32, 32),

@@ -33,6 +33,7 @@ def test_only_finished_sparse_networks_that_are_not_there_are_made(
         assert keep is None
 
 
+@pytest.mark.slow
 def test_what_fails_is_said(store: RunStore, tmp_path: Path) -> None:
     run, said = run_of(store, FINISHED), io.StringIO()
     run.final_file.write_bytes(b"damaged")

@@ -39,6 +39,7 @@ def test_without_results_everything_is_missing(tmp_path: Path) -> None:
     assert done.output.strip() == "366 missing"
 
 
+@pytest.mark.slow
 def test_a_headline_goes_with_a_page(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["paper", "--results", str(RESULTS), "--readme", str(tmp_path / "README.md")])
     assert isinstance(done.exception, OptionError)
@@ -49,6 +50,7 @@ def test_a_headline_goes_with_a_page(tmp_path: Path) -> None:
     assert "](page/headline.png)" in (tmp_path / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_headline_is_left_as_it_is_where_the_page_fails(tmp_path: Path) -> None:
     page, readme = tmp_path / "page.md", tmp_path / "README.md"
     before = f"{BEGIN}\nwhat was there\n{END}\n"
@@ -75,6 +77,7 @@ def test_a_readme_without_a_place_is_said_before_a_page_is_written(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 
 
+@pytest.mark.slow
 def test_a_page_is_written_with_its_figures(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["paper", "--results", str(RESULTS), "--page", str(tmp_path / "page.md")])
     assert done.exit_code == 0, done.output

@@ -47,6 +47,7 @@ def test_no_room_for_the_last_layer() -> None:
         SRatio(linear_keep=30)
 
 
+@pytest.mark.slow
 def test_positions_are_even() -> None:
     """Over many draws every weight is kept about as often."""
     often = sum(SRatio(sparsity=0.8).mask(state_of(perceptron(), seed=seed))["0.weight"].float() for seed in range(600))

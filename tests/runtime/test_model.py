@@ -34,6 +34,7 @@ def images_for(graph: Graph, count: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(count, *graph.input_shape)).astype(np.float32)
 
 
+@pytest.mark.slow
 @given(graphs())
 @settings(max_examples=50)
 def test_any_network_gives_what_pytorch_gives(graph: Graph) -> None:

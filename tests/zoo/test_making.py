@@ -45,6 +45,7 @@ def test_a_run_becomes_an_entry(store: RunStore, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "zoo").iterdir()} == {f"{NAME}.hsp", f"{NAME}.json", "inputs-1x8x8.npy"}
 
 
+@pytest.mark.slow
 def test_an_entry_is_replaced_only_if_asked_and_by_a_network_as_good_as_its_run_says(
     store: RunStore, tmp_path: Path
 ) -> None:
