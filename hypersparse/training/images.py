@@ -21,7 +21,8 @@ class Clean:
     def __init__(self, split: Split, dataset: Dataset, device: torch.device) -> None:
         self.images, self.labels = split.images.to(device), split.labels.to(device)
         self.classes, self.mean, self.std = len(dataset.classes), dataset.mean, dataset.std
-        self.batch_size = 2500 if device.type == "cuda" else 512
+        # More do not fit a CPU's caches: 512 at once took ResNet-32 1.8 times as long.
+        self.batch_size = 2500 if device.type == "cuda" else 64
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return in_order(self.images, self.labels, batch_size=self.batch_size, mean=self.mean, std=self.std)
