@@ -18,6 +18,7 @@ COSTS = {
     "training_flops": "training work (dense FLOPs)",
     "final_bytes": "file (bytes)",
 }
+NAMED = {"kept": "what is kept", "training_flops": "what training costs", "final_bytes": "what is stored"}
 
 
 def accuracy(runs: Sequence[Stored]) -> Study:
@@ -42,7 +43,7 @@ def accuracy(runs: Sequence[Stored]) -> Study:
         _draw_cost(each, frame, cost)
     axes[0, 0].set_ylabel("test accuracy, last epoch (%)", fontsize=8)
     legend_beside(axes[0, -1])
-    title(figure, "Accuracy against what is kept, what training costs and what is stored")
+    title(figure, "Accuracy against " + " and ".join(NAMED[cost] for cost in known))
     return Study("accuracy", figure, frame)
 
 

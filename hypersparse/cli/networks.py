@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from rich.console import Console
@@ -65,12 +66,21 @@ def _file(network: str, runs_dir: Path, unfinished: bool) -> Path:
         return path
     if path.suffix in (SUFFIX, ".safetensors", *STATE_DICTS):
         raise ModelError(f"There is no file {network}.")
-    run = RunStore(runs_dir).find(network)
+    run = _run(network, runs_dir)
     if run.final_file.is_file():
         return run.final_file
     if unfinished and run.checkpoint_file.is_file():
         return run.checkpoint_file
     raise ModelError(f"{run.path} has no final network yet; finish the run first.")
+
+
+def _run(name: str, runs_dir: Path) -> RunFolder:
+    try:
+        return RunStore(runs_dir).find(name)
+    except RunError as error:
+        if close := get_close_matches(name, zoo.names(), 1):
+            raise RunError(f"{error} Or did you mean {close[0]} of the zoo?") from None
+        raise
 
 
 def _load_checkpoint_(model: nn.Module, path: Path) -> str:
