@@ -32,7 +32,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
     def write(beside: Path) -> None:
         # Not safetensors' save_file: it hides why a disk refused, and makes files nobody else can read.
-        beside.write_bytes(_same_every_time(save(dict(tensors), metadata=dict(metadata))))
+        plain = {name: tensor.contiguous() for name, tensor in tensors.items()}  # some are channels-last
+        beside.write_bytes(_same_every_time(save(plain, metadata=dict(metadata))))
 
     write_atomically(path, write)
 

@@ -3,6 +3,8 @@
 import copy
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -26,37 +28,38 @@ class Learner:
         self._shadow = shadow_of(weights) if compiled and machine.precision == "bf16" else None
         self._plain = _Loss(self._shadow.model if self._shadow else weights.model, rating)
         self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
-        self._built = not compiled
 
     def loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Mean cross-entropy of a batch, and the rating of each sample."""
         if self._shadow:
             self._shadow.refresh_()
-        with self._machine.autocast():
+        with self._machine.autocast(), self._quiet():
             try:
-                return self._quietly(images, labels)
+                return self._loss(images, labels)  # type: ignore[no-any-return]
             except RuntimeError as error:
                 if self._loss is self._plain or not type(error).__module__.startswith("torch._"):
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 log.warning("The network is run line by line, since it cannot be compiled: %s", reason)
-                self._loss, self._built = self._plain, True
+                self._loss = self._plain
                 return self._loss(images, labels)  # type: ignore[no-any-return]
 
-    def _quietly(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss; while it is compiled, the compiler's word that it splits a softmax is kept back."""
-        if self._built:
-            return self._loss(images, labels)  # type: ignore[no-any-return]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
-            found = self._loss(images, labels)
-        self._built = True
-        return found  # type: ignore[no-any-return]
-
-    def gather_gradients_(self) -> None:
-        """After `backward()`: the network's own weights have the gradients."""
+    def backward_(self, loss: Tensor) -> None:
+        """Give the network's own weights the gradients of a loss."""
+        with self._quiet():
+            loss.backward()  # type: ignore[no-untyped-call]
         if self._shadow:
             self._shadow.give_gradients_()
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """While something may be compiled, the compiler's word that it splits a softmax is kept back."""
+        if self._loss is self._plain:
+            yield
+            return
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
+            yield
 
 
 class _Loss(nn.Module):

@@ -92,8 +92,7 @@ class EagerStep:
         sparsifier, optimizer = self.sparsifier, self.sparsifier.state.optimizer
         loss, ratings = self.learner.loss(images, labels)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.learner.gather_gradients_()
+        self.learner.backward_(loss)
         sparsifier.add_penalty_gradient_()
         if not (sparsifier.adjusts_now and sparsifier.phase.adjust_replaces_step):
             optimizer.step()

@@ -9,6 +9,8 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+# A signal may reach any thread, but only the main one can act on it, and not while it waits without end.
+SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class Gate:
@@ -74,7 +76,8 @@ def side_by_side(works: Sequence[Callable[[], T]], device: torch.device) -> list
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        while thread.is_alive():
+            thread.join(SECONDS_BETWEEN_LOOKS)
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in range(len(works))]

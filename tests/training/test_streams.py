@@ -1,9 +1,14 @@
 """Who builds is alone; who works is not."""
 
+import signal
 import threading
 import time
 
-from hypersparse.training.streams import Gate
+import torch
+
+from hypersparse.cli.signals import stopped_by_signals
+from hypersparse.training.stop import StopRequest
+from hypersparse.training.streams import Gate, side_by_side
 
 
 def test_many_work_at_once() -> None:
@@ -53,3 +58,18 @@ def test_a_builder_waits_for_workers_and_they_for_it() -> None:
     for thread in (first, builder, later):
         thread.join(5)
     assert events == ["worked", "built", "still building", "worked later"]
+
+
+def test_a_signal_that_reaches_another_thread_is_heard() -> None:
+    stop = StopRequest()
+
+    def work() -> bool:
+        time.sleep(0.2)  # until the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)  # as some kernels deliver them
+        end = time.monotonic() + 10
+        while time.monotonic() < end and not stop.requested():
+            time.sleep(0.01)
+        return stop.requested()
+
+    with stopped_by_signals(stop):
+        assert side_by_side([work], torch.device("cpu")) == [True]

@@ -11,6 +11,7 @@ from hypersparse.errors import ModelError
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.training.network import channels_last_
 from hypersparse.training.weights_file import load_weights_, read_weights, save_weights
 
 
@@ -24,9 +25,13 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("keep", [None, 100])
-def test_a_network_comes_back_bit_for_bit(tmp_path: Path, keep: int | None) -> None:
-    weights = PrunableWeights(network())
+def test_a_network_comes_back_bit_for_bit(tmp_path: Path, keep: int | None, channels_last: bool) -> None:
+    model = network()
+    if channels_last:  # as a captured step has it
+        channels_last_(model)
+    weights = PrunableWeights(model)
     if keep:
         weights.set_mask_(Mask.top(magnitude(weights), keep))
     size = save_weights(tmp_path / "n.safetensors", weights, {"recipe": "x"})
