@@ -8,10 +8,12 @@ from matplotlib.figure import Figure
 
 from hypersparse.analysis.paper import epochs_to_mask, table
 from hypersparse.analysis.stored import Stored
-from hypersparse.analysis.style import GREY, Study, legend, line_styles, panels, title
+from hypersparse.analysis.style import GREY, PAGE, Study, legend_beside, line_styles, panels, title
 from hypersparse.errors import RunError
 
 KEYS = ["data", "model", "penalty", "sparsity"]
+SETTING = ["data", "model", "sparsity"]
+APART = 0.25  # between penalties, in rows
 
 
 def study(runs: Sequence[Stored]) -> Study:
@@ -31,21 +33,24 @@ def study(runs: Sequence[Stored]) -> Study:
 
 def _draw(summary: pd.DataFrame) -> Figure:
     summary = summary.sort_values(["data", "model", "sparsity", "penalty"]).reset_index(drop=True)
-    figure, ((axes,),) = panels(height=0.9 + 0.24 * len(summary))
+    rows = summary.groupby(SETTING, sort=False).ngroup()  # penalties of a setting share its row
     penalties = list(dict.fromkeys(summary["penalty"]))
-    for penalty, style in zip(penalties, line_styles(len(penalties)), strict=True):
+    figure, ((axes,),) = panels(width=PAGE, height=0.9 + (0.12 + 0.16 * len(penalties)) * (rows.max() + 1))
+    for number, (penalty, style) in enumerate(zip(penalties, line_styles(len(penalties)), strict=True)):
         own = summary[summary["penalty"] == penalty]
+        places = rows[own.index] + (number - (len(penalties) - 1) / 2) * APART
         look = {"linestyle": "", "markersize": 5, "color": style["color"], "marker": style["marker"]}
-        axes.errorbar(own["epochs"], own.index, xerr=own["deviation"].fillna(0.0), label=penalty, **look)
+        axes.errorbar(own["epochs"], places, xerr=own["deviation"].fillna(0.0), label=penalty, **look)
         paper = own.dropna(subset=["paper"])
-        axes.errorbar(paper["paper"], paper.index + 0.2, xerr=paper["paper_deviation"], mfc="white", **look)
+        axes.errorbar(paper["paper"], places[paper.index], xerr=paper["paper_deviation"], mfc="white", **look)
     if summary["paper"].notna().any():
         axes.plot([], [], linestyle="", marker="o", mfc="white", color=GREY, label="the paper's")
-    settings = [f"{data} {model} {100 * sparsity:g} %" for data, model, _, sparsity in summary[KEYS].to_numpy()]
-    axes.set_yticks(np.arange(len(summary)), settings, fontsize=6.5)
-    axes.set_ylim(len(summary) - 0.5, -0.5)
+    settings = summary[SETTING].drop_duplicates().to_numpy()
+    names = [f"{data} {model} {100 * sparsity:g} %" for data, model, sparsity in settings]
+    axes.set_yticks(np.arange(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(left=0)
-    axes.set_xlabel("regularized epochs to the final mask", fontsize=8)
-    legend(axes)
+    axes.set_xlabel("regularized epochs to the final mask")
+    legend_beside(axes)
     title(figure, "How long the penalty grows")
     return figure

@@ -8,12 +8,13 @@ import pandas as pd
 
 from hypersparse.analysis.paper import runs_of, table
 from hypersparse.analysis.stored import Stored, by_name, load, with_records
-from hypersparse.analysis.style import GREY, Study, legend, line_styles, panels, title
+from hypersparse.analysis.style import COLUMN, GREY, PAGE, Study, legend, legend_beside, line_styles, panels, title
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 
 NAME = "intersection"
 KEYPOINTS = ("final_epoch", "after_pretraining", "one_before")
+MOST_INSIDE = 3  # lines whose names fit between them
 PAPER_COLUMNS = ("epochs_to_final_mask", "intersection_after_pretraining", "intersection_one_epoch_before")
 
 
@@ -84,7 +85,8 @@ def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _draw(groups: dict[str, list[Stored]]) -> Any:
-    figure, ((axes,),) = panels()
+    many = len(groups) > MOST_INSIDE
+    figure, ((axes,),) = panels(width=PAGE if many else COLUMN)
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
         for number, run in enumerate(members):
             values, points = run.record["intersection"], keypoints(run)
@@ -102,7 +104,10 @@ def _draw(groups: dict[str, list[Stored]]) -> Any:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("epoch")
     axes.set_ylabel("share of the final mask")
-    legend(axes, loc="lower right")
+    if many:
+        legend_beside(axes)
+    else:
+        legend(axes, loc="lower right")
     title(figure, "How much of the final mask is found already")
     return figure
 

@@ -35,6 +35,7 @@ SHADES = ("#7FB8D9", "#3D8FBF", "#0B5F91", "#052F4A")  # of hardness 0 to 3, lig
 HARDNESS_MARKERS = "os^D"
 MOST_CLASSES = 20  # drawn; of more, the first half and the last half are shown
 APART = 0.17  # between ours and the paper's, in classes
+LONGEST_TITLE = 85  # letters that fit a page's width
 
 
 def study(runs: Sequence[Stored], samples: Samples) -> Study:
@@ -61,7 +62,9 @@ def _draw(means: pd.DataFrame, found: pd.DataFrame, data: str) -> Figure:
     names = level_names([dict(facts) for _, facts in found.iterrows()])
     for each, (_, level), (_, facts), name in zip(axes[:, 0], groups, found.iterrows(), names, strict=True):
         _draw_level(each, level, classes)
-        each.set_title(_level_words(name, facts, level["class"].nunique()), loc="left", fontsize=TEXT)
+        seeds = "" if facts["seeds"] == 1 else f", {facts['seeds']} seeds"
+        each.set_title(f"{name}{seeds}", loc="left", fontsize=TEXT)
+        each.set_title(_level_words(facts, level["class"].nunique()), loc="right", fontsize=TEXT - 1)
         each.set_ylim(0, 1)
         each.set_ylabel("CP")
     axes[-1, 0].set_xticks(range(len(classes)), classes, rotation=90 if len(classes) > 12 else 0)
@@ -125,14 +128,10 @@ def _handles(means: pd.DataFrame) -> list[Line2D]:
     return ours + paper if len(kinds) > 1 or paper else []
 
 
-def _level_words(name: str, facts: "pd.Series[Any]", classes: int) -> str:
-    seeds = "" if facts["seeds"] == 1 else f", {facts['seeds']} seeds"
-    words = [
-        f"{name}{seeds}: {class_name(facts['first'])} first ({facts['first_position']:.2f}), "
-        f"{facts['last']} last ({facts['last_position']:.2f})"
-    ]
+def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
+    words = [f"{class_name(facts['first'])} first, {facts['last']} last"]
     if pd.notna(facts["harder_is_later"]):
-        words.append(f"harder later in {facts['harder_is_later']:.0f} of {classes} classes")
+        words.append(f"harder later in {facts['harder_is_later']:.0f} of {classes}")
     if pd.notna(facts["rank_correlation"]):
         words.append(f"rank correlation with paper {facts['rank_correlation']:.2f}")
     return " · ".join(words)
@@ -151,18 +150,20 @@ def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
     if len(levels_of) == 1 and len(sparse) > 1:
         return f"What the largest weights know first: {class_name(next(iter(levels_of)))} at every sparsity"
     firsts = [f"{class_name(first)} at {', '.join(names)}" for first, names in levels_of.items()]
-    return f"What the largest weights know first: {'; '.join(firsts)}"
+    words = f"What the largest weights know first: {'; '.join(firsts)}"
+    return words if len(words) <= LONGEST_TITLE else f"What the largest weights know first, by class of {data}"
 
 
 def class_study(runs: Sequence[Stored], samples: Samples) -> Study:
     """Test accuracy of each class over the epochs, and its area under the curve beside CP."""
     networks = counted(runs, samples)
-    seen: dict[tuple[Any, ...], Counted] = {}
-    for network in networks:  # one seed of each
-        seen.setdefault(tuple(network.words.values()), network)
-    rows = pd.concat([_accuracies(network, samples) for network in networks], ignore_index=True)
-    areas = _areas(rows, by_seed(networks, samples))
-    return Study(ACCURACY, _draw_accuracy(list(seen.values()), rows, areas), rows, {"class-accuracy-area": areas})
+    curves = [_accuracies(network, samples) for network in networks]
+    shown: dict[tuple[Any, ...], tuple[Counted, pd.DataFrame]] = {}
+    for network, own in zip(networks, curves, strict=True):  # one of each; even a seed may have been trained twice
+        shown.setdefault(tuple(network.words.values()), (network, own))
+    areas = _areas(networks, curves, samples)
+    rows = pd.concat(curves, ignore_index=True)
+    return Study(ACCURACY, _draw_accuracy(list(shown.values()), areas), rows, {"class-accuracy-area": areas})
 
 
 def epochs_of(network: Counted) -> NDArray[np.int64]:
@@ -197,33 +198,33 @@ def area_under_curve(values: NDArray[Any]) -> float:
     return float(np.trapezoid(known)) / (len(known) - 1)
 
 
-def _areas(rows: pd.DataFrame, positions: pd.DataFrame) -> pd.DataFrame:
+def _areas(networks: Sequence[Counted], curves: Sequence[pd.DataFrame], samples: Samples) -> pd.DataFrame:
     """By network and class, over seeds."""
-    keys = ["sparsity", "model", "method", "class"]
-    curves = rows.sort_values("epoch").groupby([*keys, "seed"], sort=False)["test_accuracy"]
-    areas = curves.apply(lambda values: area_under_curve(values.to_numpy())).rename("test_area").reset_index()
-    own = positions[positions["human_label_errors"] == ALL]
-    both = own.merge(areas, on=[*keys, "seed"])
-    named = both.rename(columns={"psi": "training_area"})  # psi's mean over a class is that curve's mean
-    means = named.groupby(keys, sort=False)[["compression_position", "training_area", "test_area"]].mean()
-    return means.reset_index()
+    parts = []
+    for network, own in zip(networks, curves, strict=True):
+        classes = own.sort_values("epoch").groupby("class", sort=False)["test_accuracy"]
+        areas = classes.apply(lambda values: area_under_curve(values.to_numpy())).rename("test_area").reset_index()
+        positions = by_seed([network], samples)
+        parts.append(positions[positions["human_label_errors"] == ALL].merge(areas, on="class"))
+    named = pd.concat(parts).rename(columns={"psi": "training_area"})  # psi's mean over a class is that curve's mean
+    means = named.groupby(["sparsity", "model", "method", "class"], sort=False)
+    return means[["compression_position", "training_area", "test_area"]].mean().reset_index()
 
 
-def _draw_accuracy(networks: Sequence[Counted], rows: pd.DataFrame, areas: pd.DataFrame) -> Figure:
+def _draw_accuracy(networks: Sequence[tuple[Counted, pd.DataFrame]], areas: pd.DataFrame) -> Figure:
     shown = min(areas["class"].nunique(), MOST_CLASSES)
     each = 0.6 + 0.13 * shown  # inches
     figure, axes = panels(
         len(networks), 2, width=PAGE, height=0.9 + each * len(networks), width_ratios=(2.2, 1), sharey="row"
     )
-    names = level_names([network.words for network in networks])
-    for (left, right), network, name in zip(axes, networks, names, strict=True):
+    names = level_names([network.words for network, _ in networks])
+    for (left, right), (network, curves), name in zip(axes, networks, names, strict=True):
         words = network.words
         own = areas[(areas[list(words)] == pd.Series(words)).all(axis=1)].sort_values("compression_position")
         same = rank_correlation(own["test_area"], -own["compression_position"])
         half = MOST_CLASSES // 2
         own = own if len(own) <= MOST_CLASSES else pd.concat([own[:half], own[-half:]])
-        of_run = rows[(rows[list(words)] == pd.Series(words)).all(axis=1) & (rows["seed"] == network.run.seed)]
-        image = _draw_grid(left, of_run.pivot(index="class", columns="epoch", values="test_accuracy").loc[own["class"]])
+        image = _draw_grid(left, curves.pivot(index="class", columns="epoch", values="test_accuracy").loc[own["class"]])
         left.set_title(_order_words(name, same), loc="left", fontsize=TEXT)
         _draw_areas(right, own)
     axes[-1, 0].set_xlabel(f"epoch{_left_out(areas['class'].nunique())}")

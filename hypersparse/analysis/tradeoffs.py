@@ -24,14 +24,14 @@ NAMED = {"kept": "what is kept", "training_flops": "what training costs", "final
 def accuracy(runs: Sequence[Stored]) -> Study:
     """Accuracy of the last epoch against the share of weights kept, training work and bytes on disk."""
     rows = []
-    for run in runs:
+    for run, group in zip(runs, _groups(runs), strict=True):
         part = run.result["sparse"] or run.result["dense"]
         if run.result["until"] is not None or part is None:
             continue
         kept = 100 * run.result["kept"] / run.result["total"]
         costs = {"kept": kept, **{name: run.result.get(name) for name in ("training_flops", "final_bytes")}}
         accuracies = {name: 100 * part[name] for name in ("last", "best")}
-        rows.append({**run.words, "seed": run.seed, "group": _group(run), **costs, **accuracies})
+        rows.append({**run.words, "seed": run.seed, "group": group, **costs, **accuracies})
     if not rows:
         raise RunError(
             "None of these runs went to its end; runs that end with the final mask have no accuracy to show."
@@ -50,9 +50,9 @@ def accuracy(runs: Sequence[Stored]) -> Study:
 def effective(runs: Sequence[Stored]) -> Study:
     """Weights on some path from input to output, of those that are kept."""
     rows = [
-        {**run.words, "seed": run.seed, "group": _group(run), "kept": run.result["kept"],
+        {**run.words, "seed": run.seed, "group": group, "kept": run.result["kept"],
          "effective": run.result["effective_kept"], "share": run.result["effective_kept"] / run.result["kept"]}
-        for run in runs
+        for run, group in zip(runs, _groups(runs), strict=True)
         if run.result.get("effective_kept") is not None and run.result["kept"] < run.result["total"]
     ]  # fmt: skip
     if not rows:
@@ -163,8 +163,14 @@ def _sparsity_axis(axes: Axes, frame: pd.DataFrame) -> None:
     axes.set_xlabel("sparsity", fontsize=8)
 
 
+def _groups(runs: Sequence[Stored]) -> list[str]:
+    """The line of the figure that each run is on: the method, and data and model where not all share them."""
+    differing = [word for word in ("data", "model") if len({run.words[word] for run in runs}) > 1]
+    return [" ".join([_group(run), *(str(run.words[word]) for word in differing)]) for run in runs]
+
+
 def _group(run: Stored) -> str:
-    """A line of the figure: the method, with its penalty where it is not the usual one."""
+    """The method, with its penalty where it is not the usual one."""
     words = run.words
     penalty = words["penalty"]
     return f"{words['method']} {penalty}" if penalty not in (None, "hypersparse") else str(words["method"])

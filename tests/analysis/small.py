@@ -45,7 +45,8 @@ def write(
     """A finished run in its folder, read back."""
     table = {"name": method} | ({} if method == "dense" else {"sparsity": sparsity})
     options = changed.pop("method_options", {})
-    recipe = resolve({"data": {"name": "digits"}, "method": table | options})
+    model = {"model": {"name": changed.pop("model")}} if "model" in changed else {}
+    recipe = resolve({"data": {"name": "digits"}, "method": table | options, **model})
     folder = RunFolder(root / recipe.label / f"seed-{seed}")
     folder.path.mkdir(parents=True)
     folder.write_recipe(recipe, seed)

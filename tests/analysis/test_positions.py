@@ -160,6 +160,18 @@ def test_class_accuracy_and_its_area(tmp_path: Path) -> None:
     assert areas.loc[(0.9, "deer"), "training_area"] == 0.5
 
 
+def test_a_seed_trained_twice_counts_both_times(tmp_path: Path) -> None:
+    labels = list(range(10))
+    for sparsity, dense in ((0.9, [2] * 10), (0.98, [1] * 9 + [2])):  # two pre-trainings that came out differently
+        store(tmp_path, dense=dense, pruned=[1] * 10, sparsity=sparsity)
+    runs = runs_in(tmp_path)
+    samples = samples_of(runs, dataset(labels, name="digits"))
+    assert [network.sparsity for network in counted(runs, samples)] == [0.0, 0.0, 0.9, 0.98]
+    areas = class_study(runs, samples).tables["class-accuracy-area"].set_index(["sparsity", "class"])
+    assert areas.loc[(0.0, "airplane"), "training_area"] == pytest.approx((2 / 2 + 1 / 2) / 2)
+    assert areas.loc[(0.0, "airplane"), "test_area"] == pytest.approx((0 + 1) / 2 / 20)
+
+
 def test_the_files_are_written(tmp_path: Path) -> None:
     labels = list(range(10)) * 4
     counts = np.random.default_rng(0).integers(0, 3, 40)

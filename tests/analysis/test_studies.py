@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
-from hypersparse.analysis.style import Study
+from hypersparse.analysis.style import COLUMN, PAGE, Study
 from hypersparse.analysis.style import write as write_study
 from hypersparse.errors import OptionError, RunError
 from tests.analysis.small import TOTALS, record, write
@@ -71,6 +71,12 @@ def test_many_lines_become_a_figure_for_each_sparsity(tmp_path: Path) -> None:
     assert set(found[1].data["name"]) == set(methods)
 
 
+def test_many_lines_are_named_beside_them(tmp_path: Path) -> None:
+    runs = [write(tmp_path, sparsity=sparsity) for sparsity in (0.9, 0.95, 0.98, 0.99)]
+    few, many = (intersection.study(some).figure.get_size_inches()[0] for some in (runs[:3], runs))
+    assert (few, many) == (COLUMN, PAGE)
+
+
 def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
     study = epochs.study([write(tmp_path), write(tmp_path, seed=1), write(tmp_path, method_options={"penalty": "l1"})])
     summary = study.tables["epochs-summary"]
@@ -112,6 +118,13 @@ def test_accuracy_against_costs(tmp_path: Path) -> None:
     assert len(study.figure.axes) == 3
     with pytest.raises(RunError, match="went to its end"):
         tradeoffs.accuracy([write(tmp_path, seed=2, until="regularize")])
+
+
+def test_models_are_not_averaged(tmp_path: Path) -> None:
+    other = write(tmp_path, model="mlp", sparse={"last": 0.9, "best": 0.9})
+    study = tradeoffs.accuracy([write(tmp_path), other])
+    assert study.data[["group", "last"]].to_numpy().tolist() == [["art resnet8", 70], ["art mlp", 90]]
+    assert drawn(study) == ["art resnet8", "art mlp"] * 3
 
 
 def test_effective_weights(tmp_path: Path) -> None:
