@@ -1,4 +1,4 @@
-"""The headline of the README, made of the stored runs: ART on CIFAR-10 with ResNet-32 beside the paper's numbers."""
+"""The headline of the README, made of the stored runs: ART on CIFAR-10, both networks beside the paper's numbers."""
 
 import os
 import shlex
@@ -7,17 +7,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hypersparse.analysis import paper
 from hypersparse.analysis.stored import load
-from hypersparse.analysis.style import BLUE, FAINT, GREY, PAGE, Study, legend, panels, title, write
+from hypersparse.analysis.style import BLUE, FAINT, GREY, PAGE, TEXT, Study, legend, panels, title, write
 from hypersparse.analysis.tables import readable, render
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.atomic import write_text
 
-DATA, MODEL, METHOD = "cifar10", "resnet32", "art-hypersparse"
+DATA, METHOD = "cifar10", "art-hypersparse"
+MODELS = {"resnet32": "ResNet-32", "vgg19": "VGG-19"}
 RESULTS = Path("results")  # where runs lie if nobody says
 BEGIN = "<!-- made by hypersparse paper --page docs/reproduction.md --readme README.md -->"  # finds its place: as it is
 END = "<!-- up to here -->"
@@ -64,20 +66,19 @@ def command(store: RunStore, page: Path, readme: Path | None) -> str:
 
 def headline(store: RunStore) -> Study:
     """The cells of the headline, the paper's and ours; `data` has only those with runs of ours."""
-    wanted = _own(paper.table("accuracy"))
-    cells = paper.accuracy(store, wanted[wanted["method"] == METHOD].sort_values("sparsity"))
-    known = _own(paper.table("regularized_epochs"))  # the paper has not all of them
-    known = known[known["penalty"] == METHOD.removeprefix("art-")][["sparsity", "epochs_mean", "epochs_std"]]
+    cells = paper.accuracy(store, _own(paper.table("accuracy"), "method", METHOD))
+    known = _own(paper.table("regularized_epochs"), "penalty", METHOD.removeprefix("art-"))  # it has not all of them
     names = {"epochs_mean": "paper_epochs", "epochs_std": "paper_epochs_deviation"}
-    cells = cells.merge(known.rename(columns=names), on="sparsity", how="left")
-    ours = [_epochs(store, sparsity) for sparsity in cells["sparsity"]]
+    known = known[["model", "sparsity", *names]].rename(columns=names)
+    cells = cells.merge(known, on=["model", "sparsity"], how="left")
+    ours = [_epochs(store, model, sparsity) for model, sparsity in cells[["model", "sparsity"]].to_numpy()]
     columns: dict[str, Any] = {
         "epochs": [each.mean for each in ours],
         "epochs_deviation": [each.deviation for each in ours],
     }
     cells = cells.assign(**columns)
     there = cells[cells["seeds"] > 0].reset_index(drop=True)
-    return Study("headline", _draw(cells, there), there)
+    return Study("headline", _draw(cells), there)
 
 
 def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
@@ -86,9 +87,9 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
         return ["Missing: no finished run of the headline is stored yet."]
     shown = readable(study.data)
     rows = shown[list(COLUMNS)].rename(columns=COLUMNS)
-    recipes = [f"CIFAR-10, ResNet-32, ART, {100 * sparsity:g} %" for sparsity in study.data["sparsity"]]
-    rows.insert(0, "recipe", recipes)
-    runs = [run for sparsity in study.data["sparsity"] for run in paper.runs_of(_cell(sparsity), store)]
+    cells = list(zip(study.data["model"], study.data["sparsity"], strict=True))
+    rows.insert(0, "recipe", [f"CIFAR-10, {MODELS[model]}, ART, {100 * sparsity:g} %" for model, sparsity in cells])
+    runs = [run for cell in cells for run in paper.runs_of(_cell(*cell), store)]
     results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
     machines = sorted({_machine(result["machine"]) for result in results})
     count = f"{len(results)} run{'s' if len(results) > 1 else ''}"
@@ -102,54 +103,60 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
         f"![Accuracy over sparsity, ours beside the paper's]({drawn})",
         "",
         f"Accuracy in per cent, of {count} in [{stored}]({stored}), on {' and on '.join(machines)}. Best epochs are",
-        "picked on the test set, as in the paper; epochs to the mask are regularized ones. Row, figure and",
+        "picked on the test set, as in the paper; epochs to the mask are regularized ones. Rows, figure and",
         f"[all tables and figures]({made}) are made anew from there by `{command(store, page, readme)}`.",
     ]
 
 
-def _draw(cells: pd.DataFrame, ours: pd.DataFrame) -> Figure:
-    figure, ((axes,),) = panels(width=PAGE * 0.75, height=2.7)
-    look: dict[str, Any] = {
-        "linestyle": "",
-        "markersize": 5.5,
-        "capsize": 2,
-        "linewidth": 1.2,
-    }  # a line would hide what lies below it
-    places = [number - BESIDE for number in range(len(cells))]
-    axes.errorbar(
-        places, cells["paper"], yerr=cells["paper_deviation"], label="paper, best epoch", color=GREY, marker="s", **look
-    )
-    known = _own(paper.table("accuracy"))
-    dense = float(known.loc[known["method"] == "dense", "accuracy_mean"].iloc[0])
-    axes.axhline(dense, color=FAINT, linestyle="--", label="paper, dense network")
-    at = [cells.index[cells["sparsity"] == sparsity][0] for sparsity in ours["sparsity"]]
-    for name, fill, beside in (("best", BLUE, 0.0), ("last", "white", BESIDE)):
-        spread = ours[f"{name}_deviation"].astype(float)
-        axes.errorbar(
-            [place + beside for place in at], ours[name], yerr=spread, label=f"ours, {name} epoch", color=BLUE,
-            marker="o", markerfacecolor=fill, **look,
-        )  # fmt: skip
-    axes.set_xticks(range(len(cells)), [f"{100 * sparsity:g} %" for sparsity in cells["sparsity"]])
-    axes.set_xlabel("sparsity", fontsize=8)
-    axes.set_ylabel("test accuracy (%)", fontsize=8)
-    legend(axes, loc="lower left")
-    title(figure, "CIFAR-10, ResNet-32, ART with HyperSparse")
+def _draw(cells: pd.DataFrame) -> Figure:
+    figure, axes = panels(1, len(MODELS), width=PAGE, height=2.7)
+    for each, (model, name) in zip(axes[0], MODELS.items(), strict=True):
+        _draw_model(each, cells[cells["model"] == model].reset_index(drop=True), model)
+        each.set_title(name, loc="left", fontsize=TEXT)
+    axes[0, 0].set_ylabel("test accuracy (%)", fontsize=8)
+    legend(axes[0, 0], loc="lower left")
+    title(figure, "CIFAR-10, ART with HyperSparse")
     return figure
 
 
-def _epochs(store: RunStore, sparsity: float) -> paper.Ours:
-    counts = [paper.epochs_to_mask(run) for run in paper.runs_of(_cell(sparsity), store)]
+def _draw_model(axes: Axes, cells: pd.DataFrame, model: str) -> None:
+    look: dict[str, Any] = {
+        "linestyle": "",
+        "markersize": 5,
+        "capsize": 2,
+        "linewidth": 1.2,
+    }  # a line would hide what lies below it
+    places = cells.index - BESIDE
+    axes.errorbar(
+        places, cells["paper"], yerr=cells["paper_deviation"], label="paper, best epoch", color=GREY, marker="s", **look
+    )
+    dense = _own(paper.table("accuracy"), "method", "dense").set_index("model")["accuracy_mean"]
+    axes.axhline(float(dense[model]), color=FAINT, linestyle="--", label="paper, dense network")
+    ours = cells[cells["seeds"] > 0]
+    for name, fill, beside in (("best", BLUE, 0.0), ("last", "white", BESIDE)):
+        spread = ours[f"{name}_deviation"].astype(float)
+        axes.errorbar(
+            ours.index + beside, ours[name], yerr=spread, label=f"ours, {name} epoch", color=BLUE, marker="o",
+            markerfacecolor=fill, **look,
+        )  # fmt: skip
+    axes.set_xticks(range(len(cells)), [f"{100 * sparsity:g} %" for sparsity in cells["sparsity"]])
+    axes.set_xlabel("sparsity", fontsize=8)
+
+
+def _epochs(store: RunStore, model: str, sparsity: float) -> paper.Ours:
+    counts = [paper.epochs_to_mask(run) for run in paper.runs_of(_cell(model, sparsity), store)]
     return paper.Ours(tuple(float(count) for count in counts if count is not None))
 
 
-def _own(known: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one of the paper's tables on the headline's data and model."""
-    return known[(known["dataset"] == DATA) & (known["model"] == MODEL)]
+def _own(known: pd.DataFrame, column: str, wanted: str) -> pd.DataFrame:
+    """The rows of one of the paper's tables on the headline's data and models."""
+    rows = known[(known["dataset"] == DATA) & known["model"].isin(MODELS) & (known[column] == wanted)]
+    return rows.sort_values(["model", "sparsity"])
 
 
-def _cell(sparsity: float) -> SimpleNamespace:
+def _cell(model: str, sparsity: float) -> SimpleNamespace:
     """As a row of the paper's table has it."""
-    return SimpleNamespace(dataset=DATA, model=MODEL, method=METHOD, sparsity=sparsity)
+    return SimpleNamespace(dataset=DATA, model=model, method=METHOD, sparsity=sparsity)
 
 
 def _machine(machine: dict[str, Any]) -> str:
