@@ -1,10 +1,11 @@
-"""Write the masks that `hypersparse bench inference` measures on, from run folders of ART on CIFAR-10.
+"""Write the masks that `hypersparse bench inference` measures on, from finished runs of ART on CIFAR-10.
 
-    python benchmarks/write_masks.py RUN_AT_0.98 RUN_AT_0.998
+    python benchmarks/write_masks.py MODEL RUN_AT_0.98 RUN_AT_0.998
 
-The runs are finished, with the folder `history` that they had until then. A run's own sparsity comes with its trained
-weights. The other sparsities are masks that the same runs would have had in their last epoch before pruning (they
-nest), with random weights: nobody trained those. `about["mask"]` in each file says which.
+Of ResNet-32 both runs come with their trained weights. Everything else is there for its mask: its weights have two
+values a layer, so that all files together stay small, and the bench draws others. Other sparsities are masks that the
+same runs would have had in their last epoch before pruning (they nest), where the folder `history` that they had until
+then is still there; else the largest weights of the run at 0.98. `about["mask"]` in each file says which.
 """
 
 import sys
@@ -16,54 +17,81 @@ import torch
 from hypersparse import models
 from hypersparse.export.compressed import exact, save_graph
 from hypersparse.export.trace import trace
+from hypersparse.sparsity.budgets import keep_count
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.checkpoint import load_tree
 from hypersparse.training.history import innermost
 from hypersparse.training.weights_file import load_weights_
 
-SHAPE, CLASSES, MODEL = (3, 32, 32), 10, "resnet32"
+SHAPE, CLASSES = (3, 32, 32), 10
+SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
+WITH_WEIGHTS = "resnet32"  # VGG-19's at 0.98 would be 1.9 MB
 TRAINED, NESTED = "trained", "trained mask, random weights"
+LARGEST = "largest of a trained mask, random weights"
 FOLDER = Path(__file__).parent / "masks"
 
 
-def network(run: Path) -> torch.nn.Module:
+def network(model: str, run: Path) -> torch.nn.Module:
     """The network of a finished run."""
-    model = models.build(MODEL, shape=SHAPE, classes=CLASSES).eval()
-    load_weights_(model, run / "final.safetensors")
-    return model
+    found = models.build(model, shape=SHAPE, classes=CLASSES).eval()
+    load_weights_(found, run / "final.safetensors")
+    return found
 
 
-def nested(run: Path, sparsity: float) -> torch.nn.Module:
-    """The run's network with another mask of its history and random weights."""
+def in_history(run: Path, sparsity: float, total: int) -> torch.Tensor | None:
+    """The last mask at that sparsity that a run took down."""
     for file in sorted((run / "history").glob("*.safetensors"), reverse=True):
         epoch = load_tree(file)
         if sparsity in epoch["levels"]:
-            break
-    model = network(run)
-    weights = PrunableWeights(model)
-    mask = innermost(epoch["masks"][: epoch["levels"].index(sparsity) + 1], weights.total)
+            return innermost(epoch["masks"][: epoch["levels"].index(sparsity) + 1], total)
+    return None
+
+
+def fill_(weights: PrunableWeights, mask: torch.Tensor) -> None:
+    """Plus or minus one number a layer where a mask of all weights keeps some, zero elsewhere."""
     rng, at = np.random.default_rng(0), 0
-    for _, weight in weights.items():
+    for weight in weights.values():
         part = mask[at : at + weight.numel()].reshape(weight.shape)
         at += weight.numel()
-        values = torch.from_numpy(rng.normal(size=tuple(weight.shape)).astype(np.float16).astype(np.float32))
+        signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=tuple(weight.shape)))
         spread = max(1.0, float(part.sum()) / weight.shape[0]) ** -0.5  # so that signals keep their size
-        weight.data = part * (values * spread).half().float()
-    return model
+        weight.data = part * (signs * spread).half().float()
 
 
-def main(lower: Path, upper: Path) -> None:
-    """All six files."""
+def made(model: str, sparsity: float, lower: Path, upper: Path) -> tuple[torch.nn.Module, str] | None:
+    """The network at a sparsity, and what it is; None where no run has such a mask."""
+    own = {0.98: lower, 0.998: upper}.get(sparsity)
+    found = network(model, own or lower)
+    if own and model == WITH_WEIGHTS:
+        return found, TRAINED
+    weights = PrunableWeights(found)
+    sizes = torch.cat([weight.detach().abs().flatten() for weight in weights.values()])
+    if own:
+        mask, words = sizes > 0, NESTED
+    elif (nested := in_history(lower if sparsity < 0.98 else upper, sparsity, weights.total)) is not None:
+        mask, words = nested, NESTED
+    elif sparsity > 0.98:
+        mask, words = torch.zeros(len(sizes), dtype=torch.bool), LARGEST
+        mask[sizes.topk(keep_count(weights.total, sparsity)).indices] = True
+    else:
+        return None
+    fill_(weights, mask)
+    return found, words
+
+
+def main(model: str, lower: Path, upper: Path) -> None:
+    """A file for each sparsity."""
     FOLDER.mkdir(exist_ok=True)
-    trained = {0.98: lower, 0.998: upper}
-    for sparsity in (0.9, 0.95, 0.98, 0.99, 0.995, 0.998):
-        run = trained.get(sparsity, lower if sparsity < 0.98 else upper)
+    for sparsity in SPARSITIES:
         torch.manual_seed(0)
-        model = network(run) if sparsity in trained else nested(run, sparsity)
-        about = {"mask": TRAINED if sparsity in trained else NESTED, "run": run.parent.name}
-        size = save_graph(exact(trace(model, SHAPE, about)), FOLDER / f"{MODEL}-{sparsity:g}.hsp")
+        pair = made(model, sparsity, lower, upper)
+        if pair is None:
+            print(f"{sparsity:g}: no mask")
+            continue
+        about = {"mask": pair[1], "run": (upper if sparsity == 0.998 else lower).parent.name}
+        size = save_graph(exact(trace(pair[0], SHAPE, about)), FOLDER / f"{model}-{sparsity:g}.hsp")
         print(f"{sparsity:g}: {size:,} bytes, {about['mask']}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -22,7 +22,7 @@ SHAPE, CLASSES = (3, 32, 32), 10
 MODELS = ("resnet32", "vgg19")
 SPARSITIES = (0.0, 0.5, 0.8, *PAPER_SPARSITIES)
 QUICK_SPARSITIES = (0.98, 0.998)
-MADE_UP = "synthetic"
+TRAINED, MADE_UP = "trained", "synthetic"
 FEWEST = 64  # weights of a layer in a made-up mask: an empty layer would cut the network in two
 ALMOST_EMPTY, SHARE = 10, 0.02  # layers after the tenth get this share of what their size would give them
 
@@ -43,7 +43,11 @@ def subject(model: str, sparsity: float, masks: Path | None) -> Subject:
     file = None if masks is None else masks / f"{model}-{sparsity:g}.hsp"
     if file is not None and file.exists():
         graph = load_graph(file)
-        return Subject(model, sparsity, str(graph.about.get("mask", "unknown")), graph, to_module(graph))
+        module, mask = to_module(graph), str(graph.about.get("mask", "unknown"))
+        if mask != TRAINED:
+            redraw_(module)
+            graph = trace(module.eval(), SHAPE, graph.about)
+        return Subject(model, sparsity, mask, graph, module)
     torch.manual_seed(0)
     module = models.build(model, shape=SHAPE, classes=CLASSES)
     randomize_norms_(module)
@@ -67,6 +71,15 @@ def parse_sparsities(text: str) -> list[float]:
             f"`--sparsities` are fractions from 0 to below 1 between commas, as 0.98,0.998; got `{text}`."
         )
     return found
+
+
+def redraw_(module: nn.Module) -> None:
+    """Random weights where a file has but a mask; they are as large as those in it on average."""
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for each in module.modules():
+            if isinstance(each, nn.Conv2d | nn.Linear):
+                each.weight *= torch.randn(each.weight.shape, generator=draw)
 
 
 def randomize_norms_(module: nn.Module) -> None:
