@@ -18,7 +18,9 @@ APART = 0.25  # between penalties, in rows
 
 def study(runs: Sequence[Stored]) -> Study:
     """Mean and deviation over seeds, with the paper's where it has the setting."""
-    rows = [{**run.words, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
+    rows = [
+        {**run.words, "penalty": _penalty(run), "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs
+    ]
     frame = pd.DataFrame([row for row in rows if row["epochs"] is not None])
     if frame.empty:
         raise RunError("None of these runs was regularized, so none has epochs to a final mask.")
@@ -29,6 +31,11 @@ def study(runs: Sequence[Stored]) -> Study:
     )
     summary = summary.merge(known[[*KEYS, "paper", "paper_deviation"]], on=KEYS, how="left")
     return Study("epochs", _draw(summary), frame, {"epochs-summary": summary})
+
+
+def _penalty(run: Stored) -> str:
+    """With whatever else is not as in the preset, of which the paper has no number."""
+    return " ".join(str(run.words[word]) for word in ("penalty", "variant") if run.words[word] is not None)
 
 
 def _draw(summary: pd.DataFrame) -> Figure:

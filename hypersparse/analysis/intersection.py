@@ -74,6 +74,8 @@ def beside_paper(store: RunStore) -> pd.DataFrame:
 
 def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:
     """The paper's row for these data, model, penalty and sparsity; empty if it has none."""
+    if words.get("variant"):
+        return {}
     known = table("mask_intersection")
     same = known[
         (known["dataset"] == words["data"])

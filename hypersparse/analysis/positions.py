@@ -50,7 +50,7 @@ class Counted:
     def words(self) -> dict[str, Any]:
         """Model, method and sparsity; the dense network's method is the phase it is counted in."""
         words = self.run.words
-        method = " ".join(str(words[name]) for name in ("method", "penalty") if words[name])
+        method = " ".join(str(words[name]) for name in ("method", "penalty", "variant") if words[name])
         if self.sparsity == DENSE:  # art's holds the learning rate, so that of another method is another training
             method = PRETRAINING if words["method"] == "art" else f"{PRETRAINING} of {words['method']}"
         return {"model": words["model"], "method": method, "sparsity": self.sparsity}

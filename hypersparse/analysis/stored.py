@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from hypersparse.errors import RunError
-from hypersparse.recipe import Recipe
+from hypersparse.recipe import Recipe, flatten, resolve
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.record import Arrays, read_record
+
+WORDS = {
+    "data": ("name",),
+    "model": ("name",),
+    "method": ("name", "penalty", "sparsity"),
+}  # of a recipe; the rest is preset
+ELSEWHERE = ("until", "start", "start_digest")  # said of a run in other ways
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +48,7 @@ class Stored:
 
     @property
     def words(self) -> dict[str, Any]:
-        """What tells it from other runs: data, model, method, penalty and sparsity."""
+        """What tells it from other runs: data, model, method, penalty, sparsity, and what is not as in the preset."""
         method = self.recipe.method
         return {
             "data": self.recipe.data.name,
@@ -49,7 +56,19 @@ class Stored:
             "method": method.name,
             "penalty": getattr(method, "penalty", None),
             "sparsity": getattr(method, "sparsity", None),
+            "variant": self.variant,
         }
+
+    @cached_property
+    def variant(self) -> str | None:
+        """The options that are not as the data set's preset has them, such as `schedule=cosine`."""
+        tables = self.recipe.to_mapping()
+        said = {
+            part: {name: tables[part][name] for name in names if name in tables[part]} for part, names in WORDS.items()
+        }
+        usual, own = (flatten(each) for each in (resolve(said).to_mapping(), tables))
+        other = [name for name in own if own[name] != usual.get(name) and name not in ELSEWHERE]
+        return ", ".join(f"{name.rpartition('.')[2]}={own[name]}" for name in other) or None
 
 
 def load(paths: Iterable[Path]) -> list[Stored]:
@@ -81,7 +100,7 @@ def names(runs: Sequence[Stored]) -> list[str]:
     With art at 0.9 and at 0.98 on the same data that is `art 90 %` and `art 98 %`.
     """
     words = [run.words for run in runs]
-    differing = [word for word in words[0] if word == "method" or len({each[word] for each in words} - {None}) > 1]
+    differing = [word for word in words[0] if word == "method" or _differs(word, [each[word] for each in words])]
     return [" ".join(_word(word, each[word]) for word in differing if each[word] is not None) for each in words]
 
 
@@ -91,6 +110,11 @@ def by_name(runs: Sequence[Stored]) -> dict[str, list[Stored]]:
     for name, run in zip(names(runs), runs, strict=True):
         groups.setdefault(name, []).append(run)
     return groups
+
+
+def _differs(word: str, values: Sequence[Any]) -> bool:
+    """A run without a sparsity or a penalty has no other one; a run as in the preset is another variant."""
+    return len(set(values) - ({None} if word != "variant" else set())) > 1
 
 
 def _word(word: str, value: Any) -> str:

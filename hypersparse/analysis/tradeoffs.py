@@ -170,7 +170,7 @@ def _groups(runs: Sequence[Stored]) -> list[str]:
 
 
 def _group(run: Stored) -> str:
-    """The method, with its penalty where it is not the usual one."""
+    """The method, with its penalty and other options where they are not the usual ones."""
     words = run.words
-    penalty = words["penalty"]
-    return f"{words['method']} {penalty}" if penalty not in (None, "hypersparse") else str(words["method"])
+    penalty = None if words["penalty"] == "hypersparse" else words["penalty"]
+    return " ".join(str(word) for word in (words["method"], penalty, words["variant"]) if word is not None)

@@ -18,6 +18,13 @@ def test_names_say_what_differs(tmp_path: Path) -> None:
     assert names([runs[0], write(tmp_path, method_options={"penalty": "l1"})]) == ["art hypersparse", "art l1"]
 
 
+def test_options_that_are_not_the_presets_make_a_variant(tmp_path: Path) -> None:
+    usual, other = write(tmp_path), write(tmp_path, method_options={"growth": 1.5})
+    assert (usual.variant, other.variant) == (None, "growth=1.5")
+    assert names([usual, other]) == ["art", "art growth=1.5"]
+    assert names([other]) == ["art"]
+
+
 def test_unfinished_runs_are_left_out_and_none_is_said(tmp_path: Path) -> None:
     run = write(tmp_path)
     run.folder.result_file.unlink()
