@@ -43,11 +43,11 @@ def subject(model: str, sparsity: float, masks: Path | None) -> Subject:
     file = None if masks is None else masks / f"{model}-{sparsity:g}.hsp"
     if file is not None and file.exists():
         graph = load_graph(file)
-        module, mask = to_module(graph), str(graph.about.get("mask", "unknown"))
+        known, mask = to_module(graph), str(graph.about.get("mask", "unknown"))
         if mask != TRAINED:
-            redraw_(module)
-            graph = trace(module.eval(), SHAPE, graph.about)
-        return Subject(model, sparsity, mask, graph, module)
+            redraw_(known)
+            graph = trace(known.eval(), SHAPE, graph.about)
+        return Subject(model, sparsity, mask, graph, known)
     torch.manual_seed(0)
     module = models.build(model, shape=SHAPE, classes=CLASSES)
     randomize_norms_(module)
