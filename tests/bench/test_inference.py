@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 from typer.testing import CliRunner
 
 from hypersparse.bench.contenders import Contender
@@ -64,6 +65,23 @@ def test_files_of_masks_are_used_and_named(tmp_path: Path) -> None:
     )  # fmt: skip
     assert subject("resnet8", 0.98, tmp_path).mask == "trained"
     assert subject("resnet8", 0.99, tmp_path).mask == "synthetic"
+
+
+@pytest.mark.slow
+def test_a_mask_without_weights_gets_some(tmp_path: Path) -> None:
+    model = build("resnet8", shape=(3, 32, 32), classes=10)
+    clustered_(model, 0.95)
+    for weight in (parameter for parameter in model.parameters() if parameter.dim() > 1):
+        weight.data = weight.data.sign()
+    save_sparse(model.eval(), tmp_path / "resnet8-0.95.hsp", input_shape=(3, 32, 32), about={"mask": "only a mask"})
+    found = subject("resnet8", 0.95, tmp_path)
+    masks, drawn = (
+        [each.weight.detach() for each in net.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
+        for net in (model, found.module)
+    )
+    assert found.mask == "only a mask"
+    assert [(weight != 0).sum() for weight in drawn] == [(weight != 0).sum() for weight in masks]
+    assert all(len(weight[weight != 0].unique()) > 2 for weight in drawn if (weight != 0).sum() > 2)
 
 
 def test_wrong_options_are_said() -> None:
