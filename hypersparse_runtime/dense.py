@@ -1,6 +1,8 @@
-"""Dense engines: ONNX Runtime where it is installed, and plain numpy, which runs anywhere and is slow."""
+"""Dense engines: ONNX Runtime and OpenVINO where installed, and plain numpy, which runs anywhere and is slow."""
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -13,15 +15,35 @@ from hypersparse_runtime.layers import Array
 from hypersparse_runtime.onnx import to_onnx
 
 
-def onnxruntime_is_installed() -> bool:
-    """Whether dense networks can be handed over."""
-    return find_spec("onnxruntime") is not None
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a folder of its name, such as a clone of its source, is not one."""
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+def import_openvino() -> Any:
+    """The package openvino, which reports every import to its makers unless its package for that is missing."""
+    with _missing("openvino_telemetry"):
+        import openvino
+    return openvino
+
+
+@contextmanager
+def _missing(package: str) -> Iterator[None]:
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]  # as the import system says that there is none
+    try:
+        yield
+    finally:
+        del sys.modules[package]
 
 
 class OnnxRuntimeEngine:
     """ONNX Runtime on the CPU."""
 
-    name = "onnxruntime"
+    name, title = "onnxruntime", "ONNX Runtime"
 
     def __init__(self, graph: Graph, *, threads: int) -> None:
         import onnxruntime
@@ -34,6 +56,41 @@ class OnnxRuntimeEngine:
     def run(self, images: Array, outputs: Array) -> None:
         """From a dense batch of float32 to a dense batch of float32."""
         outputs[...] = self._session.run(None, {INPUT: images})[0]
+
+
+class OpenVinoEngine:
+    """OpenVINO on the CPU, in float32."""
+
+    name, title = "openvino", "OpenVINO"
+
+    def __init__(self, graph: Graph, *, threads: int) -> None:
+        core = import_openvino().Core()
+        hints = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": False,  # else one thread is bound to the first core, in every process to the same
+        }
+        self._model = core.compile_model(core.read_model(to_onnx(graph), b""), "CPU", hints)
+        self._requests: list[Any] = []  # pop and append are atomic: each call has one to itself
+
+    def run(self, images: Array, outputs: Array) -> None:
+        """From a dense batch of float32 to a dense batch of float32."""
+        try:
+            request = self._requests.pop()
+        except IndexError:
+            request = self._model.create_infer_request()
+        outputs[...] = request.infer(images, share_inputs=True, share_outputs=True)[0]
+        self._requests.append(request)
+
+
+HandOver = type[OnnxRuntimeEngine] | type[OpenVinoEngine]
+HAND_OVERS: tuple[HandOver, ...] = (OnnxRuntimeEngine, OpenVinoEngine)
+
+
+def hand_overs() -> list[HandOver]:
+    """The engines of other packages that are installed; nothing is imported yet."""
+    return [engine for engine in HAND_OVERS if is_installed(engine.name)]
 
 
 class NumpyEngine:

@@ -1,16 +1,16 @@
 """`SparseModel`: a network that is ready to predict."""
 
 import os
-import time
 import warnings
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.building import KernelError
-from hypersparse_runtime.dense import NumpyEngine, OnnxRuntimeEngine, onnxruntime_is_installed
+from hypersparse_runtime.choice import Engine, Fastest, trial
+from hypersparse_runtime.dense import HAND_OVERS, HandOver, NumpyEngine, hand_overs
 from hypersparse_runtime.file import read
 from hypersparse_runtime.graph import Graph, shapes
 from hypersparse_runtime.layers import Network, dense_products, layers_of
@@ -18,21 +18,10 @@ from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.liveness import without_dead_channels
 from hypersparse_runtime.sparse import SparseEngine
 
-ENGINES = ("auto", "hypersparse", "onnxruntime", "numpy")
+ENGINES = ("auto", "hypersparse", *(engine.name for engine in HAND_OVERS), "numpy")
 SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
 SURELY_DENSE = 0.6
-TRIALS = 9  # of each engine, where both may be the faster one
-CLEARLY = 1.6  # times as fast on single images: then it is faster on batches too, where dense engines gain more
-BATCH, BATCH_TRIALS = 16, 3  # images for each thread
-
-
-class Engine(Protocol):
-    """What runs a network."""
-
-    name: str
-
-    def run(self, images: NDArray[Any], outputs: NDArray[Any]) -> None:
-        """From a dense batch of float32 to a dense batch of float32."""
+CLEARLY = 2.0  # times as fast as a dense engine on single images: then in batches too, of which VGG-19 leaves 0.6
 
 
 class SlowWarning(UserWarning):
@@ -54,9 +43,9 @@ class SparseModel:
     ) -> None:
         """`threads` share the images of a batch; by default as many as there are cores.
 
-        `engine` is `hypersparse`, the sparse kernel, or `onnxruntime` or `numpy`, which are dense; `auto` takes the
-        kernel unless the network has too many weights for that to pay. `instructions` narrows the
-        kernel to an instruction set.
+        `engine` is `hypersparse`, the sparse kernel, or `onnxruntime`, `openvino` or `numpy`, which are dense; `auto`
+        takes the kernel unless the network has too many weights for that to pay, then the fastest of what is installed.
+        `instructions` narrows the kernel to an instruction set.
         """
         if engine not in ENGINES:
             raise ValueError(f"`engine` is one of {', '.join(ENGINES)}; got `{engine}`.")
@@ -78,8 +67,15 @@ class SparseModel:
 
     @property
     def engine(self) -> str:
-        """The name of the engine that runs it."""
-        return self._engine.name
+        """The name of the engine that runs single images."""
+        return self.engine_for(1)
+
+    def engine_for(self, images: int) -> str:
+        """The name of the engine that runs batches of so many images."""
+        if images < 1:
+            raise ValueError(f"`images` is a count of 1 or more; got {images}.")
+        engine = self._engine
+        return (engine.engine_for(images) if isinstance(engine, Fastest) else engine).name
 
     @property
     def about(self) -> dict[str, Any]:
@@ -105,11 +101,11 @@ class SparseModel:
     def _chosen(self, network: Network, engine: str, instructions: str | None) -> Engine:
         if engine == "numpy":
             return NumpyEngine(self.graph)
-        if engine == "onnxruntime":
-            return OnnxRuntimeEngine(self.graph, threads=self.threads)
+        if engine not in ("auto", "hypersparse"):
+            return self._handed_over(engine)
         share = self.products / max(self.dense_products, 1)
-        if engine == "auto" and instructions is None and share > SURELY_DENSE and onnxruntime_is_installed():
-            return OnnxRuntimeEngine(self.graph, threads=self.threads)
+        if engine == "auto" and instructions is None and share > SURELY_DENSE and hand_overs():
+            return self._fastest([*map(self._made, hand_overs())])
         try:
             sparse = self._sparse(network, instructions)
         except KernelError as error:
@@ -122,11 +118,16 @@ class SparseModel:
         """A dense engine where so large a share of the products is left that it is faster."""
         if share < SURELY_SPARSE:
             return sparse
-        if not onnxruntime_is_installed():
+        if not hand_overs():
             if share > 0.25:
                 warnings.warn(_dense_sentence(share), SlowWarning, stacklevel=5)
             return sparse
-        return self._faster(sparse, OnnxRuntimeEngine(self.graph, threads=self.threads))
+        first, *others = hand_overs()
+        dense = self._made(first)
+        seconds, dense_seconds = trial([sparse, dense], 1, self.input_shape, self.output_shape, threads=self.threads)
+        if dense_seconds > CLEARLY * seconds:
+            return sparse
+        return self._fastest([sparse, dense, *map(self._made, others)])
 
     def _sparse(self, network: Network, instructions: str | None) -> SparseEngine:
         kernel = load_kernel()
@@ -138,35 +139,26 @@ class SparseModel:
         return SparseEngine(network, kernel, threads=self.threads, levels=levels)
 
     def _without_kernel(self, reason: str) -> Engine:
-        if onnxruntime_is_installed():
-            warnings.warn(f"{reason} The network runs dense, in ONNX Runtime.", SlowWarning, stacklevel=5)
-            return OnnxRuntimeEngine(self.graph, threads=self.threads)
+        if hand_overs():
+            names = " or ".join(engine.title for engine in hand_overs())
+            warnings.warn(f"{reason} The network runs dense, in {names}.", SlowWarning, stacklevel=5)
+            return self._fastest([*map(self._made, hand_overs())])
         warnings.warn(f"{reason} The network runs in numpy, which is slow.", SlowWarning, stacklevel=5)
         return NumpyEngine(self.graph)
 
-    def _faster(self, sparse: Engine, dense: Engine) -> Engine:
-        """The sparse engine, unless the other is faster on single images or on batches; by short trials in turns."""
-        gain = self._gain(sparse, dense, images=1, trials=TRIALS)
-        if 1 < gain < CLEARLY:
-            gain = self._gain(sparse, dense, images=BATCH, trials=BATCH_TRIALS)
-        return sparse if gain > 1 else dense
+    def _handed_over(self, engine: str) -> Engine:
+        for each in hand_overs():
+            if each.name == engine:
+                return self._made(each)
+        raise ValueError(f"The engine `{engine}` is a package that is not installed here: pip install {engine}.")
 
-    def _gain(self, sparse: Engine, dense: Engine, *, images: int, trials: int) -> float:
-        """How many times as fast the sparse engine is, with so many images for each thread.
+    def _made(self, engine: HandOver) -> Engine:
+        return engine(self.graph, threads=self.threads)
 
-        One thread's own time counts, which other programs do not lengthen; of several threads some only wait.
-        """
-        clock = time.process_time if self.threads == 1 else time.perf_counter
-        batch = np.zeros((self.threads * images, *self.input_shape), dtype=np.float32)
-        outputs = np.empty((self.threads * images, *self.output_shape), dtype=np.float32)
-        best = {sparse: np.inf, dense: np.inf}
-        for trial in range(trials + 1):
-            for engine in best:
-                began = clock()
-                engine.run(batch, outputs)
-                if trial:  # the first one warms up
-                    best[engine] = min(best[engine], clock() - began)
-        return float(best[dense] / best[sparse])
+    def _fastest(self, engines: list[Engine]) -> Engine:
+        if len(engines) == 1:
+            return engines[0]
+        return Fastest(engines, self.input_shape, self.output_shape, threads=self.threads)
 
 
 def cores() -> int:
@@ -177,5 +169,5 @@ def cores() -> int:
 def _dense_sentence(share: float) -> str:
     return (
         f"The network needs {share:.0%} of a dense one's products, too many for a sparse kernel to pay; "
-        "with the package onnxruntime installed it would run there."
+        "with the package onnxruntime or openvino installed it would run there."
     )

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from hypersparse.bench.subjects import Subject
 from hypersparse.errors import OptionError, unknown
 from hypersparse.export.shrink import shrink_graph
 from hypersparse_runtime import SparseModel
+from hypersparse_runtime.dense import import_openvino, is_installed
 from hypersparse_runtime.file import pack
 from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.layers import dense_products
@@ -40,7 +40,7 @@ class Contender:
 def installed(engine: str) -> bool:
     """Whether the package that an engine needs is there."""
     package = engine.removesuffix("-shrunk")
-    return package not in DENSE or find_spec(package) is not None
+    return package not in DENSE or is_installed(package)
 
 
 def check_engines(engines: list[str]) -> None:
@@ -52,12 +52,12 @@ def check_engines(engines: list[str]) -> None:
             raise OptionError(f"{engine} is not installed; pip install 'hypersparse[bench]' brings it.")
 
 
-def make(engine: str, subject: Subject, threads: int) -> Contender:
-    """Build an engine for a network."""
+def make(engine: str, subject: Subject, *, batch: int, threads: int) -> Contender:
+    """Build an engine for a network and batches of a size."""
     if engine.startswith("torch"):
         return _torch(engine, subject)
     if engine == OURS:
-        return _ours(subject, threads)
+        return _ours(subject, batch, threads)
     graph = shrink_graph(subject.graph).graph if engine.endswith("shrunk") else subject.graph
     content = to_onnx(graph)
     run = _openvino(content, threads) if engine == "openvino" else _onnxruntime(content, threads)
@@ -89,7 +89,7 @@ def _torch(engine: str, subject: Subject) -> Contender:
     return Contender(engine, run, size, dense_products(subject.graph))
 
 
-def _ours(subject: Subject, threads: int) -> Contender:
+def _ours(subject: Subject, batch: int, threads: int) -> Contender:
     model = SparseModel(subject.graph, threads=threads)
     out: dict[int, NDArray[np.float32]] = {}
 
@@ -98,7 +98,8 @@ def _ours(subject: Subject, threads: int) -> Contender:
         return out[len(images)]
 
     size = len(pack(Graph(subject.graph.input_shape, subject.graph.nodes, subject.graph.tensors)))
-    note = "" if model.engine == OURS else f"handed over to {model.engine}"
+    engine = model.engine_for(batch)
+    note = "" if engine == OURS else f"handed over to {engine}"
     return Contender(OURS, run, size, model.products if not note else model.dense_products, note)
 
 
@@ -112,9 +113,7 @@ def _onnxruntime(content: bytes, threads: int) -> Predict:
 
 
 def _openvino(content: bytes, threads: int) -> Predict:
-    import openvino
-
-    core = openvino.Core()
+    core = import_openvino().Core()
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
     model = core.compile_model(core.read_model(content, b""), "CPU", hints)
     return lambda images: model(images)[0]

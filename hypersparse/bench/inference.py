@@ -84,7 +84,7 @@ class InferenceBench:
         for engine in self.engines:
             before = resident_bytes()
             try:
-                made[engine] = make(engine, self._subject, case.threads)
+                made[engine] = make(engine, self._subject, batch=case.batch, threads=case.threads)
                 made[engine].predict(images)
             except Exception as error:
                 made.pop(engine, None)
@@ -102,7 +102,7 @@ class InferenceBench:
 
     def _wanted(self, images: NDArray[np.float32]) -> NDArray[Any]:
         assert self._subject is not None
-        return make("torch", self._subject, 1).predict(images)
+        return make("torch", self._subject, batch=len(images), threads=1).predict(images)
 
     def _row(
         self, case: Case, made: Contender, times: Times, memory: int, wanted: NDArray[Any], images: NDArray[np.float32]

@@ -101,9 +101,13 @@ def _print(console: Console, rows: list[Row], notes: list[str]) -> None:
         table.add_row(*line.values())
     if lines:
         console.print(table)
-    handed = sorted({f"{row['model']} {100 * row['sparsity']:g} %: {row['note']}" for row in rows if row["note"]})
+    handed = [f"{_case(row).title}: {row['note']}" for row in rows if row["note"]]
     for sentence in [*handed, *notes]:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+def _case(row: Row) -> Case:
+    return Case(row["model"], row["sparsity"], row["batch"], row["threads"])
 
 
 def _words(row: Row) -> dict[str, str]:

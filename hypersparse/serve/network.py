@@ -17,15 +17,20 @@ from hypersparse.export.module import to_module
 from hypersparse.export.normalisation import Normalisation
 from hypersparse.serve.images import DIGIT, Pixels, as_png
 from hypersparse_runtime import Graph, GraphError, SparseModel
-from hypersparse_runtime.dense import OnnxRuntimeEngine, onnxruntime_is_installed
+from hypersparse_runtime.choice import Engine
+from hypersparse_runtime.dense import HAND_OVERS, OnnxRuntimeEngine, is_installed
 from hypersparse_runtime.graph import shapes
-from hypersparse_runtime.model import Engine
 from hypersparse_runtime.onnx import to_onnx
 
 SHOWN = 5  # classes, the likeliest first
 CALLS, LEAST_CALLS = 25, 3  # of each network for one image, in turns
 SECONDS = 0.4  # after which no further call is made
-ENGINES = {"hypersparse": "hypersparse", "onnxruntime": "ONNX Runtime", "numpy": "numpy", "torch": "PyTorch"}
+ENGINES = {
+    "hypersparse": "hypersparse",
+    "numpy": "numpy",
+    "torch": "PyTorch",
+    **{engine.name: engine.title for engine in HAND_OVERS},
+}
 
 Outputs = NDArray[np.float32]
 
@@ -181,7 +186,7 @@ def _check(name: str, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
 
 
 def _dense(graph: Graph) -> Engine:
-    return OnnxRuntimeEngine(graph, threads=1) if onnxruntime_is_installed() else TorchEngine(graph)
+    return OnnxRuntimeEngine(graph, threads=1) if is_installed(OnnxRuntimeEngine.name) else TorchEngine(graph)
 
 
 def _engine_words(engine: str) -> str:

@@ -13,6 +13,8 @@ from hypersparse import models
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, GraphError, Node, SlowWarning, SparseModel, dense, library
 from hypersparse_runtime.building import KernelError
+from hypersparse_runtime.choice import Engine
+from hypersparse_runtime.dense import HAND_OVERS, HandOver
 from hypersparse_runtime.library import load_kernel
 from tests.runtime.networks import computed, graphs, sparse_
 
@@ -175,46 +177,84 @@ def test_without_a_compiler_numpy_runs_it_and_says_so(monkeypatch: pytest.Monkey
         raise KernelError("No C compiler was found to build the kernel with; looked for cc.")
 
     monkeypatch.setattr("hypersparse_runtime.model.load_kernel", missing)
-    monkeypatch.setattr("hypersparse_runtime.model.onnxruntime_is_installed", lambda: False)
+    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", list)
     with pytest.warns(SlowWarning, match=r"No C compiler was found .* runs in numpy, which is slow"):
         runtime = SparseModel(graph)
     assert runtime.engine == "numpy"
     assert_close(runtime(images.numpy()), expected(model, images))
     with pytest.raises(KernelError):
         SparseModel(graph, engine="hypersparse")
-
-
-def test_dense_networks_go_to_onnx_runtime() -> None:
     pytest.importorskip("onnxruntime")
-    model = sparse_(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)), 0.0)
+    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", lambda: [dense.OnnxRuntimeEngine])
+    with pytest.warns(SlowWarning, match=r"No C compiler was found .* runs dense, in ONNX Runtime"):
+        assert SparseModel(graph).engine == "onnxruntime"
+
+
+def dense_model() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4))
+
+
+@pytest.mark.parametrize("engine", HAND_OVERS)
+def test_dense_networks_are_handed_over(engine: HandOver, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(engine.name)
+    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", lambda: [engine])
+    model = dense_model()
     runtime, images = SparseModel(trace(model, (3, 8, 8))), torch.randn(3, 3, 8, 8)
-    assert runtime.engine == "onnxruntime"
+    assert runtime.engine == runtime.engine_for(64) == engine.name
     assert_close(runtime(images.numpy()), expected(model, images))
 
 
+def test_of_two_dense_engines_the_faster_one_runs_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for engine in HAND_OVERS:
+        pytest.importorskip(engine.name)
+    fixed_times(monkeypatch, {1: {"onnxruntime": 1, "openvino": 2}, 32: {"onnxruntime": 2, "openvino": 1}})
+    model = dense_model()
+    runtime, images = SparseModel(trace(model, (3, 8, 8)), threads=1), torch.randn(65, 3, 8, 8)
+    assert [runtime.engine_for(count) for count in (1, 32, 64, 1000)] == ["onnxruntime", *["openvino"] * 3]
+    assert_close(runtime(images[:1].numpy()), expected(model, images[:1]))
+    assert_close(runtime(images.numpy()), expected(model, images))
+    with pytest.raises(ValueError, match="count of 1 or more; got 0"):
+        runtime.engine_for(0)
+
+
 @pytest.mark.parametrize(
-    ("gains", "engine"),
+    ("single", "batch", "engines"),
     [
-        ({1: 0.9}, "onnxruntime"),
-        ({1: 1.3, 16: 0.9}, "onnxruntime"),
-        ({1: 1.3, 16: 1.1}, "hypersparse"),
-        ({1: 2.0}, "hypersparse"),
+        ({"hypersparse": 1, "onnxruntime": 0.9, "openvino": 1}, {"hypersparse": 1, "onnxruntime": 2, "openvino": 0.9},
+         ("onnxruntime", "openvino")),
+        ({"hypersparse": 1, "onnxruntime": 1.9, "openvino": 1.8}, {"hypersparse": 1, "onnxruntime": 0.9, "openvino": 1},
+         ("hypersparse", "onnxruntime")),
+        ({"hypersparse": 1, "onnxruntime": 2.1}, {}, ("hypersparse", "hypersparse")),
     ],
-)
-def test_in_between_it_must_be_faster_on_single_images_and_on_batches(
-    gains: dict[int, float], engine: str, monkeypatch: pytest.MonkeyPatch
+)  # fmt: skip
+def test_in_between_the_fastest_for_a_number_of_images_runs_them(
+    single: dict[str, float], batch: dict[str, float], engines: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(SparseModel, "_gain", lambda *_, images, trials: gains[images])
-    model = sparse_(nn.Conv2d(3, 8, 3), 0.75)
-    assert SparseModel(trace(model, (3, 8, 8))).engine == engine
+    for engine in HAND_OVERS:
+        pytest.importorskip(engine.name)
+    fixed_times(monkeypatch, {1: single, 32: batch})
+    model = SparseModel(trace(sparse_(nn.Conv2d(3, 8, 3), 0.75), (3, 8, 8)), threads=1)
+    assert (model.engine, model.engine_for(64)) == engines
 
 
-def test_without_onnx_runtime_dense_networks_run_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hypersparse_runtime.model.onnxruntime_is_installed", lambda: False)
-    model = sparse_(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), 0.0)
-    with pytest.warns(SlowWarning, match="100% of a dense one's products"):
-        assert SparseModel(trace(model, (3, 8, 8))).engine == "hypersparse"
+def fixed_times(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, dict[str, float]]) -> None:
+    """What trials find, by the number of images; an engine without a time must not be tried."""
+
+    def found(engines: list[Engine], images: int, *_shapes: object, threads: int) -> list[float]:
+        return [seconds[images][engine.name] for engine in engines]
+
+    monkeypatch.setattr("hypersparse_runtime.choice.trial", found)
+    monkeypatch.setattr("hypersparse_runtime.model.trial", found)
+
+
+def test_without_dense_engines_dense_networks_run_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", list)
+    graph = trace(sparse_(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), 0.0), (3, 8, 8))
+    with pytest.warns(SlowWarning, match="100% of a dense one's products.*onnxruntime or openvino"):
+        assert SparseModel(graph).engine == "hypersparse"
+    for engine in HAND_OVERS:
+        with pytest.raises(ValueError, match=f"not installed here: pip install {engine.name}"):
+            SparseModel(graph, engine=engine.name)
 
 
 def test_sparse_networks_do_not() -> None:

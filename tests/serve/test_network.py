@@ -113,7 +113,7 @@ def test_networks_that_cannot_be_tried_are_refused(graph: Graph, sentence: str) 
 
 
 def test_without_onnx_runtime_pytorch_is_the_dense_twin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "onnxruntime_is_installed", lambda: False)
+    monkeypatch.setattr(module, "is_installed", lambda _package: False)
     network = served()
     assert network.about()["dense_engine"].startswith("PyTorch, ")
     answer = network.predict(digits.load().test.images[0].numpy())
