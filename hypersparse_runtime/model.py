@@ -21,7 +21,7 @@ from hypersparse_runtime.sparse import SparseEngine
 ENGINES = ("auto", "hypersparse", *(engine.name for engine in HAND_OVERS), "numpy")
 SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
 SURELY_DENSE = 0.6
-CLEARLY = 2.0  # times as fast as a dense engine on single images: then in batches too, of which VGG-19 leaves 0.6
+CLEARLY = 2.0  # times as fast as a dense engine on single images: then in batches too, where VGG-19 keeps 0.6 of that
 
 
 class SlowWarning(UserWarning):
