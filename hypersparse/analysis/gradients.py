@@ -1,17 +1,19 @@
 """Magnitudes and penalty gradients over the sorted weights, at some regularized epochs (figure 1 of the paper)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.stored import Stored
+from hypersparse.analysis.stored import Stored, with_records
 from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, Study, legend, panels, title
 from hypersparse.errors import OptionError, RunError
 
 MOST_PANELS = 4
+BEYOND = 0.05  # of the kept weights are larger than the panel shows, so that the others can be told apart
 SHOWN = 3.5  # times the kept share: what is drawn, from the right; 0.65 to 1 at 90 % sparsity as in the paper
 
 
@@ -37,6 +39,16 @@ def study(run: Stored, epochs: Sequence[int] | None = None) -> Study:
     words, sparsity = run.words, float(record["sparsity"])
     name = f"gradients-{run.recipe.label}-seed-{run.seed}"
     return Study(name, _draw(frame, sparsity, str(words["penalty"])), frame)
+
+
+def studies(runs: Sequence[Stored]) -> list[Study]:
+    """Of each model on each data set the least sparse run with HyperSparse, where the curves are easiest to see."""
+    pressed = [run for run in with_records(runs) if run.words["penalty"] == "hypersparse"]
+    having = [run for run in pressed if len(run.record["curve_epochs"])]
+    found: dict[tuple[str, str], Stored] = {}
+    for run in sorted(having, key=lambda run: (run.words["sparsity"], run.words["variant"] or "", run.seed)):
+        found.setdefault((run.words["data"], run.words["model"]), run)
+    return [replace(study(run), name="-".join(("gradients", *place))) for place, run in found.items()]
 
 
 def _choose(there: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
@@ -66,7 +78,8 @@ def _draw(frame: pd.DataFrame, sparsity: float, penalty: str) -> Figure:
         above.set_title(f"epoch {epoch}", fontsize=8)
         above.set_xlim(left, 1.0)
         below.set_xlabel("place of the weight", fontsize=8)
-    for row, limit in zip(axes, (frame["magnitude"].max(), max(1.0, frame["gradient"].max())), strict=True):
+    most = frame["magnitude"][frame["place"] <= 1 - BEYOND * (1 - sparsity)].max()
+    for row, limit in zip(axes, (most, max(1.0, frame["gradient"].max())), strict=True):
         row[0].set_ylim(0, 1.05 * limit)  # shared by the row
     axes[0, 0].set_ylabel("magnitude", fontsize=8)
     axes[1, 0].set_ylabel("|gradient|", fontsize=8)

@@ -59,8 +59,8 @@ def agreement(runs: Sequence[Stored]) -> Study:
         axes.plot(100 * own["chance"].mean(), place, marker="|", color=GREY, markersize=12)
     axes.set_yticks(range(len(groups)), list(groups), fontsize=7)
     axes.set_ylim(len(groups) - 0.5, -0.5)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("weights in common (%); bar: by chance", fontsize=8)
+    axes.set_xlim(0, 115 * max(frame["agreement"].max(), frame["chance"].max()))
+    axes.set_xlabel("in common (%); bar: by chance", fontsize=8)
     title(figure, "How far two seeds keep the same weights")
     return Study("agreement", figure, frame, {})
 

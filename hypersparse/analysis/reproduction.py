@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hypersparse.analysis import allocation, epochs, intersection, masks, paper, positions_page, tradeoffs
+from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, paper, positions_page, tradeoffs
 from hypersparse.analysis.headline import command
 from hypersparse.analysis.stored import Stored, load
 from hypersparse.analysis.style import Study, write
@@ -41,10 +41,13 @@ TABLES_BELOW: dict[str, Callable[[Study], list[str]]] = {
 }
 Make = Callable[[Sequence[Stored]], Study | list[Study]]
 FIGURES: dict[str, Make] = {
+    "Which weights the penalty pulls": gradients.studies,
     LAYERS: allocation.studies,
     "How soon the final mask is found": intersection.study,
     "Weights that cross the cut": masks.crossing,
     "How long the penalty grows": epochs.study,
+    "How far two seeds agree": masks.agreement,
+    "Kept weights that can matter": tradeoffs.effective,
     "What sparsity costs": tradeoffs.accuracy,
     "Whom sparsity hurts": tradeoffs.classes,
 }

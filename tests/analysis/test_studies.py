@@ -47,6 +47,14 @@ def test_gradients_at_chosen_epochs(tmp_path: Path) -> None:
         gradients.study(empty)
 
 
+def test_curves_are_of_the_least_sparse_run_of_each_model(tmp_path: Path) -> None:
+    runs = [write(tmp_path, sparsity=0.98), write(tmp_path, seed=1), write(tmp_path, method="dense"), write(tmp_path)]
+    (found,) = gradients.studies([*runs, write(tmp_path, sparsity=0.5, method_options={"penalty": "l1"})])
+    assert found.name == "gradients-digits-resnet8"
+    assert found.data.equals(gradients.study(runs[-1]).data)
+    assert gradients.studies(runs[2:3]) == []
+
+
 def test_layers_are_means_over_seeds(tmp_path: Path) -> None:
     other = {"conv1.weight": 6, "linear.weight": 4}
     runs = [write(tmp_path), write(tmp_path, seed=1, kept_by_layer=other), write(tmp_path, method="snip")]
