@@ -33,6 +33,7 @@ class Geometry:
     padded: bool  # whether somebody reads between the rows
     group: int  # values of one group have the same pitch and planes
     widest: int  # width of the widest value of the group
+    echo: int = 0  # where in a plane its rows may be copied to, so that those of odd number begin a vector; 0: nowhere
 
     @property
     def run(self) -> int:
@@ -219,10 +220,14 @@ def _geometries(
             pitch = row_pitch(width)
         lines = max(shapes[name][1] + reaches[name].rows for name in names)
         vector = all(name in network.vectors for name in names)
-        plane = 1 if vector else -(-lines * pitch // ALIGNED) * ALIGNED
+        echo = 0
+        if rows and 2 * pitch == ALIGNED and any(each.rows for each in reach):
+            echo = -(-(lines - 1) * pitch // ALIGNED) * ALIGNED + pitch
+        plane = 1 if vector else -(-(echo + lines * pitch) // ALIGNED) * ALIGNED
         furthest = max(each.rows * pitch + each.columns for each in reach)
         padded = any(each.rows or each.columns for each in reach)
         margin = -(-(furthest + pitch) // ALIGNED) * ALIGNED
         for name in names:
-            values[name] = Geometry(*shapes[name], pitch, plane, margin, rows and not vector, padded, number, width)
+            laid = Geometry(*shapes[name], pitch, plane, margin, rows and not vector, padded, number, width)
+            values[name] = replace(laid, echo=echo)
     return values

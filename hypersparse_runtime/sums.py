@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed, row_pitch
-from hypersparse_runtime.layers import Array, Layer
+from hypersparse_runtime.layers import Array, Entries, Layer
+from hypersparse_runtime.shared import ASIDE, MOST, packed, patterns_of, spared
 from hypersparse_runtime.tables import KINDS, NONE, Tables
 
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
+SPARED = 8  # loads from which it pays to share them
 SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
 VECTORS = (4, 8, 16)  # floats, of the instruction sets
-FEW_OF_WIDE, FEW, FEW_OF_SQUARE = (
-    1,
-    8,
-    20,
-)  # entries up to which a row is summed in one chain, each entry where it belongs
+FEW_OF_WIDE, FEW = 1, 8
+FEW_OF_SQUARE = 20  # entries up to which a row is summed in one chain, each entry where it belongs
 
 
 def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: int) -> list[dict[str, int]]:
@@ -29,16 +28,45 @@ def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: in
         return [_step(layer, shape, tables)]
     counts, square = _counts(layer), _is_square(layer, before, after)
     few = FEW_OF_SQUARE if square else FEW if after.widest <= ALIGNED else FEW_OF_WIDE
-    parts = []
+    wide = after.rows and vector == ALIGNED
+    parts, many = [], layer.rows[counts > few]
     if (counts <= few).any():
         groups = np.zeros((1, 2), dtype=np.int32)
         kind = "direct" if after.rows else "conv"
         parts.append((layer.rows[counts <= few], _Shape(before, after, lanes, 1, groups, kind)))
-    if (counts > few).any():
-        kind = "square" if square and after.rows and vector == ALIGNED else "conv"
-        groups = _groups(layer, square=square)
-        parts.append((layer.rows[counts > few], _Shape(before, after, lanes, _chains(after), groups, kind)))
-    return [_step(_part(layer, rows), shape, tables) for rows, shape in parts]
+    shared = many[_is_shared(layer, many, after, square=square)]
+    if len(shared):
+        kind = "shared" if wide and after.pitch <= MOST * ALIGNED else "conv"
+        groups, echo = _groups(layer, square=False), before.echo if wide else 0
+        parts.append((shared, _Shape(before, after, lanes, 1, groups, kind, shared=True, echo=echo)))
+    if len(rest := many[~np.isin(many, shared)]):
+        kind = "square" if square and wide else "conv"
+        parts.append((rest, _Shape(before, after, lanes, _chains(after), _groups(layer, square=square), kind)))
+    steps = []
+    for rows, shape in parts:
+        part = _part(layer, rows)
+        steps += [*_echo(part, shape, tables), _step(part, shape, tables)]
+    return steps
+
+
+def _is_shared(layer: Layer, rows: Array, after: Geometry, *, square: bool) -> Array:
+    """Which of the rows are summed with what they load shared; none where a vector holds more than two rows."""
+    assert layer.entries is not None
+    if 2 * row_pitch(after.widest) < ALIGNED or not 1 < len(_groups(layer, square=False)) <= ASIDE:
+        return np.zeros(len(rows), dtype=bool)
+    is_shared: Array = spared(layer.entries, rows) >= (0 if square else SPARED)
+    return is_shared
+
+
+def _echo(layer: Layer, shape: "_Shape", tables: Tables) -> list[dict[str, int]]:
+    """A copy of what taps of an odd number of rows read, where those begin in the middle of a vector."""
+    assert layer.entries is not None
+    read = np.unique(layer.entries.channel[layer.entries.y % 2 == 1])
+    if not shape.echo or not len(read):
+        return []
+    length = shape.before.height * shape.before.pitch
+    row = {"kind": KINDS.index("echo"), "rows": len(read), "channels": tables.add(read)}
+    return [row | {"segment_stride": shape.echo, "segment_length": length}]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +79,8 @@ class _Shape:
     chains: int
     groups: Array  # (row, column) that the entries of each reach aside; of one alone: all entries
     kind: str
+    echo: int = 0  # where taps of an odd number of rows find the plane again, if anywhere
+    shared: bool = False  # entries are added up by which others read the same
 
 
 def _dot(lanes: int) -> str:
@@ -81,19 +111,18 @@ def _part(layer: Layer, rows: Array) -> Layer:
 
 
 def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
-    before, after, groups = shape.before, shape.after, shape.groups
+    after, groups = shape.after, shape.groups
     assert layer.bias is not None
-    sums = _Entries.of(layer, groups, multiple=shape.chains)
-    whole = layer.kind == "dot" or not after.rows or shape.kind == "direct"  # offsets say all that an entry reads
-    rise, aside = shape.kind != "square", whole
+    sums = _Entries.of(layer, shape)
+    starts, entries = sums.packed(shape) if shape.kind == "shared" else (sums.starts, sums.pairs(shape))
     row = {
         "kind": KINDS.index(shape.kind),
         "rows": len(layer.rows),
         "channels": tables.add(layer.rows),
         "groups": len(groups),
         "distances": tables.add(_moves(groups, after.pitch) if shape.kind == "square" else groups[:, 1]),
-        "starts": tables.add(sums.starts),
-        "entries": tables.add(sums.pairs(before, shape.lanes, rise=rise, aside=aside)),
+        "starts": tables.add(starts),
+        "entries": tables.add(entries),
         "bias": tables.add(layer.bias[layer.rows], np.float32),
         "relu": int(layer.relu),
         "chains": shape.chains,
@@ -109,7 +138,7 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
     if after.rows:
         row.update(mask=_mask(after, tables))
     if shape.kind == "direct":
-        row.update(sides=tables.add(_sides(sums.x, after.pitch)))
+        row.update(sides=tables.add(_sides(sums.entries.x, after.pitch)))
     elif shape.kind == "square":
         row.update(shifts=tables.add(_places(groups, after.pitch)))
     elif after.rows:
@@ -197,48 +226,64 @@ def _runs(value: Geometry, lanes: int) -> dict[str, int]:
 class _Entries:
     """A layer's entries by row, group and then by what they read: the order in which they are added up.
 
-    Groups are filled up to a multiple with weights of zero.
+    Those that share what they load come by their pattern before that. Groups are filled up to a multiple with weights
+    of zero.
     """
 
     starts: Array  # where each row's groups begin
-    channel: Array
-    y: Array
-    x: Array
-    weight: Array
+    cells: Array  # of each entry, its row's place and its group
+    patterns: Array
+    entries: Entries
 
     @classmethod
-    def of(cls, layer: Layer, groups: Array, *, multiple: int) -> "_Entries":
+    def of(cls, layer: Layer, shape: _Shape) -> "_Entries":
         """Sorted, in groups of one distance each; one group alone takes all."""
-        entries = layer.entries
+        entries, groups, multiple = layer.entries, shape.groups, shape.chains
         assert entries is not None
-        group = np.zeros(len(entries), dtype=np.int64)
-        if len(groups) > 1:
-            rows = entries.y if groups[:, 0].any() else np.zeros_like(entries.y)
-            known, taps = _keys(groups[:, 0], groups[:, 1]), _keys(rows, entries.x)
-            order = np.argsort(known)
-            group = order[np.searchsorted(known[order], taps)]
         place = np.zeros(int(layer.rows.max(initial=0)) + 1, dtype=np.int64)
         place[layer.rows] = np.arange(len(layer.rows))
+        group = _group(entries, groups)
         cells = place[entries.row] * len(groups) + group
+        patterns = patterns_of(entries, group) if shape.shared else np.zeros_like(cells)
         counts = np.bincount(cells, minlength=len(layer.rows) * len(groups))
         starts = np.concatenate([[0], np.cumsum(-(-counts // multiple) * multiple)])
-        sequence = np.lexsort((entries.x, entries.y, entries.channel, cells))
+        sequence = np.lexsort((entries.x, entries.y, entries.channel, patterns, cells))
         places = np.arange(len(entries)) + (starts[:-1] - (np.cumsum(counts) - counts))[cells[sequence]]
         filled = []
-        for part in (entries.channel, entries.y, entries.x, entries.weight):
+        for part in (cells, patterns, entries.row, entries.channel, entries.y, entries.x, entries.weight):
             whole = np.zeros(starts[-1], dtype=part.dtype)
             whole[places] = part[sequence]
             filled.append(whole)
-        return cls(starts, *filled)
+        return cls(starts, filled[0], filled[1], Entries(*filled[2:]))
 
-    def pairs(self, before: Geometry, lanes: int, *, rise: bool, aside: bool) -> Array:
-        """Offset and weight of each; `rise` and `aside`: offsets include the distance in rows and in columns."""
-        offsets = self.channel.astype(np.int64) * before.plane
-        if rise:
-            offsets = offsets + self.y * before.pitch
-        if aside:
-            offsets = offsets + self.x
-        return np.stack([(offsets * lanes).astype(np.int32), self.weight.astype(np.float32).view(np.int32)], axis=1)
+    def pairs(self, shape: _Shape) -> Array:
+        """Offset and weight of each."""
+        return np.stack([self._offsets(shape), self.entries.weight.astype(np.float32).view(np.int32)], axis=1)
+
+    def packed(self, shape: _Shape) -> tuple[Array, Array]:
+        """Where each row's patterns begin, and offsets and weights."""
+        place, group = np.divmod(self.cells, len(shape.groups))
+        return packed(self.entries, place, group, self.patterns, self._offsets(shape))
+
+    def _offsets(self, shape: _Shape) -> Array:
+        """What each reads: all of it, or without the distances that are made up for by moving sums."""
+        offsets = self.entries.channel.astype(np.int64) * shape.before.plane
+        if shape.kind != "square":
+            offsets = offsets + self.entries.y * shape.before.pitch + self.entries.y % 2 * shape.echo
+        if shape.kind in ("dot", "direct") or not shape.after.rows:
+            offsets = offsets + self.entries.x
+        return (offsets * shape.lanes).astype(np.int32)
+
+
+def _group(entries: Entries, groups: Array) -> Array:
+    """Which group each entry belongs to."""
+    if len(groups) == 1:
+        return np.zeros(len(entries), dtype=np.int64)
+    rows = entries.y if groups[:, 0].any() else np.zeros_like(entries.y)
+    known, taps = _keys(groups[:, 0], groups[:, 1]), _keys(rows, entries.x)
+    order = np.argsort(known)
+    group: Array = order[np.searchsorted(known[order], taps)]
+    return group
 
 
 def _sides(x: Array, pitch: int) -> Array:

@@ -12,9 +12,11 @@ from hypersparse_runtime.geometry import ALIGNED
 from hypersparse_runtime.layers import Array
 from hypersparse_runtime.library import Kernel
 from hypersparse_runtime.program import Program
+from hypersparse_runtime.shared import MOST
 from hypersparse_runtime.tables import KINDS
 
-CONV, DIRECT = KINDS.index("conv"), KINDS.index("direct")
+CONV, DIRECT, SHARED = (KINDS.index(name) for name in ("conv", "direct", "shared"))
+TUNED = (CONV, DIRECT, SHARED)
 VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
 TILES = {  # most vectors in a tile, by the number of chains
     "plain": {1: 7, 2: 4, 4: 2},
@@ -38,7 +40,7 @@ def new_workspace(program: Program) -> Array:
 def prepare_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
     """Set every step to a variant that is good as a rule: the widest vectors, and tiles that stay in the cache."""
     program.steps["level"] = kernel.levels.index(levels[-1])
-    for number in np.flatnonzero(np.isin(program.steps["kind"], (CONV, DIRECT))):
+    for number in np.flatnonzero(np.isin(program.steps["kind"], TUNED)):
         variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels[-1:])]
         program.steps[number] = next((each for each in variants if each["tile_outer"][0]), variants[0])[0]
 
@@ -47,7 +49,7 @@ def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
     """Set every step to the fastest of its variants, among some of the CPU's instruction sets."""
     workspace = new_workspace(program)
     rounds, repeats = (ROUNDS, REPEATS) if program.lanes == 1 else (1, 2)  # many images take long enough
-    for number in np.flatnonzero(np.isin(program.steps["kind"], (CONV, DIRECT))):
+    for number in np.flatnonzero(np.isin(program.steps["kind"], TUNED)):
         variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels)]
         seconds = np.full(len(variants), np.inf)
         for _ in range(rounds if len(variants) > 1 else 0):
@@ -70,6 +72,10 @@ def _variants(step: Array, kernel: Kernel, levels: tuple[str, ...]) -> Iterator[
         if step["kind"][0] == DIRECT:
             yield from _direct_tilings(step, name)
             continue
+        if step["kind"][0] == SHARED:
+            if name == levels[-1]:
+                yield from _shared_tilings(step)
+            continue
         for run in _runs(step):
             yield from _tilings(run, name)
 
@@ -82,6 +88,16 @@ def _direct_tilings(step: Array, level: str) -> Iterator[Array]:
             yield step
         if tile >= vectors:
             return
+
+
+def _shared_tilings(step: Array) -> Iterator[Array]:
+    """The longest tiles: shorter ones were never faster."""
+    vectors = -(-int(step["segment_length"][0]) // ALIGNED)
+    whole = max(1, int(step["out_pitch"][0]) // ALIGNED)
+    tiles = ceil(vectors / (MOST // whole * whole))
+    for outer in (1, 0) if tiles > 1 else (1,):
+        step["tile"], step["tile_outer"] = ceil(vectors / tiles / whole) * whole, outer
+        yield step
 
 
 def _runs(step: Array) -> Iterator[Array]:

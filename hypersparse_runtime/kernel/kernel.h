@@ -7,7 +7,10 @@
 /* How a group's sum is moved aside: not at all, or within rows of at most one vector, of two, of more. */
 enum mode { STILL = 0, SHORT_ROWS = 1, PAIRS = 2, LONG_ROWS = 3 };
 
-enum kind { CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, DIRECT_CONV = 7, SQUARE_CONV = 8 };
+enum kind {
+  CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, DIRECT_CONV = 7, SQUARE_CONV = 8,
+  SHARED_CONV = 9, ECHO = 10
+};
 
 /* Offsets of values count floats from the start of the workspace, those of tables 32-bit words of the constants. */
 struct step {
@@ -21,7 +24,7 @@ struct step {
   int64_t distances;      /* table: one a group */
   int64_t shifts;         /* table: where each lane comes from, a vector a group for vectors of 4, 8 and 16; or -1 */
   int64_t starts;         /* table: where each group's entries begin, rows * groups + 1 */
-  int64_t entries;        /* table: pairs of offset (int32) and weight (float) */
+  int64_t entries;        /* table: pairs of offset (int32) and weight (float); for SHARED_CONV see shared.h */
   int64_t sides;          /* table: for DIRECT_CONV the floats of a row that each entry adds to, 16 bits from both ends */
   int64_t bias;           /* table: one float a row */
   int64_t plane;          /* table: one float a row and position, or -1 */
@@ -31,7 +34,8 @@ struct step {
   int64_t residues;       /* table: offset and floor of each row, for max(residual + offset, floor), NaN: none; or -1.
                              For SPLIT of what is copied */
   int64_t relu;
-  int64_t segments, segment_stride, segment_length; /* runs of floats of an output plane that are computed */
+  int64_t segments, segment_stride, segment_length; /* runs of floats of an output plane that are computed; for ECHO how
+                             far on a plane is copied, and its floats */
   int64_t pad_first, pad_length, pad_stride, pad_end; /* floats set to zero again in each run; stride 0: none */
   int64_t tile;           /* vectors at a time */
   int64_t tile_outer;     /* loop order: 1 all rows of a tile, 0 all tiles of a row */

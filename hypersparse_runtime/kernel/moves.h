@@ -90,6 +90,16 @@ TARGET static void NAME(split)(const struct step *step, const struct memory *mem
   }
 }
 
+/* Planes again, a distance on: rows of half a vector, every second of which would begin in the middle of one, begin one
+ * there. */
+TARGET static void NAME(echo)(const struct step *step, const struct memory *memory) {
+  const int32_t *channels = memory->tables + step->channels;
+  for (int64_t row = 0; row < step->rows; row++) {
+    float *from = memory->workspace + step->input + channels[row] * step->input_plane, *to = from + step->segment_stride;
+    for (int64_t i = 0; i < step->segment_length; i += 8) *(NAME(eight) *)(to + i) = *(const NAME(eight) *)(from + i);
+  }
+}
+
 INLINE float NAME(larger)(float a, float b) {
   return a > b || a != a ? a : b;
 }

@@ -11,14 +11,18 @@
 
 #if VL == 16
 #include "square.h"
+
+#include "shared.h"
 #define SQUARE NAME(square)
+#define SHARED NAME(shared)
 #else
 #define SQUARE 0 /* no program for these vectors has such steps */
+#define SHARED 0
 #endif
 
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),  NAME(split),  NAME(max_pool),
                                        NAME(mean), NAME(pack), NAME(unpack), NAME(direct),
-                                       SQUARE};
+                                       SQUARE,     SHARED,    NAME(echo)};
 
 /* Billions of floating point operations a second with operands in registers: what no kernel can exceed. */
 TARGET static double NAME(peak)(int64_t rounds) {
@@ -38,4 +42,6 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef VEC
 #undef IVEC
 #undef INLINE
+#undef KEEP
 #undef SQUARE
+#undef SHARED

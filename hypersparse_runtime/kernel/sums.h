@@ -6,8 +6,8 @@
 INLINE void NAME(add_entries)(const int count, VEC *sum, const struct entry *entry, const struct entry *end,
                               const float *input) {
   for (; entry < end; entry++) {
-    const float *from = input + entry->offset;
-    const float weight = entry->weight;
+    const float *from;
+    const VEC weight = NAME(unpacked)(entry, input, &from);
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) sum[t] += weight * NAME(load)(from + t * VL);
   }
@@ -20,8 +20,8 @@ INLINE void NAME(add_pairs)(const int count, VEC *even, const struct entry *entr
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) odd[t] = (VEC){0};
   for (; entry < end; entry += 2) {
-    const float *first = input + entry[0].offset, *second = input + entry[1].offset;
-    const float one = entry[0].weight, two = entry[1].weight;
+    const float *first, *second;
+    const VEC one = NAME(unpacked)(entry, input, &first), two = NAME(unpacked)(entry + 1, input, &second);
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) {
       even[t] += one * NAME(load)(first + t * VL);

@@ -4,6 +4,7 @@ typedef float NAME(vec) __attribute__((vector_size(VL * 4), aligned(4), may_alia
 typedef int32_t NAME(ivec) __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define VEC NAME(vec)
 #define IVEC NAME(ivec)
+#define KEEP(vector) __asm__("" : "+v"(vector)) /* in its register: compilers like to load it again for each use */
 #define INLINE TARGET static inline __attribute__((always_inline))
 
 INLINE VEC NAME(load)(const float *from) { return *(const VEC *)from; }
@@ -15,6 +16,23 @@ INLINE VEC NAME(larger_of)(VEC first, VEC second) {
 #else
   const IVEC low = second <= first;
   return (VEC)(((IVEC)second & ~low) | ((IVEC)first & low));
+#endif
+}
+
+/* An entry's weight in every lane, and where it reads: one load of 64 bits, not two. Loads are what is short: 5 to 7 % of a
+ * network where they are shared. */
+INLINE VEC NAME(unpacked)(const void *entry, const float *input, const float **from) {
+#if VL == 16
+  int64_t both;
+  __builtin_memcpy(&both, entry, sizeof both);
+  __asm__("" : "+r"(both)); /* compilers would load the parts */
+  *from = input + (int32_t)both;
+  VEC weight = (VEC)_mm512_set1_epi32((int32_t)(both >> 32));
+  KEEP(weight);
+  return weight;
+#else
+  *from = input + ((const struct entry *)entry)->offset;
+  return ((const struct entry *)entry)->weight - (VEC){0};
 #endif
 }
 

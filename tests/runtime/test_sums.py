@@ -9,7 +9,7 @@ from hypersparse_runtime.geometry import place
 from hypersparse_runtime.layers import layers_of
 from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.program import write_program
-from hypersparse_runtime.sums import FEW, FEW_OF_SQUARE
+from hypersparse_runtime.sums import FEW, FEW_OF_SQUARE, SPARED
 from hypersparse_runtime.tables import KINDS
 
 LEVELS = load_kernel().levels
@@ -31,8 +31,9 @@ PLANES = [
 ]
 
 
-def conv_graph(sides: tuple[int, int], weight: np.ndarray, *, padding: int = 1) -> Graph:
-    options = {"stride": (1, 1), "padding": (padding, padding), "dilation": (1, 1), "groups": 1}
+def conv_graph(sides: tuple[int, int], weight: np.ndarray, *, padding: int | tuple[int, int] = 1) -> Graph:
+    sides_padded = padding if isinstance(padding, tuple) else (padding, padding)
+    options = {"stride": (1, 1), "padding": sides_padded, "dilation": (1, 1), "groups": 1}
     node = Node("conv", ("input",), "a", {"weight": "w", "bias": "b"}, options)
     bias = np.linspace(-1, 1, len(weight), dtype=np.float32)
     return Graph((weight.shape[1], *sides), (node, Node("relu", ("a",), "y")), {"w": weight, "b": bias})
@@ -80,7 +81,7 @@ def test_small_planes_with_inputs_of_another_size_and_far_taps(kernel: int, padd
 def kinds_of(weight: np.ndarray, side: int, *, vector: int) -> list[str]:
     placed = place(layers_of(conv_graph((side, side), weight)), rows=True)
     kinds = [KINDS[kind] for kind in write_program(placed, 1, vector=vector).steps["kind"]]
-    return [kind for kind in kinds if kind in ("conv", "direct", "square")]
+    return [kind for kind in kinds if kind not in ("pack", "unpack")]
 
 
 def test_few_and_many_weights_are_summed_in_different_ways() -> None:
@@ -88,7 +89,32 @@ def test_few_and_many_weights_are_summed_in_different_ways() -> None:
     few[:, 0] = 1  # nine
     assert FEW < 9 <= FEW_OF_SQUARE < many[0].size
     both = np.concatenate([few, many])
-    assert kinds_of(both, 8, vector=16) == ["direct", "square"]
+    assert kinds_of(both, 4, vector=16) == ["direct", "square"]
+    assert kinds_of(both, 8, vector=16) == ["direct", "echo", "shared"]
     assert kinds_of(both, 8, vector=8) == ["direct", "conv"]
-    assert kinds_of(both, 16, vector=16) == ["conv"]
     assert kinds_of(few, 8, vector=16) == ["direct"]
+
+
+def test_loads_are_shared_where_enough_are_spared() -> None:
+    taps = np.zeros((1, SPARED, 3, 3), dtype=np.float32)
+    taps[:, :, 1, :2] = 1  # two of one row in each kernel: one load is spared
+    assert kinds_of(taps, 16, vector=16) == ["shared"]
+    assert kinds_of(taps, 16, vector=8) == ["conv"]
+    taps[0, 0] = taps[0, 0].T  # in one kernel one above the other
+    assert kinds_of(taps, 16, vector=16) == ["conv"]
+
+
+@pytest.mark.parametrize("kernel", [(5, 3), (4, 2), (1, 3), (7, 3)])
+@pytest.mark.parametrize("sides", [(8, 8), (7, 7), (11, 6), (9, 16)])
+def test_kernels_of_every_height_share_loads(sides: tuple[int, int], kernel: tuple[int, int]) -> None:
+    """On rows of half a vector, every second row of a kernel reads a copy."""
+    rng = np.random.default_rng(0)
+    weight = (rng.normal(size=(5, 12, *kernel)) * (rng.random((5, 12, *kernel)) < 0.7)).astype(np.float32)
+    graph = conv_graph(sides, weight, padding=(kernel[0] // 2, kernel[1] // 2))
+    images = rng.normal(size=(2, 12, *sides)).astype(np.float32)
+    wanted, found = convolved(graph, images), {}
+    for level in LEVELS:
+        found[level] = SparseModel(graph, engine="hypersparse", instructions=level)(images)
+        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    if "avx512" in found:
+        np.testing.assert_array_equal(found["avx512"], found["avx2"])
