@@ -95,7 +95,8 @@ def _damage(
     file: str, group: str, dense: Sequence[Stored], runs: Sequence[Stored], names: Sequence[str] | None
 ) -> Study:
     count = len(runs[0].record["class_total"])
-    names = names or runs[0].result.get("classes")  # runs of older versions have none
+    known = (run.result.get("classes") for run in (*dense, *runs))  # runs of older versions have none
+    names = names or next((each for each in known if each), None)
     names = list(names) if names and len(names) == count else [str(number) for number in range(count)]
     ordered = [*dense, *sorted(runs, key=lambda run: run.result["kept"], reverse=True)]
     frame = pd.DataFrame(

@@ -10,7 +10,7 @@ import torch
 
 T = TypeVar("T")
 # A signal may reach any thread, but only the main one can act on it, and not while it waits without end.
-SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_OF_WAITING = 0.5
 
 
 class Gate:
@@ -77,7 +77,7 @@ def side_by_side(works: Sequence[Callable[[], T]], device: torch.device) -> list
         thread.start()
     for thread in threads:
         while thread.is_alive():
-            thread.join(SECONDS_BETWEEN_LOOKS)
+            thread.join(SECONDS_OF_WAITING)
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in range(len(works))]

@@ -142,6 +142,12 @@ def test_effective_weights(tmp_path: Path) -> None:
         tradeoffs.effective([write(tmp_path, seed=1, effective_kept=None)])
 
 
+def test_classes_have_the_names_that_any_of_the_runs_knows(tmp_path: Path) -> None:
+    runs = [write(tmp_path), write(tmp_path, seed=1, classes=["cat", "dog"])]  # the first as of an older version
+    (study,) = tradeoffs.classes(runs)
+    assert set(study.data["class"]) == {"cat", "dog"}
+
+
 def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
     dense = write(tmp_path, method="dense", arrays=record(class_correct=np.array([[10, 9]] * 5)))
     (study,) = tradeoffs.classes([dense, write(tmp_path)], ["cat", "dog"])

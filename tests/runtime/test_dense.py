@@ -15,8 +15,12 @@ from hypersparse_runtime.dense import HAND_OVERS, HandOver, OpenVinoEngine, hand
 from tests.runtime.networks import computed, graphs
 from tests.runtime.test_model import assert_close, images_for
 
-ENGINES = [pytest.param(engine, marks=pytest.mark.skipif(not is_installed(engine.name), reason=f"no {engine.name}"))
-           for engine in HAND_OVERS]  # fmt: skip
+
+@pytest.fixture(params=HAND_OVERS, scope="module")
+def engine(request: pytest.FixtureRequest) -> HandOver:
+    pytest.importorskip(request.param.name)
+    made: HandOver = request.param
+    return made
 
 
 def outputs_of(engine: HandOver, graph: Graph, images: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -25,7 +29,6 @@ def outputs_of(engine: HandOver, graph: Graph, images: np.ndarray, wanted: np.nd
     return found
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @given(graphs())
 @settings(max_examples=8)
 def test_any_network_gives_what_pytorch_gives(engine: HandOver, graph: Graph) -> None:
@@ -36,7 +39,6 @@ def test_any_network_gives_what_pytorch_gives(engine: HandOver, graph: Graph) ->
     assert_close(outputs_of(engine, graph, images[:1], wanted[:1]), wanted[:1])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_many_threads_may_call_one_engine(engine: HandOver) -> None:
     graph = convolution()
     made, images = engine(graph, threads=2), np.random.default_rng(0).normal(size=(8, 5, 3, 16, 16)).astype(np.float32)
