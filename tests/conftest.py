@@ -1,6 +1,8 @@
 """Shared by all tests: `fast` is every test that is not marked slow, gpu or ddp; all of them take two processes."""
 
+import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fast)
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+DEATHS: list[str] = []
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Note how a process that ran tests died: a signal's number with a minus, or what it gave to exit()."""
+    if error:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            DEATHS.append(f"{node.gateway.id} ended with {node.gateway._io.popen.wait(timeout=5)}")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for line in DEATHS:
+        terminalreporter.line(line)
 
 
 @pytest.fixture(autouse=True)

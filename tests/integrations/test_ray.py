@@ -89,7 +89,7 @@ class Kills(Silent):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_costs_the_last_epoch_of_one_run(cluster: RayCluster, tmp_path: Path) -> None:
-    runs = [Run(small(training={"epochs": 20}), 0), Run(small(), 1)]
+    runs = [Run(small(training={"epochs": 60}), 0), Run(small(), 1)]  # long enough to be found at work
     kills = Kills(folder_of(runs[0], tmp_path), [4, 12])
 
     def watcher(job: Job) -> Silent:
