@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,9 @@ from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, pair
 from hypersparse_runtime.layers import Array
 from hypersparse_runtime.onnx import to_onnx
 
+_CORES: list[Any] = []
+_ONE_CORE = Lock()
+
 
 def is_installed(package: str) -> bool:
     """Whether a package can be imported; a folder of its name, such as a clone of its source, is not one."""
@@ -21,11 +25,18 @@ def is_installed(package: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def import_openvino() -> Any:
-    """The package openvino, which reports every import to its makers unless its package for that is missing."""
-    with _missing("openvino_telemetry"):
-        import openvino
-    return openvino
+def openvino_core() -> Any:
+    """What OpenVINO compiles networks with: one for the whole process, which is never given back.
+
+    Its CPU plugin gives the thread that first uses it another stack for signals, and unmaps that stack when its last
+    user is gone. If another thread does that, the first one's stack is no more, and the process dies of a signal.
+    """
+    with _ONE_CORE:
+        if not _CORES:
+            with _missing("openvino_telemetry"):  # else every import is reported to its makers
+                import openvino
+            _CORES.append(openvino.Core())
+        return _CORES[0]
 
 
 @contextmanager
@@ -64,7 +75,7 @@ class OpenVinoEngine:
     name, title = "openvino", "OpenVINO"
 
     def __init__(self, graph: Graph, *, threads: int) -> None:
-        core = import_openvino().Core()
+        core = openvino_core()
         hints = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",

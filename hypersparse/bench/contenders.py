@@ -13,7 +13,7 @@ from hypersparse.bench.subjects import Subject
 from hypersparse.errors import OptionError, unknown
 from hypersparse.export.shrink import shrink_graph
 from hypersparse_runtime import SparseModel
-from hypersparse_runtime.dense import import_openvino, is_installed
+from hypersparse_runtime.dense import is_installed, openvino_core
 from hypersparse_runtime.file import pack
 from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.layers import dense_products
@@ -113,7 +113,7 @@ def _onnxruntime(content: bytes, threads: int) -> Predict:
 
 
 def _openvino(content: bytes, threads: int) -> Predict:
-    core = import_openvino().Core()
+    core = openvino_core()
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
     model = core.compile_model(core.read_model(content, b""), "CPU", hints)
     return lambda images: model(images)[0]

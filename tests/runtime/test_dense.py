@@ -120,6 +120,31 @@ def test_nothing_is_loaded_before_it_is_needed_and_nothing_is_sent(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+SIGNALLED = """
+import os, signal, threading
+import numpy as np
+from hypersparse_runtime import Graph, Node, SparseModel
+
+options = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+node = Node("conv", ("input",), "y", {"weight": "w"}, options)
+models = [SparseModel(Graph((3, 8, 8), (node,), {"w": np.ones((16, 3, 3, 3), np.float32)}), engine="openvino")]
+dropping = threading.Thread(target=models.clear)
+dropping.start()
+dropping.join()
+heard = []
+signal.signal(signal.SIGUSR1, lambda *_: heard.append(True))
+os.kill(os.getpid(), signal.SIGUSR1)
+assert heard
+"""
+
+
+@pytest.mark.slow
+def test_signals_reach_a_process_whose_network_another_thread_dropped() -> None:
+    pytest.importorskip("openvino")
+    done = subprocess.run([sys.executable, "-c", SIGNALLED], capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
+
+
 def convolution() -> Graph:
     weight = np.random.default_rng(1).normal(size=(8, 3, 3, 3)).astype(np.float32)
     options = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
