@@ -58,25 +58,31 @@ def fill_(weights: PrunableWeights, mask: torch.Tensor) -> None:
         weight.data = part * (signs * spread).half().float()
 
 
-def made(model: str, sparsity: float, lower: Path, upper: Path) -> tuple[torch.nn.Module, str] | None:
-    """The network at a sparsity, and what it is; None where no run has such a mask."""
-    own = {0.98: lower, 0.998: upper}.get(sparsity)
-    found = network(model, own or lower)
-    if own and model == WITH_WEIGHTS:
-        return found, TRAINED
+def made(model: str, sparsity: float, lower: Path, upper: Path) -> tuple[torch.nn.Module, str, Path] | None:
+    """The network at a sparsity, what it is, and the run it is of; None where no run has such a mask."""
+    run = lower if sparsity <= 0.98 else upper
+    found = network(model, run)
+    is_own = sparsity in (0.98, 0.998)
+    if is_own and model == WITH_WEIGHTS:
+        return found, TRAINED, run
     weights = PrunableWeights(found)
-    sizes = torch.cat([weight.detach().abs().flatten() for weight in weights.values()])
-    if own:
-        mask, words = sizes > 0, NESTED
-    elif (nested := in_history(lower if sparsity < 0.98 else upper, sparsity, weights.total)) is not None:
-        mask, words = nested, NESTED
-    elif sparsity > 0.98:
-        mask, words = torch.zeros(len(sizes), dtype=torch.bool), LARGEST
-        mask[sizes.topk(keep_count(weights.total, sparsity)).indices] = True
-    else:
+    mask = sizes_of(weights) > 0 if is_own else in_history(run, sparsity, weights.total)
+    if mask is not None:
+        fill_(weights, mask)
+        return found, NESTED, run
+    if sparsity < 0.98:
         return None
+    found = network(model, lower)
+    weights = PrunableWeights(found)
+    mask = torch.zeros(weights.total, dtype=torch.bool)
+    mask[sizes_of(weights).topk(keep_count(weights.total, sparsity)).indices] = True
     fill_(weights, mask)
-    return found, words
+    return found, LARGEST, lower
+
+
+def sizes_of(weights: PrunableWeights) -> torch.Tensor:
+    """All weights without their signs, one after another."""
+    return torch.cat([weight.detach().abs().flatten() for weight in weights.values()])
 
 
 def main(model: str, lower: Path, upper: Path) -> None:
@@ -84,14 +90,17 @@ def main(model: str, lower: Path, upper: Path) -> None:
     FOLDER.mkdir(exist_ok=True)
     for sparsity in SPARSITIES:
         torch.manual_seed(0)
-        pair = made(model, sparsity, lower, upper)
-        if pair is None:
+        what = made(model, sparsity, lower, upper)
+        if what is None:
             print(f"{sparsity:g}: no mask")
             continue
-        about = {"mask": pair[1], "run": (upper if sparsity == 0.998 else lower).parent.name}
-        size = save_graph(exact(trace(pair[0], SHAPE, about)), FOLDER / f"{model}-{sparsity:g}.hsp")
+        found, words, run = what
+        about = {"mask": words, "run": run.parent.name}
+        size = save_graph(exact(trace(found, SHAPE, about)), FOLDER / f"{model}-{sparsity:g}.hsp")
         print(f"{sparsity:g}: {size:,} bytes, {about['mask']}")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(f"A model and two run folders are needed; got {len(sys.argv) - 1} words.\n\n{__doc__}")
     main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -175,7 +175,9 @@ def _cost(jobs: Sequence[Job], machine: Machine, load: Load) -> Table:
         shown = ("?", "data missing") if pace is None else (f"{pace:.2f}", duration(epochs * pace))
         table.add_row(data, model, method, str(count), str(epochs), *shown)
     epochs = sum(epochs for _, epochs in rows.values())
-    table.add_row("all", "", "", str(len(jobs)), str(epochs), "", duration(total))
+    known = [pace is not None for pace in paces.values()]
+    words = duration(total) if all(known) else f"at least {duration(total)}" if any(known) else "?"
+    table.add_row("all", "", "", str(len(jobs)), str(epochs), "", words)
     return table
 
 

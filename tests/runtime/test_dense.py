@@ -73,8 +73,8 @@ def test_a_folder_of_the_name_is_no_package(tmp_path: Path, monkeypatch: pytest.
     assert hand_overs() == [OpenVinoEngine]
 
 
-WATCHED = """
-import os, sys, threading
+NETWORK = """
+import os, signal, sys, threading
 import numpy as np
 from hypersparse_runtime import Graph, Node, SparseModel
 
@@ -83,7 +83,9 @@ def network(kept):
     weight.ravel()[kept:] = 0
     options = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
     return Graph((3, 8, 8), (Node("conv", ("input",), "y", {"weight": "w"}, options),), {"w": weight})
+"""
 
+WATCHED = """
 assert SparseModel(network(9), threads=1).engine == "hypersparse"
 loaded = {"openvino", "onnxruntime", "torch"} & set(sys.modules)
 assert not loaded, loaded
@@ -114,20 +116,14 @@ def test_nothing_is_loaded_before_it_is_needed_and_nothing_is_sent(tmp_path: Pat
     told_to_be_quiet = ("CI", "TF_BUILD", "JENKINS_URL")  # by OpenVINO's own rules
     environment = {key: value for key, value in os.environ.items() if key not in told_to_be_quiet}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    command = [sys.executable, "-c", WATCHED, str(tmp_path)]
+    command = [sys.executable, "-c", NETWORK + WATCHED, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.iterdir())
 
 
 SIGNALLED = """
-import os, signal, threading
-import numpy as np
-from hypersparse_runtime import Graph, Node, SparseModel
-
-options = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
-node = Node("conv", ("input",), "y", {"weight": "w"}, options)
-models = [SparseModel(Graph((3, 8, 8), (node,), {"w": np.ones((16, 3, 3, 3), np.float32)}), engine="openvino")]
+models = [SparseModel(network(432), threads=1, engine="openvino")]
 dropping = threading.Thread(target=models.clear)
 dropping.start()
 dropping.join()
@@ -141,7 +137,7 @@ assert heard
 @pytest.mark.slow
 def test_signals_reach_a_process_whose_network_another_thread_dropped() -> None:
     pytest.importorskip("openvino")
-    done = subprocess.run([sys.executable, "-c", SIGNALLED], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", NETWORK + SIGNALLED], capture_output=True, text=True)
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
 
 
