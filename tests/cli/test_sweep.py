@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from hypersparse.cli import sweep as command
 from hypersparse.cli.main import app
 from tests.cli.commands import run, start
+from tests.training.held import model
 
 EXPERIMENT = """
 title = "Small"
@@ -27,6 +28,13 @@ data = "synthetic"
 method = ["random", "dense"]
 sparsity = [0.5, 0.9]
 """
+
+
+def held_experiment(file: Path, *, epochs: int) -> str:
+    """It with more epochs, which take long until the file is taken away."""
+    table = model(file)
+    longer = EXPERIMENT.replace("epochs = 1", f'epochs = {epochs}\n[options.model]\nfile = "{table["file"]}"')
+    return longer + f'model = "{table["name"]}"\n'
 
 
 @pytest.mark.slow
@@ -105,7 +113,7 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_or_interrupted_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(EXPERIMENT.replace("epochs = 1", "epochs = 40"))
+    (tmp_path / "small.toml").write_text(held_experiment(tmp_path / "held", epochs=40))
     arguments = ["sweep", "small.toml", "--results", "results", "--at-once", "1"]
     for kind, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
         process = start(*arguments, folder=tmp_path)
@@ -115,6 +123,7 @@ def test_a_sweep_that_is_killed_or_interrupted_goes_on(tmp_path: Path) -> None:
         process.send_signal(kind)
         process.communicate(timeout=120)
         assert process.returncode == code
+    (tmp_path / "held").unlink()
     done = run(*arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "results").glob("*/seed-0/result.json"))) == 3

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Job
 from hypersparse.training.watcher import Silent
 from tests.cli.commands import run
-from tests.cli.test_sweep import EXPERIMENT
+from tests.cli.test_sweep import EXPERIMENT, held_experiment
+from tests.training.held import model
 from tests.training.small import small
 from tests.training.test_together import CountsDense, assert_same_run
 
@@ -71,26 +73,31 @@ def trainer(folder: Path) -> int:
 
 
 class Kills(Silent):
-    """Kills the worker that trains a run when its log has so many epochs."""
+    """Kills the worker that trains a run, so many times, each time some epochs after the last; then frees the run."""
 
-    def __init__(self, folder: Path, epochs: list[int]) -> None:
-        self.folder, self.epochs = folder, epochs
+    def __init__(self, folder: Path, times: int, held: Path) -> None:
+        self.folder, self.times, self.held = folder, times, held
+        self.after = 4  # the next epoch to kill after: one that no killed worker logged
         self.lost: list[int] = []  # epochs that were done and are not in the checkpoint
         self.told: list[int] = []
 
     def finished_epoch(self, entry: dict[str, Any]) -> None:
         self.told.append(entry["epoch"])
-        if self.epochs and entry["epoch"] >= self.epochs[0]:
-            del self.epochs[0]
-            os.kill(trainer(self.folder), signal.SIGKILL)
-            state = json.loads((self.folder / "state.json").read_text())
-            self.lost.append(len(RunFolder(self.folder).log()) - state["epochs_finished"])
+        if self.times == len(self.lost) or entry["epoch"] < self.after:
+            return
+        os.kill(trainer(self.folder), signal.SIGKILL)
+        state, logged = json.loads((self.folder / "state.json").read_text()), len(RunFolder(self.folder).log())
+        self.lost.append(logged - state["epochs_finished"])
+        self.after = logged + 4
+        if self.times == len(self.lost):
+            self.held.unlink()
 
 
 @pytest.mark.slow
 def test_a_worker_that_dies_costs_the_last_epoch_of_one_run(cluster: RayCluster, tmp_path: Path) -> None:
-    runs = [Run(small(training={"epochs": 60}), 0), Run(small(), 1)]  # long enough to be found at work
-    kills = Kills(folder_of(runs[0], tmp_path), [4, 12])
+    held = tmp_path / "held"
+    runs = [Run(small(training={"epochs": 60}, model=model(held)), 0), Run(small(), 1)]
+    kills = Kills(folder_of(runs[0], tmp_path), 2, held)
 
     def watcher(job: Job) -> Silent:
         return kills if job.seed == 0 else Silent()
@@ -141,13 +148,14 @@ class Asks(Silent):
 @pytest.mark.slow
 def test_a_stop_saves_and_the_same_sweep_goes_on(cluster: RayCluster, tmp_path: Path) -> None:
     asks = Asks()
-    runs = [Run(small(training={"epochs": 60}), seed) for seed in range(3)]
+    slow = small(training={"epochs": 60}, model=model(tmp_path / "held"))
+    runs = [Run(slow, seed) for seed in range(3)]
     outcomes = go(cluster, runs, tmp_path, stop=asks.request, watcher=lambda job: asks)
     assert all(isinstance(outcome, Stopped) for outcome in outcomes)
     assert not folder_of(runs[2], tmp_path).exists()  # two workers: it was not begun
     state = json.loads((folder_of(runs[0], tmp_path) / "state.json").read_text())
     assert state["epochs_finished"] == len(RunFolder(folder_of(runs[0], tmp_path)).log())
-    shorter = [Run(small(training={"epochs": 60}, until="pre-train"), seed) for seed in range(2)]
+    shorter = [Run(replace(slow, until="pre-train"), seed) for seed in range(2)]
     assert all(isinstance(outcome, dict) for outcome in go(cluster, shorter, tmp_path))
 
 
@@ -161,7 +169,7 @@ def test_a_run_whose_worker_always_dies_is_given_up(cluster: RayCluster, tmp_pat
 @pytest.mark.slow
 def test_ctrl_c_in_a_terminal_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypersparse[ray]'")
-    (tmp_path / "small.toml").write_text(EXPERIMENT.replace("epochs = 1", "epochs = 120"))
+    (tmp_path / "small.toml").write_text(held_experiment(tmp_path / "held", epochs=60))
     arguments = ["sweep", "small.toml", "--executor", "ray", "--only", "method=dense"]
     command = [sys.executable, "-W", "ignore", "-m", "hypersparse", *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -174,6 +182,7 @@ def test_ctrl_c_in_a_terminal_saves_and_the_same_command_goes_on(tmp_path: Path)
     assert "0 runs finished, 1 to go on with, 0 failed" in out
     (saved,) = tmp_path.glob("runs/*/seed-0/state.json")
     assert json.loads(saved.read_text())["epochs_finished"] >= 1
+    (tmp_path / "held").unlink()
     again = run(*arguments, folder=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "1 runs finished, 0 to go on with, 0 failed" in again.stdout

@@ -23,6 +23,7 @@ from hypersparse.training.streams import side_by_side
 from hypersparse.training.together import Job, train_together
 from hypersparse.training.trial import begun, best_at_once, seconds_a_step
 from hypersparse.training.watcher import Silent
+from tests.training.held import model
 from tests.training.small import small
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
@@ -149,12 +150,15 @@ class StopAfterEpochs(Silent):
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_stopped_runs_go_on_later(tmp_path: Path, at_once: int) -> None:
-    recipes = [small(training={"epochs": 30}), small(training={"epochs": 30}), small()]
+    held = tmp_path / "held"
+    slow = small(training={"epochs": 30}, model=model(held))
+    recipes = [slow, slow, small()]
     watcher = StopAfterEpochs(4)
     jobs = jobs_in(tmp_path, recipes, watcher)
     results = train_together(jobs, CPU, images(recipes[0]), at_once=at_once, stop=watcher.request)
     assert all(isinstance(result, Stopped) for result in results)
     assert not (tmp_path / "2").exists()
+    held.unlink()
     train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=at_once)
     for seed, recipe in enumerate(recipes):
         train(recipe, seed, CPU, tmp_path / "alone" / f"{seed}")
@@ -163,7 +167,8 @@ def test_stopped_runs_go_on_later(tmp_path: Path, at_once: int) -> None:
 
 @pytest.mark.slow
 def test_a_killed_process_is_said_and_its_run_goes_on(tmp_path: Path) -> None:
-    recipe = small(training={"epochs": 40})
+    held = tmp_path / "held"
+    recipe = small(training={"epochs": 40}, model=model(held))
 
     class Kills(Silent):
         def finished_epoch(self, entry: dict[str, Any]) -> None:
@@ -172,6 +177,7 @@ def test_a_killed_process_is_said_and_its_run_goes_on(tmp_path: Path) -> None:
 
     results = train_together(jobs_in(tmp_path, [recipe] * 2, Kills()), CPU, images(recipe), at_once=2)
     assert all(isinstance(result, RunError) and "was killed" in str(result) for result in results)
+    held.unlink()
     (result,) = train_together(jobs_in(tmp_path, [recipe]), CPU, images(recipe))
     assert isinstance(result, dict)
     train(recipe, 0, CPU, tmp_path / "alone")
