@@ -9,7 +9,7 @@ enum mode { STILL = 0, SHORT_ROWS = 1, PAIRS = 2, LONG_ROWS = 3 };
 
 enum kind {
   CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, DIRECT_CONV = 7, SQUARE_CONV = 8,
-  SHARED_CONV = 9, ECHO = 10
+  SHARED_CONV = 9, ECHO = 10, CLEAR = 11
 };
 
 /* Offsets of values count floats from the start of the workspace, those of tables 32-bit words of the constants. */
@@ -19,7 +19,7 @@ struct step {
   int64_t input, output;  /* values: where channel 0, row 0, column 0 lies */
   int64_t input_plane, output_plane; /* floats from channel to channel */
   int64_t rows;           /* output channels that are computed */
-  int64_t channels;       /* table: which channel each row is; for SPLIT, MAX_POOL, MEAN pairs or triples */
+  int64_t channels;       /* table: which channel each row is; for SPLIT, MAX_POOL, MEAN, CLEAR pairs or triples */
   int64_t groups;         /* of entries in each row, by their distance to the side; the first has distance 0 */
   int64_t distances;      /* table: one a group */
   int64_t shifts;         /* table: where each lane comes from, a vector a group for vectors of 4, 8 and 16; or -1 */

@@ -100,6 +100,15 @@ TARGET static void NAME(echo)(const struct step *step, const struct memory *memo
   }
 }
 
+/* Zeros between and around planes, where other values were. Table: first float and how many. */
+TARGET static void NAME(clear)(const struct step *step, const struct memory *memory) {
+  const int32_t *run = memory->tables + step->channels;
+  for (int64_t row = 0; row < step->rows; row++, run += 2) {
+    float *to = memory->workspace + step->output + run[0];
+    for (int64_t i = 0; i < run[1]; i++) to[i] = 0.0f;
+  }
+}
+
 INLINE float NAME(larger)(float a, float b) {
   return a > b || a != a ? a : b;
 }
@@ -149,6 +158,23 @@ TARGET static void NAME(pool_pairs)(const struct step *step, const float *from, 
   }
 }
 
+#if VL == 16
+INLINE VEC NAME(larger_or_nan)(VEC a, VEC b) {
+  return (VEC)_mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
+}
+
+/* Rows of 4 to 32 without a gap: 64 floats that follow each other become 16, first by pairs within rows, then by rows. */
+INLINE void NAME(pool_dense)(const float *from, float *to, int64_t count, IVEC top, IVEC bottom) {
+  for (int64_t i = 0; i < count; i += VL, from += 4 * VL) {
+    const VEC a = NAME(load)(from), b = NAME(load)(from + VL), c = NAME(load)(from + 2 * VL), d = NAME(load)(from + 3 * VL);
+    const VEC first = NAME(larger_or_nan)(__builtin_shuffle(a, b, EVENS), __builtin_shuffle(a, b, EVENS + 1));
+    const VEC second = NAME(larger_or_nan)(__builtin_shuffle(c, d, EVENS), __builtin_shuffle(c, d, EVENS + 1));
+    *(VEC *)(to + i) = NAME(larger_or_nan)(__builtin_shuffle(first, second, top),
+                                           __builtin_shuffle(first, second, bottom));
+  }
+}
+#endif
+
 TARGET static void NAME(pool_line)(const struct step *step, const float *from, float *line, int64_t y) {
   const int64_t lanes = step->lanes;
   for (int64_t i = 0; i < step->out_width * lanes; i++) line[i] = -__builtin_inff();
@@ -171,9 +197,22 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
   const int32_t *channels = memory->tables + step->channels;
   const int pairs = step->lanes == 1 && step->kernel_y == 2 && step->kernel_x == 2 && step->stride_y == 2 &&
                     step->stride_x == 2 && step->pad_y == 0 && step->pad_x == 0;
+#if VL == 16
+  const int64_t half = step->out_width;
+  const int dense = pairs && step->pitch == 2 * half && step->width == 2 * half && step->height == 2 * step->out_height &&
+                    step->out_pitch == half && half <= VL && !(half & (half - 1)) && step->out_height * half % VL == 0;
+  IVEC top;
+  for (int i = 0; i < VL; i++) top[i] = dense ? i / (int)half * 2 * (int)half + i % (int)half : 0;
+#endif
   for (int64_t row = 0; row < step->rows; row++) {
     const float *from = memory->workspace + step->input + channels[row] * step->input_plane;
     float *to = memory->workspace + step->output + channels[row] * step->output_plane;
+#if VL == 16
+    if (dense) {
+      NAME(pool_dense)(from, to, step->out_height * half, top, top + (int)half);
+      continue;
+    }
+#endif
     if (pairs) {
       NAME(pool_pairs)(step, from, to);
     } else {

@@ -22,7 +22,7 @@
 
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),  NAME(split),  NAME(max_pool),
                                        NAME(mean), NAME(pack), NAME(unpack), NAME(direct),
-                                       SQUARE,     SHARED,    NAME(echo)};
+                                       SQUARE,     SHARED,    NAME(echo),   NAME(clear)};
 
 /* Billions of floating point operations a second with operands in registers: what no kernel can exceed. */
 TARGET static double NAME(peak)(int64_t rounds) {
