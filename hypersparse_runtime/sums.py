@@ -9,7 +9,7 @@ import numpy as np
 
 from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed, row_pitch
 from hypersparse_runtime.layers import Array, Entries, Layer
-from hypersparse_runtime.shared import ASIDE, MOST, packed, patterns_of, spared
+from hypersparse_runtime.shared import ASIDE, MOST, MOST_OF_TWO, packed, ranks_of, spared
 from hypersparse_runtime.tables import KINDS, NONE, Tables
 
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
@@ -38,7 +38,8 @@ def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: in
     if len(shared):
         kind = "shared" if wide and after.pitch <= MOST * ALIGNED else "conv"
         groups, echo = _groups(layer, square=False), before.echo if wide else 0
-        parts.append((shared, _Shape(before, after, lanes, 1, groups, kind, shared=True, echo=echo)))
+        chains = 2 if after.height * row_pitch(after.widest) <= MOST_OF_TWO * ALIGNED else 1
+        parts.append((shared, _Shape(before, after, lanes, chains, groups, kind, shared=True, echo=echo)))
     if len(rest := many[~np.isin(many, shared)]):
         kind = "square" if square and wide else "conv"
         parts.append((rest, _Shape(before, after, lanes, _chains(after), _groups(layer, square=square), kind)))
@@ -226,13 +227,13 @@ def _runs(value: Geometry, lanes: int) -> dict[str, int]:
 class _Entries:
     """A layer's entries by row, group and then by what they read: the order in which they are added up.
 
-    Those that share what they load come by their pattern before that. Groups are filled up to a multiple with weights
-    of zero.
+    Those that share what they load come by their pattern before that. Groups are filled up to a multiple with their
+    last entry again, with a weight of zero.
     """
 
     starts: Array  # where each row's groups begin
     cells: Array  # of each entry, its row's place and its group
-    patterns: Array
+    ranks: Array  # of their patterns, where they share what they load
     entries: Entries
 
     @classmethod
@@ -244,17 +245,17 @@ class _Entries:
         place[layer.rows] = np.arange(len(layer.rows))
         group = _group(entries, groups)
         cells = place[entries.row] * len(groups) + group
-        patterns = patterns_of(entries, group) if shape.shared else np.zeros_like(cells)
+        ranks = ranks_of(entries, group, chains=multiple) if shape.shared else np.zeros_like(cells)
         counts = np.bincount(cells, minlength=len(layer.rows) * len(groups))
         starts = np.concatenate([[0], np.cumsum(-(-counts // multiple) * multiple)])
-        sequence = np.lexsort((entries.x, entries.y, entries.channel, patterns, cells))
+        sequence = np.lexsort((entries.x, entries.y, entries.channel, ranks, cells))
         places = np.arange(len(entries)) + (starts[:-1] - (np.cumsum(counts) - counts))[cells[sequence]]
-        filled = []
-        for part in (cells, patterns, entries.row, entries.channel, entries.y, entries.x, entries.weight):
-            whole = np.zeros(starts[-1], dtype=part.dtype)
-            whole[places] = part[sequence]
-            filled.append(whole)
-        return cls(starts, filled[0], filled[1], Entries(*filled[2:]))
+        at = np.zeros(starts[-1], dtype=np.int64)
+        at[places] = np.arange(len(entries))
+        filled = sequence[np.maximum.accumulate(at)]
+        weight = np.zeros(len(filled), dtype=entries.weight.dtype)
+        weight[places] = entries.weight[sequence]
+        return cls(starts, cells[filled], ranks[filled], replace(entries.where(filled), weight=weight))
 
     def pairs(self, shape: _Shape) -> Array:
         """Offset and weight of each."""
@@ -263,7 +264,7 @@ class _Entries:
     def packed(self, shape: _Shape) -> tuple[Array, Array]:
         """Where each row's patterns begin, and offsets and weights."""
         place, group = np.divmod(self.cells, len(shape.groups))
-        return packed(self.entries, place, group, self.patterns, self._offsets(shape))
+        return packed(self.entries, place, group, self.ranks, self._offsets(shape))
 
     def _offsets(self, shape: _Shape) -> Array:
         """What each reads: all of it, or without the distances that are made up for by moving sums."""

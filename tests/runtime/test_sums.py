@@ -6,9 +6,10 @@ import torch
 
 from hypersparse_runtime import Graph, Node, SparseModel
 from hypersparse_runtime.geometry import place
-from hypersparse_runtime.layers import layers_of
+from hypersparse_runtime.layers import Entries, layers_of
 from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.program import write_program
+from hypersparse_runtime.shared import RANKED, ranks_of
 from hypersparse_runtime.sums import FEW, FEW_OF_SQUARE, SPARED
 from hypersparse_runtime.tables import KINDS
 
@@ -102,6 +103,21 @@ def test_loads_are_shared_where_enough_are_spared() -> None:
     assert kinds_of(taps, 16, vector=8) == ["conv"]
     taps[0, 0] = taps[0, 0].T  # in one kernel one above the other
     assert kinds_of(taps, 16, vector=16) == ["conv"]
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_with_two_chains_every_pattern_of_several_taps_is_read_an_even_number_of_times(chains: int) -> None:
+    kept = np.random.default_rng(0).random((6, 40, 3, 3)) < 0.3
+    row, channel, y, x = np.nonzero(kept)
+    entries = Entries(row, channel, y - 1, x - 1, np.ones(len(row)))
+    ranks = ranks_of(entries, (x - 1) % 3, chains=chains)  # groups: none, right, left
+    shared = ranks < len(RANKED) - 3
+    reads = np.array([np.unique((channel * 3 + y)[(row == r) & (ranks == k)]).size for r in range(6) for k in range(4)])
+    assert (reads % 2 == 0).all() == (chains == 2)
+    kernels = np.stack([row, channel, y], axis=1)
+    alone = kept.sum(axis=3)[tuple(kernels.T)] == 1
+    assert not shared[alone].any()
+    assert (~shared & ~alone).any() == (chains == 2)
 
 
 @pytest.mark.parametrize("kernel", [(5, 3), (4, 2), (1, 3), (7, 3)])
