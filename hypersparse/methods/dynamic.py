@@ -79,10 +79,7 @@ def keep_all(state: TrainingState) -> None:
 
 def shrunk(weights: PrunableWeights, keep: int, distribution: Distribution = "global") -> Mask:
     """The `keep` largest weights, of those that are kept now."""
-    scores = magnitude(weights)
-    if weights.mask is not None:
-        scores = {name: score.masked_fill(~weights.mask[name], -torch.inf) for name, score in scores.items()}
-    return budgets.select(scores, keep, distribution)
+    return budgets.select(magnitude(weights), keep, distribution, among=weights.mask)
 
 
 def _moments(state: TrainingState, parameter: Tensor) -> list[Tensor]:

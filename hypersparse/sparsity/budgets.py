@@ -56,19 +56,24 @@ def in_rounds(total: int, keep: int, rounds: int) -> list[int]:
     return [*(min(max(count, keep), total) for count in counts), keep]
 
 
-def select(scores: Scores, keep: int, distribution: Distribution = "global") -> Mask:
+def select(scores: Scores, keep: int, distribution: Distribution = "global", *, among: Mask | None = None) -> Mask:
     """Keep exactly `keep` weights: the best of all (`global`), or the best of each layer, its share by a rule.
+
+    Only weights that `among` keeps can be chosen, where it is given.
 
     >>> scores = {"a": torch.tensor([[9.0, 8.0]]), "b": torch.tensor([[1.0, 2.0]])}
     >>> select(scores, 2).kept_by_layer(), select(scores, 2, "uniform").kept_by_layer()
     ({'a': 2, 'b': 0}, {'a': 1, 'b': 1})
     """
+    if among is not None:
+        scores = {name: layer.masked_fill(~among[name], -torch.inf) for name, layer in scores.items()}
     if distribution == "global":
         return Mask.top(scores, keep)
     rules = {"uniform": uniform, "erk": erk, "sratio": sratio}
     if distribution not in rules:
         raise OptionError(unknown("distribution", distribution, ["global", *rules]))
-    return Mask.top_by_layer(scores, rules[distribution](scores, keep))
+    budget = rules[distribution](scores, keep)
+    return Mask.top_by_layer(scores, budget if among is None else _within(budget, among.kept_by_layer()))
 
 
 def select_in_rounds(
@@ -87,9 +92,7 @@ def select_in_rounds(
     mask = Mask.all_kept(weights)
     for count in in_rounds(mask.total, keep, rounds):
         found = score({name: weight.detach().masked_fill(~mask[name], 0.0) for name, weight in weights.items()})
-        if not recover:
-            found = {name: layer.masked_fill(~mask[name], -torch.inf) for name, layer in found.items()}
-        mask = select(found, count, distribution)
+        mask = select(found, count, distribution, among=None if recover else mask)
     return mask
 
 
@@ -239,6 +242,21 @@ def _whole(
             more = min(missing, 1, sizes[name] - counts[name])
             counts[name] += more
             missing -= more
+    return counts
+
+
+def _within(budget: Mapping[str, int], most: Mapping[str, int]) -> dict[str, int]:
+    """The same number of weights, in no layer more than `most`; what does not fit goes where there is most room.
+
+    A smaller budget is not smaller in every layer: rounding may give one of them a weight more, and SmartRatio's
+    last layer may suddenly leave the others many more.
+    """
+    counts = {name: min(count, most[name]) for name, count in budget.items()}
+    missing = sum(budget.values()) - sum(counts.values())
+    for name in sorted(counts, key=lambda name: counts[name] - most[name]):
+        more = min(missing, most[name] - counts[name])
+        counts[name] += more
+        missing -= more
     return counts
 
 
