@@ -36,13 +36,13 @@ def study(runs: Sequence[Stored]) -> Study:
 
 
 def keypoints(run: Stored) -> dict[str, Any]:
-    """The epoch of the final mask, and the intersection after pre-training and one epoch before the final mask.
+    """How many epochs were trained up to the final mask, and the intersection after pre-training and one epoch before.
 
-    Epochs count from 0 over the whole run.
+    They count over the whole run, as in the paper: 64 where its table 2 has 4 regularized ones after 60 others.
     """
     values, phases = run.record["intersection"], run.record["phase"]
     (found,) = np.nonzero(values == 1.0)
-    final = int(found[0]) if len(found) else None
+    final = int(found[0]) + 1 if len(found) else None
     (dense,) = np.nonzero(phases == "pre-train")
     known = known_keypoints(run.words)
     return {
@@ -52,7 +52,7 @@ def keypoints(run: Stored) -> dict[str, Any]:
         "paper_final_epoch": known.get("epochs_to_final_mask"),
         "after_pretraining": float(values[dense[-1]]) if len(dense) else None,
         "paper_after_pretraining": known.get("intersection_after_pretraining"),
-        "one_before": float(values[final - 1]) if final else None,
+        "one_before": float(values[final - 2]) if final and final > 1 else None,
         "paper_one_before": known.get("intersection_one_epoch_before"),
     }
 
@@ -93,18 +93,18 @@ def _draw(groups: dict[str, list[Stored]]) -> Any:
         for number, run in enumerate(members):
             values, points = run.record["intersection"], keypoints(run)
             label = name if number == 0 else None
-            axes.plot(np.arange(len(values)), values, linewidth=1.2, label=label, color=style["color"])
-            marked = [epoch for epoch in (_last_dense(run), (points["final_epoch"] or 0) - 1) if epoch >= 0]
-            axes.plot(marked, values[marked], linestyle="", markersize=4, **style)
-    dense = {_last_dense(run) for members in groups.values() for run in members} - {-1}
+            axes.plot(1 + np.arange(len(values)), values, linewidth=1.2, label=label, color=style["color"])
+            marked = [epochs for epochs in (_dense_epochs(run), (points["final_epoch"] or 0) - 1) if epochs > 0]
+            axes.plot(marked, values[np.array(marked, dtype=int) - 1], linestyle="", markersize=4, **style)
+    dense = {_dense_epochs(run) for members in groups.values() for run in members} - {0}
     for epoch in dense:
-        axes.axvline(epoch + 0.5, color=GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(epoch, color=GREY, linewidth=0.8, linestyle=":")
         axes.annotate(
             "pre-training ends ", (epoch, 0.99), xycoords=("data", "axes fraction"), ha="right", va="top",
             fontsize=6.5, color=GREY,
         )  # fmt: skip
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("epoch")
+    axes.set_xlabel("epochs trained")
     axes.set_ylabel("share of the final mask")
     if many:
         legend_beside(axes)
@@ -114,6 +114,5 @@ def _draw(groups: dict[str, list[Stored]]) -> Any:
     return figure
 
 
-def _last_dense(run: Stored) -> int:
-    (dense,) = np.nonzero(run.record["phase"] == "pre-train")
-    return int(dense[-1]) if len(dense) else -1
+def _dense_epochs(run: Stored) -> int:
+    return int((run.record["phase"] == "pre-train").sum())

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
+from hypersparse.analysis.paper import epochs_to_mask, table
 from hypersparse.analysis.style import COLUMN, PAGE, Study
 from hypersparse.analysis.style import write as write_study
 from hypersparse.errors import OptionError, RunError
@@ -19,15 +20,30 @@ def drawn(study: Study) -> list[str]:
 
 
 def test_intersection_has_the_papers_keypoints(tmp_path: Path) -> None:
-    study = intersection.study([write(tmp_path)])
+    run = write(tmp_path)
+    study = intersection.study([run])
     (row,) = study.tables["intersection-keypoints"].to_dict("records")
-    assert (row["final_epoch"], row["after_pretraining"], row["one_before"]) == (3, 0.5, 0.9)
+    assert (row["final_epoch"], row["after_pretraining"], row["one_before"]) == (4, 0.5, 0.9)
+    assert row["final_epoch"] == 2 + (epochs_to_mask(run.folder) or 0)  # after 2 of pre-training
     assert row["paper_final_epoch"] is None  # digits are not in the paper
     assert study.data["intersection"].tolist() == [0.2, 0.5, 0.9, 1.0]
     assert drawn(study) == ["art"]
     dense = write(tmp_path, method="dense", arrays=record(intersection=np.zeros(0)))
     with pytest.raises(RunError, match="has a final mask"):
         intersection.study([dense])
+
+
+def test_a_final_mask_in_the_first_epoch_has_none_before(tmp_path: Path) -> None:
+    found = intersection.keypoints(write(tmp_path, arrays=record(intersection=np.array([1.0, 0.5, 0.4, 0.3, np.nan]))))
+    assert (found["final_epoch"], found["one_before"]) == (1, None)
+
+
+def test_the_paper_counts_all_epochs_up_to_the_final_mask() -> None:
+    """Its number of regularized ones for VGG-19 at 90 % has no deviation, so that the sum must be exact."""
+    cell = {"model": "vgg19", "penalty": "hypersparse", "sparsity": 0.9}
+    known = table("regularized_epochs").set_index(["dataset", *cell]).loc[("cifar10", *cell.values())]
+    assert (known["epochs_mean"], known["epochs_std"]) == (4.0, 0.0)
+    assert intersection.known_keypoints({"data": "cifar10", **cell})["epochs_to_final_mask"] == 60 + 4
 
 
 def test_the_papers_keypoints_are_found() -> None:
