@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from hypersparse.errors import OptionError
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot, check_count
 from hypersparse.methods.samples import ScoringSamples
@@ -44,6 +45,11 @@ class GraSP(OneShot, ScoringSamples):
 
     def __post_init__(self) -> None:
         check_count(self.count, self.distribution)
+        if self.halves == "balanced" and self.data == "per_class" and self.per_class == 1:
+            raise OptionError(
+                "GraSP(halves='balanced') has samples of every class in both halves of a pass and needs two of each; "
+                "`per_class` is 1. Pass per_class=2 and half as many `passes`, or halves='sorted'."
+            )
 
     def mask(self, state: TrainingState) -> Mask:
         weights, task = state.weights, state.task

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse import GraSP, PrunableWeights, Task
+from hypersparse.errors import OptionError
 from hypersparse.methods.grasp import redrawn
 from tests.methods.small import cross_entropy, perceptron, sequence_network, state_of, three_classes
 
@@ -57,6 +58,14 @@ def test_halves(halves: str, first: list[int]) -> None:
     assert one[1].tolist() == first
     assert len(one[1]) == len(two[1]) == len(one[0]) == 6
     assert sorted([*one[1].tolist(), *two[1].tolist()]) == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_one_sample_of_a_class_cannot_be_in_both_halves() -> None:
+    with pytest.raises(OptionError, match=r"needs two of each; `per_class` is 1\. Pass per_class=2"):
+        GraSP(per_class=1, halves="balanced")
+    one, two = GraSP(per_class=3, halves="balanced").split(Task(cross_entropy, three_classes()), torch.device("cpu"))
+    assert set(one[1].tolist()) == set(two[1].tolist()) == {0, 1, 2}
+    GraSP(per_class=1, halves="balanced", data="batch")  # which does not look at it
 
 
 def test_only_linear_layers_are_redrawn_and_only_for_the_score() -> None:
