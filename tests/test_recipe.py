@@ -25,6 +25,28 @@ def test_the_papers_recipes() -> None:
         assert (recipe.data.padding, recipe.data.flip, recipe.model.name) == (4, True, "resnet32")
 
 
+def test_the_papers_recipes_for_other_methods() -> None:
+    def recipe(data: str, method: str) -> Recipe:
+        return resolve({"data": {"name": data}, "method": {"name": method}})
+
+    epochs = {
+        (data, method): [phase.epochs for phase in recipe(data, method).plan()]
+        for data in ("cifar100", "tinyimagenet")
+        for method in ("imp", "rigl", "lth")
+    }
+    assert epochs["cifar100", "imp"] == [20, *[140] * 6]
+    assert epochs["tinyimagenet", "imp"] == [40, *[260] * 6]
+    assert epochs["cifar100", "rigl"] == [270, 90, 160]
+    assert epochs["tinyimagenet", "rigl"] == [270, 90, 300]  # the search is as long as on CIFAR
+    assert (epochs["cifar100", "lth"], epochs["tinyimagenet", "lth"]) == ([160, 160], [300, 300])
+    for method in ("snip", "grasp", "iter_snip"):
+        samples = [recipe(data, method).method for data in ("cifar100", "tinyimagenet")]
+        assert [(each.data, each.per_class, each.passes) for each in samples] == [  # type: ignore[attr-defined]
+            ("per_class", 10, 1),
+            ("per_class", 1, 10),
+        ]
+
+
 def test_keys_are_pinned() -> None:
     """A changed key would orphan everybody's runs."""
     assert Recipe().key == "b1e9d73f"

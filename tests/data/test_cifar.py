@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hypersparse.data import tiny_imagenet
 from hypersparse.data.cifar import CIFAR10, CIFAR100, Files, load_cifar10, load_cifar100, read
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, OptionError
@@ -53,6 +54,14 @@ def test_images_keep_the_order_of_the_files(tmp_path: Path, files: Files) -> Non
     assert data.test.images[:, 0, 0, 0].tolist() == [count, count + 1]
     assert data.train.labels.tolist()[:2] == [0, 1]
     assert (data.name, data.classes, data.mean) == (files.name, ("cat", "dog"), files.mean)
+
+
+def test_images_are_normalised_as_in_the_authors_code() -> None:
+    """Not by the deviation over all pixels of CIFAR-10, which is 0.247 in the first channel: results depend on it."""
+    assert (CIFAR10.mean, CIFAR10.std) == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+    assert (CIFAR100.mean, CIFAR100.std) == ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
+    rounded = [[round(number, 6) for number in numbers] for numbers in (tiny_imagenet.MEAN, tiny_imagenet.STD)]
+    assert rounded == [[0.480246, 0.448072, 0.397548], [0.276986, 0.269064, 0.282082]]
 
 
 def test_the_archive_gives_the_same_as_the_folder(tmp_path: Path) -> None:

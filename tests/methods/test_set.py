@@ -23,6 +23,14 @@ def test_counts_by_layer_never_change_and_a_fraction_moves_every_epoch() -> None
     assert moved[5:] == [0, 0]  # epoch 6 is at three quarters of the training
 
 
+def test_nothing_moves_before_the_first_epoch() -> None:
+    sparsifier = attached(SET(sparsity=0.5), epochs=2)
+    SET(sparsity=0.5).draw_mask(sparsifier.state)
+    drawn = sparsifier.mask
+    SET(sparsity=0.5).move(sparsifier.state, until=2)
+    assert sparsifier.mask is drawn
+
+
 def test_the_smallest_go() -> None:
     sparsifier = attached(SET(sparsity=0.5, fraction=0.25, end=1.0), epochs=2)
     before: Mask | None = None

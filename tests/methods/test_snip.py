@@ -34,6 +34,13 @@ def test_four_weights() -> None:
     assert masks[0.25, "authors"] == masks[0.25, "exact"]
 
 
+def test_the_authors_round_what_is_kept_and_we_what_is_removed() -> None:
+    task = Task(summed, [(torch.tensor([[8.0, 3.0, 1.0, 1.0]]), torch.tensor([0]))])  # scores 8, 6, 3, 4
+    kept = {count: SNIP(sparsity=0.3, per_class=1, count=count) for count in ("exact", "authors")}
+    assert kept["exact"].mask(state_of(four_weights(), task))["weight"].tolist() == [[True, True, False, True]]
+    assert kept["authors"].mask(state_of(four_weights(), task))["weight"].tolist() == [[True, True, False, False]]
+
+
 def test_the_gradient_is_taken_with_the_statistics_of_the_batch() -> None:
     """Statistics that would blow everything up do not matter, and stay as they are."""
     task = Task(nn.functional.cross_entropy, three_classes())

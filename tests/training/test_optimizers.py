@@ -60,6 +60,17 @@ def trained(
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, optimizer
 
 
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_the_recipes_options_hold_for_all_parameters(name: str) -> None:
+    model = network()
+    options = TrainingOptions(optimizer=name, lr=0.25, momentum=0.75, weight_decay=1e-3)
+    (group,) = optimizers.build(model.parameters(), options, torch.device("cpu")).param_groups
+    assert {id(parameter) for parameter in group["params"]} == {id(parameter) for parameter in model.parameters()}
+    assert (group["lr"], group["weight_decay"]) == (0.25, 1e-3)
+    assert (group["momentum"] if name == "sgd" else group["betas"][0]) == 0.75
+    assert not group.get("dampening")
+
+
 def check(device: str, *, nesterov: bool) -> None:
     options = TrainingOptions(lr=0.1, momentum=0.9, weight_decay=1e-3, nesterov=nesterov)
     model = network()
