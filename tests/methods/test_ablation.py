@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 import hypersparse
-from hypersparse import Ablation, Mask, Method, OptionError, Phase, Sparsifier, TrainingState
+from hypersparse import Ablation, Mask, Method, OptionError, Phase, Sparsifier, TopKAST, TrainingState
 from hypersparse.methods.ablation import ablated
 from hypersparse.options import options
+from hypersparse.sparsifier import plan_of
 
 
 def keep_largest(state: TrainingState) -> None:
@@ -163,6 +164,12 @@ def test_a_mask_that_moves_to_the_end_is_ablated_afterwards() -> None:
     assert [phase.name for phase in run.sparsifier.plan] == ["train", "retrain"]
     assert run.sparsifier.total_epoch == 4
     assert run.sparsifier.mask == mask
+
+
+def test_a_mask_that_is_chosen_anew_between_steps_is_ablated_afterwards() -> None:
+    for method, names in ((TopKAST(), ["explore", "retrain"]), (TopKAST(end=0.5), ["explore", "settle"])):
+        plan = plan_of(method, epochs=4, ablation=Ablation(name="shuffle"))
+        assert [phase.name for phase in plan] == names
 
 
 @pytest.mark.parametrize("name", ["shuffle", "redraw", "positions", "rewind"])

@@ -114,6 +114,15 @@ def test_the_smallest_weight_that_stays_is_looked_at_every_so_many_steps() -> No
     assert steps[1][1].tolist() != pytest.approx(fresh, rel=1e-3)  # looking in every step would differ
 
 
+def test_the_next_look_is_at_the_same_address() -> None:
+    sparsifier = one_layer(ART(sparsity=0.5, strength=1.0, pretrain_epochs=0, refresh_every=2))
+    sparsifier.begin_epoch()
+    first = sparsifier.state.memory["w_kappa"]
+    gradients_of_steps(sparsifier, 2)
+    assert sparsifier.state.memory["w_kappa"] is first  # which a captured step knows
+    assert float(first) < 2.0
+
+
 def test_the_last_look_is_saved() -> None:
     method = ART(sparsity=0.5, strength=1.0, pretrain_epochs=0, refresh_every=3)
     first, other = one_layer(method), one_layer(method)

@@ -101,6 +101,16 @@ def test_the_hooks_act_in_the_first_phase_only() -> None:
     assert torch.equal(weight, before)
 
 
+def test_the_momentum_of_the_roots_is_not_that_of_the_weights() -> None:
+    sparsifier = attached(PowerProp(sparsity=0.5), epochs=1)
+    for _ in epochs_of(sparsifier):
+        assert sparsifier.state.optimizer.state
+        break
+    sparsifier.finish_epoch()
+    sparsifier.begin_epoch()
+    assert (sparsifier.phase.name, dict(sparsifier.state.optimizer.state)) == ("fine-tune", {})
+
+
 def test_small_weights_hardly_move() -> None:
     shares = []
     for method in (hypersparse.Dense(), PowerProp(sparsity=0.75, power=4.0)):

@@ -23,6 +23,16 @@ def test_counts_by_layer_never_change_and_a_fraction_moves_every_epoch() -> None
     assert moved[5:] == [0, 0]  # epoch 6 is at three quarters of the training
 
 
+def test_layers_share_by_their_shapes_or_evenly() -> None:
+    found = []
+    for method in (SET(sparsity=0.75), SET(sparsity=0.75, distribution="uniform")):
+        sparsifier = attached(method, epochs=1)
+        method.draw_mask(sparsifier.state)
+        assert sparsifier.mask is not None
+        found.append(list(sparsifier.mask.kept_by_layer().values()))
+    assert found == [[15, 12], [18, 9]]  # 6 + 12 to 12 + 3 of 27; a quarter of 72 and of 36
+
+
 def test_nothing_moves_before_the_first_epoch() -> None:
     sparsifier = attached(SET(sparsity=0.5), epochs=2)
     SET(sparsity=0.5).draw_mask(sparsifier.state)
