@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hypersparse.analysis.paper import recipe_of, table
 from hypersparse.errors import OptionError
 from hypersparse.runs.experiment import Experiment, parse_only
 
@@ -97,6 +98,16 @@ def test_the_experiments_that_come_along_can_be_read(path: Path) -> None:
 
 def test_the_table_of_the_paper_is_whole() -> None:
     (accuracy,) = (Experiment.read(path) for path in FILES if path.stem == "accuracy")
-    assert len(accuracy.runs) == 3 * 2 * (7 * 6 + 1) * 5  # data, models, methods and sparsities and dense, seeds
+    # Data, models, methods (ART in four ways) and sparsities and dense, seeds.
+    assert len(accuracy.runs) == 3 * 2 * (10 * 6 + 1) * 5
     first = accuracy.runs[0].recipe
     assert (first.data.name, first.model.name, first.method.label()) == ("cifar10", "resnet32", "art-hypersparse-0.98")
+
+
+@pytest.mark.parametrize(
+    ("name", "of"), [("accuracy", "accuracy"), ("epochs", "regularized_epochs"), ("intersection", "mask_intersection")]
+)
+def test_an_experiment_has_every_cell_of_its_table(name: str, of: str) -> None:
+    (found,) = (Experiment.read(path) for path in FILES if path.stem == name)
+    wanted = {recipe_of(cell).label for cell in table(of).itertuples()}
+    assert {run.recipe.label for run in found.runs} == wanted

@@ -65,9 +65,9 @@ def test_masks_count_in_the_epochs_they_hold() -> None:
 
 
 def test_steps_that_adjust_have_the_gradients_of_all_weights() -> None:
-    phase = Phase("adjusted", epochs=2, enter=half_of_the_first, adjust=lambda _: None, adjust_every=4)
-    found = [epoch["flops_sparse"] for epoch in epochs(phase)]  # steps 4 and 8 of ten, one in each epoch
-    assert found == pytest.approx([10 * (3 * 14 + (COST - 14) / 5)] * 2)
+    phase = Phase("adjusted", epochs=2, enter=half_of_the_first, adjust=lambda _: None, adjust_every=3)
+    found = [epoch["flops_sparse"] for epoch in epochs(phase)]  # steps 3, 6 and 9 of ten
+    assert found == pytest.approx([10 * (3 * 14 + (COST - 14) * share) for share in (1 / 5, 2 / 5)])
 
 
 def test_weights_that_learn_unused_count_once() -> None:
