@@ -17,6 +17,7 @@ from hypersparse.analysis.positions import (
     counted,
     level_names,
     over_seeds,
+    paper_positions,
     wide,
 )
 from hypersparse.analysis.positions_figure import class_study, epochs_of, shown_classes, study
@@ -62,6 +63,30 @@ def test_classes_and_hardness_by_hand(tmp_path: Path) -> None:
     assert found.loc[(0.0, "0"), "deer"] == pytest.approx(0.125)
     assert found.loc[(0.0, "1"), "deer"] == found.loc[(0.0, "0"), "horse"] == pytest.approx(0.5)
     assert list(found.index.get_level_values(0)) == sorted(found.index.get_level_values(0))
+
+
+# Images of CIFAR-10 that 0, 1, 2 and 3 people named wrongly (facts 7).
+HARDNESS = {
+    "airplane": (3251, 1298, 346, 105),
+    "automobile": (2961, 1707, 306, 26),
+    "bird": (3160, 1364, 379, 97),
+    "cat": (2436, 1554, 710, 300),
+    "deer": (2441, 1596, 756, 207),
+    "dog": (2901, 1553, 439, 107),
+    "frog": (2968, 1533, 420, 79),
+    "horse": (3608, 1168, 185, 39),
+    "ship": (3417, 1340, 199, 44),
+    "truck": (2753, 1664, 520, 63),
+}
+
+
+def test_the_papers_positions_weighted_by_its_images_have_the_mean_of_any_order() -> None:
+    rows = [(name, errors, images) for name, counts in HARDNESS.items() for errors, images in enumerate(counts)]
+    means = pd.DataFrame(rows, columns=["class", "human_label_errors", "images"])
+    known = paper_positions(means)
+    classes = known[known["human_label_errors"] == -1].groupby("sparsity")["paper"]
+    assert classes.size().tolist() == [10] * 7
+    assert classes.mean().tolist() == pytest.approx([0.5] * 7, abs=2e-4)  # of 5000 images each
 
 
 def test_the_paper_stands_beside(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import relu
 
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.models.resnet import resnet, resnet8, resnet32
+from tests.models.plain import layers_of, shaken
 
 PAPER_SIZES = [864, *[9216] * 10, 18432, 36864, 2048, *[36864] * 8, 73728, 147456, 8192, *[147456] * 8]
 
@@ -53,6 +55,21 @@ def test_first_weights_are_kaiming_normal_by_fan_out_and_the_linear_layer_is_sma
     torch.testing.assert_close(model.linear.weight.std(), torch.tensor(0.01), rtol=0.02, atol=0)
     assert not model.linear.bias.any()
     assert all((norm.weight == 1).all() for norm in model.modules() if isinstance(norm, nn.BatchNorm2d))
+
+
+def test_the_forward_pass_in_so_many_words() -> None:
+    model = shaken(resnet(14, 4, shape=(3, 12, 12), classes=5))
+    conv, norm = layers_of(model)
+    images = torch.randn(2, 3, 12, 12)
+    x = relu(norm("bn1", conv("conv1", images)))
+    for stage in (1, 2, 3):
+        for block in (0, 1):
+            path, strides = f"layer{stage}.{block}", 2 if stage > 1 and block == 0 else 1
+            inner = relu(norm(f"{path}.bn1", conv(f"{path}.conv1", x, strides)))
+            short = norm(f"{path}.downsample.1", conv(f"{path}.downsample.0", x, 2)) if strides == 2 else x
+            x = relu(norm(f"{path}.bn2", conv(f"{path}.conv2", inner)) + short)
+    assert x.shape == (2, 16, 3, 3)
+    torch.testing.assert_close(model(images), model.linear(x.mean((2, 3))))
 
 
 def test_same_seed_gives_the_same_weights() -> None:

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import relu
 
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.models.vgg import vgg, vgg11, vgg16, vgg19
+from tests.models.plain import layers_of, shaken
 
 PAPER_SIZES = [1728, 36864, 73728, 147456, 294912, *[589824] * 3, 1179648, *[2359296] * 7]
 
@@ -31,6 +33,19 @@ def test_four_poolings_are_left_to_average(shape: tuple[int, ...], side: int) ->
         features = model.layer5(model.layer4(model.layer3(model.layer2(model.layer1(images)))))
         assert features.shape == (2, 512, side, side)
         assert model(images).shape == (2, 7)
+
+
+def test_the_forward_pass_in_so_many_words() -> None:
+    model = shaken(vgg(13, 4, shape=(3, 32, 32), classes=5))
+    conv, norm = layers_of(model)
+    images = torch.randn(2, 3, 32, 32)
+    x = images
+    for stage in range(1, 6):
+        for number in (1, 2):
+            x = relu(norm(f"layer{stage}.bn{number}", conv(f"layer{stage}.conv{number}", x)))
+        x = x.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).amax((3, 5)) if stage < 5 else x  # the largest of 2 x 2
+    assert x.shape == (2, 32, 2, 2)
+    torch.testing.assert_close(model(images), model.linear(x.mean((2, 3))))
 
 
 def test_first_weights_are_kaiming_normal_by_fan_in_and_biases_zero() -> None:

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import relu
 
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.models.wide_resnet import wide_resnet
+from tests.models.plain import layers_of, shaken
 
 
 def weights_by_hand(depth: int, factor: int, classes: int) -> int:
@@ -31,6 +33,21 @@ def test_wrn_28_10_has_the_36_5_million_parameters_of_its_paper() -> None:
     with torch.device("meta"):
         model = wide_resnet(28, 10, shape=(3, 32, 32), classes=10)
     assert sum(parameter.numel() for parameter in model.parameters()) == 36_479_194
+
+
+def test_the_forward_pass_in_so_many_words() -> None:
+    model = shaken(wide_resnet(16, 1, shape=(3, 12, 12), classes=5))
+    conv, norm = layers_of(model)
+    images = torch.randn(2, 3, 12, 12)
+    x = conv("conv1", images)
+    for stage in (1, 2, 3):
+        for block in (0, 1):
+            path, strides = f"layer{stage}.{block}", 2 if stage > 1 and block == 0 else 1
+            active = relu(norm(f"{path}.bn1", x))
+            out = conv(f"{path}.conv2", relu(norm(f"{path}.bn2", conv(f"{path}.conv1", active, strides))))
+            x = out + (conv(f"{path}.downsample", active, 2) if strides == 2 else x)  # 16 channels stay 16 in the first
+    assert x.shape == (2, 64, 3, 3)
+    torch.testing.assert_close(model(images), model.linear(relu(norm("bn", x)).mean((2, 3))))
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 64, 64)])
