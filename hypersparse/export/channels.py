@@ -152,9 +152,8 @@ def _rebuilt_node(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any])
         return _rebuilt_layer(graph, node, plan, tensors)
     if node.op in ("batch_norm", "plane"):
         for name in node.tensors.values():
-            if len(tensors[name]) == len(out):  # not cut already, for a node that shares it
-                tensors[name] = np.asarray(tensors[name])[out]
-    if node.opaque and is_channelwise(node):
+            tensors[name] = np.asarray(tensors[name])[out]
+    if node.opaque and is_channelwise(node) and node.options["shape"]:  # not of a number or a vector without a batch
         shape = (int(out.sum()), *node.options["shape"][1:])
         return [replace(node, options={**node.options, "shape": shape})]
     return [node]

@@ -18,6 +18,21 @@ def readers(graph: Graph) -> Counter[str]:
     return Counter([name for node in graph.nodes for name in node.inputs] + [graph.output])
 
 
+def unshared(graph: Graph) -> Graph:
+    """The graph with arrays of its own for every node, so that each can change its own; layers may share weights."""
+    reads = Counter(name for node in graph.nodes for name in node.tensors.values())
+    tensors, nodes = dict(graph.tensors), []
+    for node in graph.nodes:
+        own = dict(node.tensors)
+        for role, name in node.tensors.items():
+            if reads[name] > 1 and not node.opaque and not (node.op in LAYERS and role == "weight"):
+                own[role] = fresh(name, tensors)
+                tensors[own[role]] = tensors[name]
+                reads[name] -= 1  # the last one keeps the name
+        nodes.append(replace(node, tensors=own))
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
 def fold_batch_norms(graph: Graph) -> Graph:
     """Put every batch norm into the conv or linear layer before it, where nothing else reads that layer's output."""
     makers = {node.output: node for node in graph.nodes}

@@ -10,7 +10,7 @@ from torch import nn
 from hypersparse.errors import CollapseWarning, ModelError
 from hypersparse.export.channels import Plan, make_plan, rebuilt
 from hypersparse.export.constants import Known, find_constants
-from hypersparse.export.folding import LAYERS, drop_unread, fold_batch_norms, fold_planes, fresh
+from hypersparse.export.folding import LAYERS, drop_unread, fold_batch_norms, fold_planes, fresh, unshared
 from hypersparse.export.module import Network, to_module
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
@@ -64,7 +64,7 @@ def shrink_graph(graph: Graph, *, planes: bool = True) -> Shrunk:
         shapes(graph)
     except GraphError as error:
         raise ModelError(f"The network does not fit together: {error}") from None
-    now = _widened(drop_unread(graph))
+    now = _widened(unshared(drop_unread(graph)))
     reasons: dict[str, list[int]] = {}  # channels of a layer's output that went: unread, constant
     gone: dict[str, str] = {}
     depends, rounds, before = True, 0, (0, 0, 0)

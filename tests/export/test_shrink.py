@@ -170,3 +170,46 @@ def test_the_smaller_network_can_be_shrunk_again_without_effect() -> None:
     assert [node.op for node in once.graph.nodes] == [node.op for node in twice.graph.nodes]
     same = torch.randn(2, *SHAPES["resnet8"])
     assert np.allclose(outputs(once.module(), same), outputs(twice.module(), same), atol=1e-6)
+
+
+class Sharing(nn.Module):
+    """One norm, one bias and one plane, each used at two places of which different channels stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm, self.pool = nn.BatchNorm2d(8), nn.MaxPool2d(3, 1, 1)
+        self.second.bias = self.first.bias
+        self.plane, self.linear = nn.Parameter(torch.randn(8, 6, 6)), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.second(torch.relu(self.norm(self.pool(self.first(x))) + self.plane))
+        return self.linear(torch.relu(self.norm(self.pool(x)) + self.plane).mean((2, 3)))
+
+
+@pytest.mark.parametrize("dead", [(slice(0, 4), slice(2, 6)), (slice(0, 4), slice(4, 8)), (slice(0, 0), slice(2, 6))])
+def test_what_two_places_share_is_cut_for_each(dead: tuple[slice, slice]) -> None:
+    torch.manual_seed(0)
+    model = Sharing().eval()
+    with torch.no_grad():
+        for tensor in (model.norm.weight, model.norm.bias, model.norm.running_mean, model.first.bias):
+            assert tensor is not None
+            tensor.normal_()
+        model.second.weight[:, dead[0]] = 0
+        model.linear.weight[:, dead[1]] = 0
+    found = shrink(model, (3, 6, 6))
+    assert found.parameters[1] < found.parameters[0]
+    assert difference(model, found.module(), torch.randn(4, 3, 6, 6)) < 1e-5
+
+
+def test_a_shared_bias_takes_in_only_the_norm_behind_it() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 4)).eval()
+    first, norm, _, last = model
+    assert isinstance(first, nn.Linear)
+    assert isinstance(norm, nn.BatchNorm1d)
+    assert isinstance(last, nn.Linear)
+    last.bias = first.bias
+    with torch.no_grad():
+        norm.bias.normal_()
+    assert difference(model, shrink(model, (4,)).module(), torch.randn(6, 4)) < 1e-5
