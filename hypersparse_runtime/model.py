@@ -84,7 +84,7 @@ class SparseModel:
 
     def __call__(self, images: NDArray[Any], *, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Outputs for images (number, channels, height, width), which go into `out` if that is given."""
-        if images.dtype != np.float32 or not images.flags.c_contiguous:
+        if not isinstance(images, np.ndarray) or images.dtype != np.float32 or not images.flags.c_contiguous:
             images = np.ascontiguousarray(images, dtype=np.float32)
         if images.shape[1:] != self.input_shape or images.ndim != len(self.input_shape) + 1:
             expected = ", ".join(["number", *map(str, self.input_shape)])

@@ -1,6 +1,7 @@
 """The sparse engine: programs for one image and for many, run on threads over images."""
 
 import ctypes
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -78,7 +79,7 @@ class SparseEngine:
         self._output_size = int(np.prod(network.output_shape))
         self._one = self._made(1)
         self._many: Runner | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None  # and whose: a fork takes no threads along
         self._lock = threading.Lock()
 
     def run(self, images: Array, outputs: Array) -> None:
@@ -158,11 +159,14 @@ class SparseEngine:
         return Runner(program, self._kernel)
 
     def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
+        process, pool = os.getpid(), self._pool
+        if pool is None or pool[0] != process:
             with self._lock:
-                if self._pool is None:
-                    self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hypersparse")
-        return self._pool
+                pool = self._pool
+                if pool is None or pool[0] != process:
+                    pool = process, ThreadPoolExecutor(self.threads - 1, thread_name_prefix="hypersparse")
+                    self._pool = pool
+        return pool[1]
 
 
 def _address(array: Array) -> int:

@@ -1,5 +1,6 @@
 """The runtime against PyTorch: every operation, layout, instruction set and number of threads."""
 
+import multiprocessing
 import threading
 import warnings
 
@@ -265,3 +266,28 @@ def test_sparse_networks_do_not() -> None:
     assert model.products < 0.05 * model.dense_products
     assert not hasattr(dense, "torch")
     assert not hasattr(library, "torch")
+
+
+@pytest.mark.slow
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    weight = np.eye(3, dtype=np.float32)
+    model = SparseModel(Graph((3,), (Node("linear", ("input",), "y", {"weight": "w"}),), {"w": weight}), threads=2)
+    images = np.arange(12, dtype=np.float32).reshape(4, 3)
+    assert_close(model(images), images)  # the parent's threads are there now
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python's, about forks of processes with threads
+        child = multiprocessing.get_context("fork").Process(target=model, args=(images,))
+        child.start()
+    child.join(20)
+    alive = child.is_alive()
+    child.kill()
+    child.join()
+    assert not alive
+    assert child.exitcode == 0
+
+
+def test_lists_are_images_too_and_other_things_get_a_sentence() -> None:
+    model = SparseModel(Graph((2,), (Node("relu", ("input",), "y"),), {}), engine="hypersparse")
+    assert model([[1, -1]]).tolist() == [[1.0, 0.0]]  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"images of the shape \(number, 2\); got"):
+        model(None)  # type: ignore[arg-type]
