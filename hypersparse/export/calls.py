@@ -39,7 +39,7 @@ def translate_(node: fx.Node, state: Translation) -> None:
         state.batch.add(node)
         return
     if call.name in IDENTITIES or (call.name == "aten.dropout.default" and not call.arguments["train"]):
-        state.values[node] = state.values[node.args[0]]  # type: ignore[index]
+        _pass_on_(node, state)
         return
     if call.batch_norm_of_decomposition():
         return
@@ -49,6 +49,15 @@ def translate_(node: fx.Node, state: Translation) -> None:
         made = _opaque(call)
     state.nodes.append(made)
     state.values[node] = made.output
+
+
+def _pass_on_(node: fx.Node, state: Translation) -> None:
+    """What a node gives back is its argument: a value, or an array of the model's."""
+    source: Any = node.args[0]
+    if source in state.arrays:
+        state.arrays[node] = state.arrays[source]
+    else:
+        state.values[node] = state.values[source]
 
 
 class Call:
@@ -98,7 +107,8 @@ class Call:
         """Whether it only picks the values out of a batch norm's three outputs."""
         source = self.node.args[0] if self.name == GETITEM else None
         if self.name == BATCH_NORM and self.simple and len(self.node.meta["val"][0].shape) in (2, 4):
-            return True
+            arrays = (self.arguments[name] for name in BATCH_NORM_ARRAYS.values())
+            return all(array is None or array in self.state.arrays for array in arrays)
         if not isinstance(source, fx.Node) or str(source.target) != BATCH_NORM or source in self.state.values:
             return False
         made = _batch_norm(Call(source, self.state), self.output)
@@ -108,15 +118,15 @@ class Call:
 
 
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
+BATCH_NORM_ARRAYS = {"weight": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}
 IDENTITIES = ("aten.clone.default", "aten.contiguous.default", "aten.alias.default", "aten.detach.default")
 
 
 def _batch_norm(call: Call, output: str) -> Node:
     given, state = call.arguments, call.state
     source = state.values[call.node.args[0]]  # type: ignore[index]
-    roles = {"weight": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}
     arrays = {}
-    for role, name in roles.items():
+    for role, name in BATCH_NORM_ARRAYS.items():
         if given[name] is not None:
             arrays[role] = state.arrays[given[name]]
             continue
@@ -154,10 +164,12 @@ def _relu(call: Call) -> Node | None:
 
 def _add(call: Call) -> Node | None:
     first, second = call.arguments["self"], call.arguments["other"]
-    if second in call.state.arrays and tuple(second.meta["val"].shape) == call.shape() and call.arguments["alpha"] == 1:
+    if call.arguments["alpha"] != 1 or call.input_shape() != call.shape():  # the first may be repeated for the second
+        return None
+    if second in call.state.arrays and tuple(second.meta["val"].shape) == call.shape():
         return call.made("plane", {"value": second})
     both = all(isinstance(part, fx.Node) and part in call.state.values for part in (first, second))
-    if not both or call.arguments["alpha"] != 1 or call.shape(first) != call.shape(second):
+    if not both or call.shape(first) != call.shape(second):
         return None
     return Node("add", (call.state.values[first], call.state.values[second]), call.output)
 

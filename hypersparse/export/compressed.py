@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hypersparse import __version__
-from hypersparse.errors import ModelError, RunError
+from hypersparse.errors import ModelError, OptionError, RunError
 from hypersparse.export.module import Network, to_module
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse.training.atomic import write_atomically
-from hypersparse_runtime.container import FileError
+from hypersparse_runtime.container import FileError, to_json
 from hypersparse_runtime.file import pack, read
 from hypersparse_runtime.graph import Graph
 
@@ -43,6 +43,7 @@ def save_sparse(
     Every weight comes back bit for bit. With `deploy` the file holds a smaller network that computes the same: batch
     norms folded, dead structure removed, values in half precision. `about` is plain JSON, such as the classes.
     """
+    _check_about(about)
     graph = trace(model, input_shape, about)
     return save_graph(deployed(graph) if deploy else exact(graph), path)
 
@@ -113,6 +114,16 @@ def _rounded(graph: Graph, bits: int) -> Graph:
         return (whole >> drop << drop).astype(np.uint32).view(np.float32)
 
     return replace(graph, tensors={name: rounded(array) for name, array in graph.tensors.items()})
+
+
+def _check_about(about: Any) -> None:
+    """Say at once if it cannot go into a file's metadata."""
+    try:
+        to_json(dict(about))
+        dict(about.get("provenance", {}))
+    except (TypeError, ValueError, AttributeError) as error:
+        said = "`about` is plain JSON, a dict of texts, finite numbers, lists and dicts, and so is its `provenance`"
+        raise OptionError(f"{said}: {error}.") from None
 
 
 def _about(graph: Graph, profile: str, values: str) -> dict[str, Any]:

@@ -20,7 +20,8 @@ BATCH_NORM_ROLES = {"weight": "weight", "bias": "bias", "mean": "running_mean", 
 class Network(nn.Module):
     """Runs a graph's operations in their order. Layers have the names they had in the model that was traced.
 
-    It is for inputs of `input_shape`, one or many at once.
+    It is for inputs of `input_shape`, one or many at once. Only `input_shape` and `about` are names that no layer can
+    have: what is private has two underscores, so that Python adds the class's name.
     """
 
     input_shape: tuple[int, ...]
@@ -29,10 +30,11 @@ class Network(nn.Module):
     def __init__(self, graph: Graph) -> None:
         super().__init__()
         self.input_shape, self.about = tuple(graph.input_shape), dict(graph.about)
-        self._nodes = graph.nodes
-        self._layers: dict[str, str] = {}  # of nodes that are a module of torch's: where it is
-        self._needed_until = {name: place for place, node in enumerate(graph.nodes) for name in node.inputs}
+        self.__nodes = graph.nodes
+        self.__layers: dict[str, str] = {}  # of nodes that are a module of torch's: where it is
+        self.__needed_until = {name: place for place, node in enumerate(graph.nodes) for name in node.inputs}
         sides = shapes(graph)
+        self.__output_shape = sides[graph.output]
         try:
             for node in graph.nodes:
                 self._add_layer(graph, node, flat=len(sides[node.output]) == 1)
@@ -53,18 +55,20 @@ class Network(nn.Module):
                 f"This network is for inputs of the shape {self.input_shape} with a batch in front; "
                 f"got {tuple(x.shape)}."
             )
+        if self.about.get("batch") == 1 and len(x) != 1:  # traced for single inputs only
+            return torch.cat([self(one) for one in x.split(1)]) if len(x) else x.new_zeros(0, *self.__output_shape)
         values: dict[str, Any] = {INPUT: x}
-        for place, node in enumerate(self._nodes):
+        for place, node in enumerate(self.__nodes):
             values[node.output] = self._run(node, [values[name] for name in node.inputs], x.shape[0])
             for name in node.inputs:
-                if self._needed_until[name] == place:
+                if self.__needed_until[name] == place:
                     values.pop(name, None)
-        result: Tensor = values[self._nodes[-1].output]
+        result: Tensor = values[self.__nodes[-1].output]
         return result
 
     def _run(self, node: Node, inputs: list[Any], batch: int) -> Any:
-        if node.output in self._layers:
-            return self.get_submodule(self._layers[node.output])(*inputs)
+        if node.output in self.__layers:
+            return self.get_submodule(self.__layers[node.output])(*inputs)
         tensors = {role: self._tensor(name) for role, name in node.tensors.items()}
         if node.opaque:
             return opaque.call(node, inputs, tensors, batch)
@@ -75,9 +79,9 @@ class Network(nn.Module):
         path = node.tensors.get("weight", "").removesuffix(".weight")
         roles = BATCH_NORM_ROLES if node.op == "batch_norm" else {"weight": "weight", "bias": "bias"}
         usual = {role: f"{path}.{roles.get(role)}" for role in node.tensors}
-        if node.opaque or not path or MADE in path or usual != dict(node.tensors) or path in self._layers.values():
+        if node.opaque or not path or MADE in path or usual != dict(node.tensors) or path in self.__layers.values():
             return
-        self._layers[node.output] = path
+        self.__layers[node.output] = path
         self._container(path.rpartition(".")[0]).add_module(path.rpartition(".")[2], _layer(graph, node, flat))
 
     def _add_tensor(self, name: str, tensor: Tensor) -> None:

@@ -10,7 +10,8 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from hypersparse.errors import ModelError
+from hypersparse.errors import ModelError, OptionError
+from hypersparse.export import opaque
 from hypersparse.export.calls import BatchSizeError, Translation, translate_
 from hypersparse.export.module import MADE
 from hypersparse.export.quiet import first_line, quiet
@@ -28,7 +29,7 @@ def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any]
     >>> [node.op for node in graph.nodes]
     ['conv', 'relu', 'flatten', 'linear']
     """
-    shape = tuple(int(side) for side in input_shape)
+    shape = _sides(input_shape)
     about = dict(about)
     with evaluating(model):
         try:
@@ -36,6 +37,9 @@ def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any]
         except BatchSizeError:
             graph = _translated(_export(model, shape, any_batch=False), shape)
             about["batch"] = 1
+    for node in graph.nodes:
+        if node.opaque:
+            opaque.function_of(node)  # a file with any other could be written, but not read
     state = {name: _array(name, tensor) for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
     graph = replace(graph, tensors={**graph.tensors, **state}, about=about)
     try:
@@ -43,6 +47,17 @@ def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any]
     except GraphError as error:
         raise ModelError(f"The model was traced to a network that does not fit together: {error}") from None
     return graph
+
+
+def _sides(input_shape: Any) -> tuple[int, ...]:
+    try:
+        sides = tuple(int(side) for side in input_shape)
+    except (TypeError, ValueError):
+        sides = ()
+    if not sides or any(side < 1 for side in sides):
+        said = "`input_shape` is the shape of one input without the batch, such as (3, 32, 32)"
+        raise OptionError(f"{said}; got {input_shape!r}.")
+    return sides
 
 
 def _export(model: nn.Module, shape: tuple[int, ...], *, any_batch: bool) -> ExportedProgram:

@@ -1,6 +1,7 @@
 """`save_sparse` and `load_sparse`: the two profiles, and files that are not whole."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 
 import hypersparse
 from hypersparse import models
-from hypersparse.errors import ModelError, RunError
+from hypersparse.errors import ModelError, OptionError, RunError
 from hypersparse.export.compressed import deployed, exact, load_graph, save_graph
 from hypersparse.export.module import to_module
 from hypersparse_runtime.file import pack
@@ -129,3 +130,10 @@ def test_what_pytorch_alone_can_do_is_in_the_file_too(tmp_path: Path) -> None:
     inputs = torch.randn(3, 6)
     assert torch.equal(outputs(hypersparse.load_sparse(tmp_path / "a.hsp"), inputs), outputs(model, inputs))
     assert load_graph(tmp_path / "a.hsp").nodes[1].op == "aten.gelu.default"
+
+
+@pytest.mark.parametrize("about", [{"score": np.float32(1)}, {"score": float("nan")}, ["a"], {"provenance": "mine"}])
+def test_what_is_no_json_about_a_network_gets_a_sentence(about: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="`about` is plain JSON"):
+        hypersparse.save_sparse(nn.Linear(2, 2), tmp_path / "a.hsp", input_shape=(2,), about=about)
+    assert not list(tmp_path.iterdir())

@@ -1,11 +1,16 @@
 """Models as graphs, and graphs as models."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from hypersparse.errors import ModelError
+from hypersparse.errors import ModelError, OptionError
+from hypersparse.export.compressed import save_sparse
 from hypersparse.export.module import to_module
+from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import Graph, Node
 from tests.export.networks import SHAPES, outputs, sparse_model
@@ -125,3 +130,59 @@ def test_only_listed_operations_with_true_shapes_are_run(node: Node) -> None:
 def test_an_input_of_another_shape_is_said() -> None:
     with pytest.raises(ModelError, match=r"\(3,\).*got \(2, 4\)"):
         to_module(trace(nn.Linear(3, 2), (3,)))(torch.zeros(2, 4))
+
+
+class Borrowed(nn.Module):
+    """Parameters that are copied or computed on their way, and one that makes its input wider."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._layers = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1))  # also what `Network` called its own
+        self.norm = nn.BatchNorm2d(3)
+        self.shift, self.place = nn.Parameter(torch.randn(1, 6, 6)), nn.Parameter(torch.randn(3, 6, 6))
+        self.gain, self.gate = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shifted = self._layers(x) + self.shift.detach()
+        wide = shifted + self.place.clone()
+        norm = self.norm
+        normed = nn.functional.batch_norm(wide, norm.running_mean, norm.running_var, self.gain.exp(), norm.bias)
+        return normed * torch.sigmoid(torch.neg(self.gate))
+
+
+def test_parameters_may_be_copied_computed_and_of_more_channels_than_what_they_are_added_to() -> None:
+    model = Borrowed().eval()
+    graph = trace(model, (1, 6, 6))
+    assert [node.op for node in graph.nodes[:3]] == ["conv", "plane", "aten.add.Tensor"]
+    inputs = torch.randn(4, 1, 6, 6)
+    assert torch.equal(outputs(to_module(graph), inputs), outputs(model, inputs))
+    smaller = shrink_graph(graph).module()
+    assert torch.allclose(outputs(smaller, inputs), outputs(model, inputs), atol=1e-5)
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    class Picks(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.where(super().forward(x) > 0, x, -x)
+
+    (tmp_path / "a.hsp").write_text("before")
+    with pytest.raises(ModelError, match=r"operation `aten\.gt\.Scalar`"):
+        save_sparse(Picks(4, 4), tmp_path / "a.hsp", input_shape=(4,))
+    assert (tmp_path / "a.hsp").read_text() == "before"
+
+
+@pytest.mark.parametrize("shape", [3, (), (3, 0, 8), (3, -1, 8), "abc"])
+def test_an_input_shape_that_is_none_gets_a_sentence(shape: Any) -> None:
+    with pytest.raises(OptionError, match=r"without the batch, such as \(3, 32, 32\); got"):
+        trace(nn.Conv2d(3, 4, 3, padding=1), shape)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_network_for_single_inputs_takes_many(count: int) -> None:
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()  # does arithmetic with the batch size
+    network = to_module(trace(model, (5, 8)))
+    assert network.about["batch"] == 1
+    inputs = torch.randn(count, 5, 8)
+    wanted = outputs(model, inputs) if count else torch.zeros(0, 5, 8)
+    assert outputs(network, inputs).shape == wanted.shape
+    assert torch.allclose(outputs(network, inputs), wanted, atol=1e-6)
