@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -18,6 +19,12 @@ from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.schedules import Schedule, constant
 from hypersparse.sparsity.weights import PrunableModules, PrunableWeights
+
+# What every saved state has; the first that were written had no `step` and no `generator`.
+STATE = frozenset(
+    {"plan", "phase_index", "epoch", "total_epoch", "entered", "open", "calls", "lrs"}
+    | {"observed", "memory", "log", "mask"}
+)
 
 
 def attach(
@@ -44,7 +51,9 @@ def attach(
     says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of one input, no
     path from input to output. `ablation` takes something away from what the method found, to see whether it mattered.
     """
-    if epochs < 0:
+    if not isinstance(method, Method):
+        raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
+    if not isinstance(epochs, Integral) or epochs < 0:
         raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
     if ablation is not None and ablation.name == "narrow":
         raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
@@ -283,6 +292,8 @@ class Sparsifier:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken; load the model and the optimizer first."""
+        if missing := STATE - saved.keys():
+            raise OptionError(f"What `sparsifier.state_dict()` gave is wanted; this state has no `{min(missing)}`.")
         known = [phase.name for phase in self.plan]
         if saved["plan"][: len(known)] != known[: len(saved["plan"])]:
             raise OptionError(f"The saved plan is {saved['plan']}; this one is {known}.")

@@ -161,9 +161,16 @@ def test_a_method_of_ones_own_that_asks_for_the_task_gets_the_same_error() -> No
         list(epochs_of(sparsifier))
 
 
-def test_epochs_are_a_count() -> None:
-    with pytest.raises(OptionError, match=r"`epochs` counts epochs of the main training, 0 or more; got -1"):
-        attached(epochs=-1)
+@pytest.mark.parametrize("epochs", [-1, 2.5, "3"])
+def test_epochs_are_a_count(epochs: Any) -> None:
+    with pytest.raises(OptionError, match=rf"`epochs` counts epochs of the main training, 0 or more; got {epochs}"):
+        attached(epochs=epochs)
+
+
+@pytest.mark.parametrize("method", [Dense, "art"])
+def test_a_method_comes_with_its_options(method: Any) -> None:
+    with pytest.raises(OptionError, match=r"such as ART\(sparsity=0\.98\); got"):
+        attached(method=method)
 
 
 # Plans of one's own

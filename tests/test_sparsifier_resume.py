@@ -146,6 +146,13 @@ def test_a_state_of_another_plan_is_an_error() -> None:
             other.load_state_dict(saved)
 
 
+def test_a_state_of_something_else_is_an_error() -> None:
+    sparsifier = attached()
+    for other in (sparsifier.state.model.state_dict(), sparsifier.state.optimizer.state_dict()):
+        with pytest.raises(OptionError, match=r"What `sparsifier\.state_dict\(\)` gave is wanted; .* no `calls`"):
+            sparsifier.load_state_dict(other)
+
+
 def test_a_run_up_to_a_phase_goes_on_with_the_whole_plan() -> None:
     model = network()
     plan = plan_of(short_art(), epochs=2, until="pre-train")

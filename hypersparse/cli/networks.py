@@ -101,8 +101,10 @@ def _stored_recipe(path: Path) -> Recipe | None:
     try:
         with safe_open(str(path), "pt") as file:
             text = (file.metadata() or {}).get("recipe")
-    except (SafetensorError, OSError):
-        return None
+    except (SafetensorError, OSError) as error:
+        if path.suffix in STATE_DICTS:
+            return None
+        raise ModelError(f"{path} is not a whole safetensors file ({error}); save or copy it again.") from None
     return Recipe.from_toml(text) if text else None
 
 

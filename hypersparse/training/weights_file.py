@@ -55,7 +55,9 @@ def expand(parts: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -
     if strangers := packed.keys() - shapes.keys():
         raise ModelError(f"The file has weights for a layer `{min(strangers)}` that the model has not.")
     for name, kept in Mask.unpack(packed, {name: shapes[name] for name in packed}).items():
-        values = parts[KEPT + name]
+        values = parts.get(KEPT + name)
+        if values is None:
+            raise ModelError(f"The file has the mask of layer `{name}` but not its weights; save or copy it again.")
         if values.numel() != int(kept.sum()):
             raise ModelError(f"Layer `{name}` keeps {int(kept.sum())} weights but the file has {values.numel()}.")
         full[name] = torch.zeros(kept.shape, dtype=values.dtype)
@@ -120,7 +122,8 @@ def _plain_state_dict(path: Path) -> dict[str, Tensor]:
     try:
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a foreign or damaged file
-        reason = str(error).splitlines()[0]
+        said = str(error).strip().splitlines()  # some say nothing, or only a number
+        reason = said[0] if said and " " in said[0] else "it is damaged or a file of another kind."
         raise ModelError(f"{path} is not a state_dict that can be read weights-only: {reason}") from None
     if isinstance(loaded, dict):
         for wrapper in ("state_dict", "model"):

@@ -101,3 +101,10 @@ def test_a_damaged_file_is_one_sentence(store: RunStore, tmp_path: Path) -> None
     (tmp_path / "a.hsp").write_bytes(content[: len(content) // 2])
     with pytest.raises((RunError, DataError), match=r"not a whole \.hsp file"):
         call("evaluate", tmp_path / "a.hsp")
+
+
+def test_a_damaged_run_is_said_to_be_one(store: RunStore, tmp_path: Path) -> None:
+    cut = tmp_path / "final.safetensors"
+    cut.write_bytes(run_of(store, FINISHED).final_file.read_bytes()[:2000])
+    with pytest.raises(ModelError, match="is not a whole safetensors file"):
+        call("export", cut, "-o", tmp_path / "a.hsp")

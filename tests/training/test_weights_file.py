@@ -80,3 +80,19 @@ def test_weights_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
         load_weights_(network(), path)
     with pytest.raises(ModelError, match="There are no weights at"):
         load_weights_(network(), tmp_path / "nothing")
+
+
+def test_a_mask_without_its_weights_is_one_sentence(tmp_path: Path) -> None:
+    path, weights = tmp_path / "n.safetensors", PrunableWeights(network())
+    weights.set_mask_(Mask.top(magnitude(weights), 100))
+    save_weights(path, weights, {})
+    path.write_bytes(path.read_bytes().replace(b"kept/linear.weight", b"kept/lineas.weight"))
+    with pytest.raises(ModelError, match=r"the mask of layer `linear\.weight` but not its weights"):
+        load_weights_(network(), path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world" * 20])
+def test_a_state_dict_that_is_none_is_one_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "n.pt").write_bytes(content)
+    with pytest.raises(ModelError, match=r"n\.pt is not a state_dict .*: it is damaged or a file of another kind"):
+        load_weights_(network(), tmp_path / "n.pt")
