@@ -53,7 +53,7 @@ def attach(
     """
     if not isinstance(method, Method):
         raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
-    if not isinstance(epochs, Integral) or epochs < 0:
+    if not _is_count(epochs):
         raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
     if ablation is not None and ablation.name == "narrow":
         raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
@@ -68,6 +68,10 @@ def attach(
         input_shape=input_shape,
         on_collapse=on_collapse,
     )
+
+
+def _is_count(number: Any) -> bool:
+    return isinstance(number, Integral) and int(number) >= 0
 
 
 def plan_of(

@@ -57,7 +57,7 @@ def _folded(graph: Graph, layer: Node, norm: Node, tensors: dict[str, Any]) -> N
     bias = _wide(graph, layer, "bias") if "bias" in layer.tensors else np.zeros(len(weight))
     name = layer.tensors["weight"]
     tensors[name] = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
-    bias_name = layer.tensors.get("bias") or fresh(f"{name.removesuffix('.weight')}.bias", tensors)
+    bias_name = layer.tensors.get("bias") or beside(name, "bias", tensors)
     tensors[bias_name] = (bias - mean) * scale + shift
     return replace(layer, output=norm.output, tensors={"weight": name, "bias": bias_name})
 
@@ -91,7 +91,7 @@ def _fold_one_plane(graph: Graph) -> Graph | None:
 
 def _with_bias(graph: Graph, layer: Node, more: NDArray[Any]) -> Graph:
     tensors = dict(graph.tensors)
-    name = layer.tensors.get("bias") or fresh(f"{layer.tensors['weight'].removesuffix('.weight')}.bias", tensors)
+    name = layer.tensors.get("bias") or beside(layer.tensors["weight"], "bias", tensors)
     tensors[name] = tensors[name] + more if "bias" in layer.tensors else more
     changed = replace(layer, tensors={**layer.tensors, "bias": name})
     return replace(graph, nodes=tuple(changed if node is layer else node for node in graph.nodes), tensors=tensors)
@@ -135,6 +135,12 @@ def fresh(name: str, taken: Mapping[str, Any]) -> str:
     while found in taken:
         number, found = number + 1, f"{name}{number + 1}"
     return found
+
+
+def beside(weight: str, own: str, taken: Mapping[str, Any]) -> str:
+    """A name for another array of a layer; that of a weight in no module cannot be a module's too."""
+    module = weight.removesuffix(".weight")
+    return fresh(f"{module}.{own}" if module != weight else f"{weight}_{own}", taken)
 
 
 def _wide(graph: Graph, node: Node, role: str) -> NDArray[np.float64]:

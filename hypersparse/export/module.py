@@ -56,7 +56,8 @@ class Network(nn.Module):
                 f"got {tuple(x.shape)}."
             )
         if self.about.get("batch") == 1 and len(x) != 1:  # traced for single inputs only
-            return torch.cat([self(one) for one in x.split(1)]) if len(x) else x.new_zeros(0, *self.__output_shape)
+            each = [self(one) for one in torch.split(x, 1)] if len(x) else [x.new_zeros(0, *self.__output_shape)]
+            return torch.cat(each)
         values: dict[str, Any] = {INPUT: x}
         for place, node in enumerate(self.__nodes):
             values[node.output] = self._run(node, [values[name] for name in node.inputs], x.shape[0])

@@ -213,3 +213,26 @@ def test_a_shared_bias_takes_in_only_the_norm_behind_it() -> None:
     with torch.no_grad():
         norm.bias.normal_()
     assert difference(model, shrink(model, (4,)).module(), torch.randn(6, 4)) < 1e-5
+
+
+class Bare(nn.Module):
+    """A conv that is used twice, and weights that no module has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.first, self.last = nn.Parameter(torch.randn(4, 2, 1, 1)), nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(nn.functional.conv2d(x, self.first))
+        return nn.functional.linear(torch.relu(self.conv(torch.sigmoid(self.conv(x)))).mean((2, 3)), self.last)
+
+
+def test_shared_weights_and_weights_of_no_module_get_names_that_a_module_can_have() -> None:
+    torch.manual_seed(0)
+    model = Bare().eval()
+    with torch.no_grad():
+        model.norm.bias.normal_()
+        model.conv.weight[1] = 0
+    found = shrink(model, (2, 5, 5))
+    assert difference(model, found.module(), torch.randn(4, 2, 5, 5)) < 1e-5
