@@ -1,6 +1,7 @@
 """ONNX files, for ONNX Runtime, OpenVINO and whatever else reads them; weights are dense."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.export import Dim
 
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.export.folding import fresh
 from hypersparse.export.module import to_module
 from hypersparse.export.quiet import first_line, quiet
 from hypersparse.training.atomic import write_atomically
@@ -54,6 +56,7 @@ def in_onnx_runtime(path: str | Path, batch: int | None = None) -> Callable[[Ten
 def _by_hand(graph: Graph, batch: int | None) -> bytes:
     # Not PyTorch's exporter where it can be avoided: for ResNet-32 it took 12 to 30 s here, this takes under 1 s.
     onnx = _onnx()
+    graph = _named_apart(graph)
     sides = shapes(graph)
     nodes = [made for node in graph.nodes for made in _onnx_nodes(onnx, graph, node)]
     used = [name for node in graph.nodes for name in node.tensors.values()]
@@ -71,6 +74,16 @@ def _by_hand(graph: Graph, batch: int | None) -> bytes:
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString()
     return content
+
+
+def _named_apart(graph: Graph) -> Graph:
+    """In ONNX values and arrays have one set of names: an array that is called like a value gets another name."""
+    values = {INPUT, OUTPUT, *(node.output for node in graph.nodes)}
+    taken = dict.fromkeys([*values, *graph.tensors])
+    names = {name: fresh(name, taken) if name in values else name for name in graph.tensors}
+    nodes = [replace(node, tensors={role: names[name] for role, name in node.tensors.items()}) for node in graph.nodes]
+    tensors = {names[name]: array for name, array in graph.tensors.items()}
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
 def _onnx_nodes(onnx: Any, graph: Graph, node: Node) -> list[Any]:

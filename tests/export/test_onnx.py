@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
 from hypersparse.export.onnx import in_onnx_runtime, save_onnx
@@ -51,3 +51,24 @@ def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(OptionError, match=r"hypersparse\[onnx\]"):
         save_onnx(graph_of("mlp", sparse_model("mlp", density=0.5)), tmp_path / "a.onnx")
+
+
+class Named(nn.Module):
+    """Weights that are called as values are: in a file of ONNX both have one set of names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input, self.relu = nn.Parameter(torch.randn(5, 4)), nn.Parameter(torch.randn(5, 5))
+        self.output = nn.Parameter(torch.randn(3, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for weight in (self.input, self.relu):
+            x = torch.relu(nn.functional.linear(x, weight))
+        return nn.functional.linear(x, self.output)
+
+
+def test_weights_may_be_called_like_values(tmp_path: Path) -> None:
+    model = Named()
+    save_onnx(trace(model, (4,)), tmp_path / "a.onnx")
+    inputs = torch.randn(6, 4)
+    assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-4, atol=1e-5)
