@@ -185,13 +185,18 @@ class Mask(Mapping[str, Tensor]):
 
     def save(self, path: str | Path) -> None:
         """Write the mask, one bit a weight, as a safetensors file that appears by rename."""
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
         path = Path(path)
         shapes = json.dumps({name: list(layer.shape) for name, layer in self._layers.items()})
         beside = path.with_name(f".{path.name}.{os.getpid()}")
-        save_file(self.pack(), str(beside), metadata={"hypersparse_mask": shapes})
-        beside.replace(path)
+        try:
+            save_file(self.pack(), str(beside), metadata={"hypersparse_mask": shapes})
+            beside.replace(path)
+        except (SafetensorError, OSError) as error:
+            beside.unlink(missing_ok=True)
+            raise RunError(f"The mask could not be written to {path}: {error}.") from None
 
     @classmethod
     def load(cls, path: str | Path) -> "Mask":

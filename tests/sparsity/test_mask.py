@@ -268,3 +268,11 @@ def test_somebody_elses_safetensors_file_is_not_a_mask(tmp_path: Path, metadata:
 def test_bytes_that_cannot_be_unpacked_are_an_error() -> None:
     with pytest.raises(ModelError, match=r"does not fit layer `a` of shape \(3,\)"):
         Mask.unpack({"a": torch.full((9,), 200, dtype=torch.uint8)}, {"a": (3,)})
+
+
+def test_a_place_where_no_mask_can_be_written_is_one_sentence(tmp_path: Path) -> None:
+    mask = Mask({"a": torch.tensor([True, False])})
+    for place in (tmp_path / "nowhere" / "m", tmp_path):  # a folder that is not there, and one that is
+        with pytest.raises(RunError, match="The mask could not be written to"):
+            mask.save(place)
+    assert not list(tmp_path.iterdir())
