@@ -24,7 +24,7 @@ from hypersparse.integrations.ray import RayCluster
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Experiment, parse_only
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import Executor, Local, job_of, keep_finished, missing
+from hypersparse.runs.sweep import Executor, Local, images_of, job_of, keep_finished, missing
 from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
@@ -96,10 +96,11 @@ def sweep(
     folders, loaded = data_folders(data_dir), dict[str, Dataset]()
 
     def load(recipe: Recipe) -> Dataset:
-        if recipe.data.name not in loaded:
+        key = images_of(recipe)
+        if key not in loaded:
             loaded.clear()  # one at a time in memory
-            loaded[recipe.data.name] = load_data(recipe, folders, quiet=not console.is_terminal)
-        return loaded[recipe.data.name]
+            loaded[key] = load_data(recipe, folders, quiet=not console.is_terminal)
+        return loaded[key]
 
     if results and not dry_run:
         keep_finished(found.runs, store, results)  # of a sweep that was killed
@@ -158,7 +159,7 @@ def _check_executor(executor: str, gpus_per_run: float | None) -> None:
 def _cost(jobs: Sequence[Job], machine: Machine, load: Load) -> Table:
     """Epochs and hours by data, model and method, one run after another; open ends are guessed."""
     table = Table("data", "model", "method", "runs", "epochs", "s an epoch", "time", box=None, pad_edge=False)
-    paces: dict[tuple[str, str], float | None] = {}
+    paces: dict[tuple[str, str], float | None] = {}  # of the first run on them
     rows: dict[tuple[str, str, str], list[int]] = {}
     for job in jobs:
         recipe = job.recipe

@@ -24,10 +24,10 @@ def names() -> list[str]:
 
 def find(name: str) -> type[Method]:
     """The class of a method, by its name or as `package.file:Class`."""
-    path, _, attribute = name.partition(":")
+    path, _, attribute = str(name).partition(":")  # a recipe may have a number there
     if not (path and attribute):
         if name not in names():
-            raise OptionError(unknown("method", name, names()))
+            raise OptionError(unknown("method", str(name), names()))
         return next(kind for kind in _methods_in(f"{methods.__name__}.{name}") if kind.name == name)
     try:
         kind = getattr(importlib.import_module(path), attribute)

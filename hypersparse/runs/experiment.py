@@ -25,7 +25,7 @@ class Run:
 
     def matches(self, wanted: Mapping[str, str]) -> bool:
         """Whether it has these values, such as data=cifar10."""
-        return all(str(_value(self, name)) == value for name, value in wanted.items())
+        return all(_is(_value(self, name), value) for name, value in wanted.items())
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,14 @@ class Experiment:
             tables = parse_toml(path.read_text(), str(path))
         except OSError as error:
             raise OptionError(f"The experiment {path} cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise OptionError(f"The experiment {path} cannot be read: it is not text in UTF-8.") from None
         _check(tables, KEYS, f"part of the experiment {path}")
+        grids = tables.get("grid", [])
+        if not isinstance(grids, list):
+            raise OptionError(f"A grid in {path} begins with [[grid]], in double brackets; got {grids!r}.")
         found: dict[tuple[str, int], Run] = {}
-        for grid in tables.get("grid", []):
+        for grid in grids:
             _check(grid, GRID_KEYS, f"part of a grid in {path}")
             for run in _runs(grid, tables.get("options", {})):
                 there = found.setdefault((run.recipe.label, run.seed), run)
@@ -80,13 +85,18 @@ def parse_only(text: str | None) -> dict[str, str]:
         raise OptionError(
             f"`--only` expects AXIS=VALUE with commas, such as data=cifar10,model=resnet32; got `{text}`."
         )
-    return {name.strip(): value.strip() for name, _, value in parts}
+    wanted = {name.strip(): value.strip() for name, _, value in parts}
+    if len(wanted) < len(parts):
+        raise OptionError(f"`--only` takes one value for each axis; got `{text}`. Run the command once for each value.")
+    return wanted
 
 
-def _runs(grid: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[Run]:
-    seeds = grid.get("seeds", [0])
+def _runs(grid: Mapping[str, Any], common: Any) -> Iterator[Run]:
     axes = [_listed(grid.get(axis)) for axis in AXES]
-    for seed in range(seeds) if isinstance(seeds, int) else seeds:
+    for table in (common, grid.get("options", {})):
+        if not isinstance(table, Mapping):
+            raise OptionError(f"`options` of an experiment are tables such as [options.training]; got {table!r}.")
+    for seed in _seeds(grid.get("seeds", 1)):
         for data, model, method, penalty, sparsity in product(*axes):
             prunes = any(field.name == "sparsity" for field in dataclasses.fields(methods.find(method or "art")))  # type: ignore[arg-type]
             chosen = {"name": method, "penalty": penalty, "sparsity": sparsity if prunes else None}
@@ -97,6 +107,14 @@ def _runs(grid: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[Run]:
                 **_said({"until": grid.get("until")}),
             }
             yield Run(resolve(merge(merge(common, grid.get("options", {})), tables)), seed)
+
+
+def _seeds(given: Any) -> Sequence[int]:
+    """From how many they are, or from a list of them."""
+    seeds = range(given) if type(given) is int else given
+    if not (isinstance(seeds, range | list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds)):
+        raise OptionError(f"`seeds` of a grid is how many, from 0 on, or a list such as [0, 2]; got {given!r}.")
+    return seeds
 
 
 def _listed(value: Any) -> Sequence[Any]:
@@ -113,6 +131,16 @@ def _value(run: Run, name: str) -> Any:
     return values[name] if name in values else getattr(recipe.method, name, None)
 
 
-def _check(table: Mapping[str, Any], known: Sequence[str], kind: str) -> None:
+def _is(found: Any, wanted: str) -> bool:
+    """Whether a value is the one that was typed; 0.90 is 0.9."""
+    try:
+        return float(found) == float(wanted)
+    except (TypeError, ValueError):
+        return str(found) == wanted
+
+
+def _check(table: Any, known: Sequence[str], kind: str) -> None:
+    if not isinstance(table, Mapping):
+        raise OptionError(f"A {kind} is NAME = VALUE with one of {', '.join(known)}; got {table!r}.")
     if strangers := table.keys() - set(known):
         raise OptionError(unknown(kind, min(strangers), known))

@@ -87,6 +87,11 @@ def job_of(run: Run, store: RunStore) -> Job:
     return Job(run.recipe, run.seed, store.folder(run.recipe, run.seed).path)
 
 
+def images_of(recipe: Recipe) -> str:
+    """What tells the images of one recipe from those of another: two data sets may differ in their options alone."""
+    return json.dumps([recipe.data.name, recipe.data.options], sort_keys=True)
+
+
 def missing(runs: Sequence[Run], store: RunStore, results: Path | None) -> list[Run]:
     """The runs without a result, here or in `results`."""
     return [run for run in runs if finished(run, store, results) is None]
@@ -142,9 +147,5 @@ def _note(job: Job, outcome: Outcome, *, results: Path | None, trained: Callable
 
 def _by_data(jobs: Sequence[Job]) -> Iterator[list[Job]]:
     """Runs that follow each other on the same data: they can share a device."""
-
-    def data(job: Job) -> str:
-        return json.dumps([job.recipe.data.name, job.recipe.data.options], sort_keys=True)
-
-    for _, same in groupby(jobs, key=data):
+    for _, same in groupby(jobs, key=lambda job: images_of(job.recipe)):
         yield list(same)

@@ -59,6 +59,16 @@ def test_what_is_missing_is_trained_and_kept(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "small.html").read_text().count("seed-0") >= 3  # the report of all three
 
 
+@pytest.mark.slow
+def test_data_sets_that_differ_in_options_alone_are_not_mixed_up(tmp_path: Path) -> None:
+    second = EXPERIMENT + "[[grid]]\ndata = 'synthetic'\nmethod = 'dense'\noptions.data.classes = 4\n"
+    (tmp_path / "two.toml").write_text(second)
+    done = run("sweep", "two.toml", "--only", "method=dense", "--no-report", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/seed-0/result.json")]
+    assert {result["recipe"]["data"].get("classes"): len(result["classes"]) for result in results} == {None: 10, 4: 4}
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_while_networks_are_written_is_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int

@@ -70,6 +70,9 @@ def test_some_of_the_runs(tmp_path: Path) -> None:
         found.only({"sparsety": "0.98"})
     with pytest.raises(OptionError, match="AXIS=VALUE"):
         parse_only("cifar10")
+    with pytest.raises(OptionError, match="one value for each axis"):
+        parse_only("seed=0,seed=1")
+    assert found.only({"sparsity": "0.90"}) == found.only({"sparsity": "0.9"})
 
 
 @pytest.mark.parametrize(
@@ -80,6 +83,12 @@ def test_some_of_the_runs(tmp_path: Path) -> None:
         ("", "no runs"),
         ('[[grid]]\nmethod = "arrt"', "arrt"),
         ("grid = [", "not valid TOML"),
+        ('[grid]\nmethod = "art"', "double brackets"),
+        ("grid = [1]", "NAME = VALUE"),
+        ("[[grid]]\nmethod = 3", "no method `3`"),
+        ('options = 3\n[[grid]]\nmethod = "art"', "options"),
+        ('[[grid]]\nmethod = "art"\noptions = [1]', "options"),
+        *((f'[[grid]]\nmethod = "art"\nseeds = {seeds}', "`seeds`") for seeds in ("-1", "0", '"ab"', "[0.5]", "[-3]")),
     ],
 )
 def test_a_file_with_a_mistake_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -87,6 +96,9 @@ def test_a_file_with_a_mistake_is_said(tmp_path: Path, text: str, said: str) -> 
         experiment(tmp_path, text)
     with pytest.raises(OptionError, match="cannot be read"):
         Experiment.read(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(OptionError, match="not text"):
+        Experiment.read(tmp_path / "bytes.toml")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
