@@ -137,5 +137,5 @@ def runs_of(cell: Any, store: RunStore) -> Iterator[RunFolder]:
 
 def epochs_to_mask(run: RunFolder) -> int | None:
     """How many epochs were regularized up to the one whose pruned copy was kept."""
-    pressed: Sequence[dict[str, Any]] = [entry for entry in run.log() if "best_epoch" in entry]
+    pressed: Sequence[dict[str, Any]] = [entry for entry in run.whole_log() if "best_epoch" in entry]
     return int(pressed[-1]["best_epoch"]) + 1 if pressed else None

@@ -44,7 +44,7 @@ class Stored:
     @cached_property
     def log(self) -> list[dict[str, Any]]:
         """One entry an epoch."""
-        return self.folder.log()
+        return self.folder.whole_log()
 
     @property
     def words(self) -> dict[str, Any]:

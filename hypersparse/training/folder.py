@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hypersparse.errors import RunError
-from hypersparse.recipe import Recipe
+from hypersparse.errors import OptionError, RunError
+from hypersparse.recipe import Recipe, parse_toml
 from hypersparse.training.atomic import write_json, write_text, writing
 from hypersparse.training.history import History
+
+PARTS = ("data", "model", "training", "method")  # of a recipe.toml, which leaves nothing unsaid
 
 
 class RunFolder:
@@ -58,7 +60,14 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The recipe this run follows."""
-        return Recipe.from_toml(self._text())
+        text = self._text()
+        try:
+            tables = parse_toml(text, str(self.recipe_file))
+            if missing := [name for name in PARTS if name not in tables]:  # its default would be another run's
+                raise RunError(f"{self.recipe_file} is damaged: it has no [{missing[0]}]. Copy it again.")
+            return Recipe.from_mapping(tables)
+        except OptionError as error:
+            raise RunError(f"The recipe in {self.path} cannot be used: {error}") from None
 
     def seed(self) -> int:
         """The seed this run has."""
@@ -73,10 +82,11 @@ class RunFolder:
         if not self.result_file.exists():
             return None
         try:
-            result: dict[str, Any] = json.loads(self.result_file.read_text())
-            result["until"]  # every result says where it ended
-        except (ValueError, KeyError, TypeError):
+            result = _Result(json.loads(self.result_file.read_text()))
+        except (ValueError, TypeError):
             raise RunError(f"{self.result_file} is damaged; delete it and run again to rebuild it.") from None
+        result.file = self.result_file
+        result["until"]  # every result says where it ended
         return result
 
     def write_result(self, result: dict[str, Any]) -> None:
@@ -85,13 +95,23 @@ class RunFolder:
 
     def log(self) -> list[dict[str, Any]]:
         """One entry an epoch; a line cut off by a kill is left out."""
-        lines = self.log_file.read_text().splitlines() if self.log_file.exists() else []
-        entries = []
+        lines = self.log_file.read_bytes().splitlines() if self.log_file.exists() else []
+        entries: list[dict[str, Any]] = []
         for line in lines:
             try:
                 entries.append(json.loads(line))
             except ValueError:
                 break
+        if not all(isinstance(entry, dict) for entry in entries):
+            raise RunError(f"{self.log_file} is damaged; copy it again, or delete the folder and train the run again.")
+        return entries
+
+    def whole_log(self) -> list[dict[str, Any]]:
+        """The log of a finished run; says if it lacks epochs that the result counts."""
+        entries, result = self.log(), self.result()
+        counted = sum(result.get("epochs", {}).values()) if result else 0
+        if len(entries) < counted:
+            raise RunError(f"{self.log_file} has {len(entries)} epochs of {counted}: it is cut off. Copy it again.")
         return entries
 
     def cut_log(self, entries: int) -> list[dict[str, Any]]:
@@ -113,3 +133,14 @@ class RunFolder:
             return self.recipe_file.read_text()
         except OSError:
             raise RunError(f"{self.path} is not a run folder: it has no recipe.toml.") from None
+        except UnicodeDecodeError:
+            raise RunError(f"{self.recipe_file} is damaged: it is not text. Copy it again.") from None
+
+
+class _Result(dict[str, Any]):
+    """What came out of a run; says which file lacks what somebody asks for."""
+
+    file: Path
+
+    def __missing__(self, key: str) -> Any:
+        raise RunError(f"{self.file} has no `{key}`: it is damaged, or of another version. Copy it or train it again.")
