@@ -65,12 +65,13 @@ def cell(row: Any) -> str:
 def grid(summary: pd.DataFrame, *, first: str = "**{}**", second: str = "*{}*") -> tuple[list[str], list[list[str]]]:
     """Header and rows: methods down, sparsities across, the best and the second best of each column marked."""
     sparsities = sorted(summary["sparsity"].dropna().unique())
-    header = ["method", *(f"{100 * sparsity:g} %" for sparsity in sparsities), "epochs"]
+    columns = [f"{100 * sparsity:g} %" for sparsity in sparsities] or ["dense"]  # of methods without a sparsity alone
+    header = ["method", *columns, "epochs"]
     rows = []
     for method in dict.fromkeys(summary["method"]):
         own = summary[summary["method"] == method]
         if own["sparsity"].isna().all():
-            rows.append([method, *[cell(row) for row in own.itertuples()] * len(sparsities), _epochs(own)])
+            rows.append([method, *[cell(row) for row in own.itertuples()] * len(columns), _epochs(own)])
             continue
         cells = {row.sparsity: _marked(row, first, second) for row in own.itertuples()}
         rows.append([method, *(cells.get(sparsity, "") for sparsity in sparsities), _epochs(own)])
@@ -101,8 +102,9 @@ def markdown(summary: pd.DataFrame, title: str) -> str:
     header, rows = grid(summary)
     lines = [f"# {title}", "", "| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    seeds = summary["seeds"].max()
-    note = f"Test accuracy of the last epoch in per cent, mean ± sample deviation over {seeds} seed(s). "
+    fewest, most = summary["seeds"].min(), summary["seeds"].max()
+    seeds = f"{most} seed(s)" if fewest == most else f"{fewest} to {most} seeds, as far as they are trained"
+    note = f"Test accuracy of the last epoch in per cent, mean ± sample deviation over {seeds}. "
     return "\n".join([*lines, "", note + "**Best** and *second best* of each sparsity."]) + "\n"
 
 

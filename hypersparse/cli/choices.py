@@ -16,6 +16,8 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.weights_file import digest
 
 RECIPE = "What is trained"
+LARGEST_SEED = 2**63 - 1  # that torch takes
+MOST_SEEDS = 10_000  # in one range: more is a slip of the finger
 DataName = Annotated[
     str | None,
     typer.Option(
@@ -154,9 +156,12 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
-        if not found or (found[2] and int(found[2]) < int(found[1])):
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first:
             raise OptionError(f"`--seed` is a number, a list such as 0,2 or a range such as 0-4; got `{text}`.")
-        seeds += range(int(found[1]), int(found[2] or found[1]) + 1)
+        if last > LARGEST_SEED or last - first >= MOST_SEEDS:
+            raise OptionError(f"`--seed` takes seeds up to 2^63 - 1, and {MOST_SEEDS} at once; got `{text}`.")
+        seeds += range(first, last + 1)
     return list(dict.fromkeys(seeds))
 
 

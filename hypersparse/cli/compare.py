@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from hypersparse import methods as registry
@@ -80,9 +81,8 @@ def compare(
 
     The same command goes on where it was stopped, and trains only what is missing.
     """
-    recipes = make_grid(
-        methods.split(","), sparsities, data=data, model=model, epochs=epochs, settings=settings, runs_dir=runs_dir
-    )
+    names = [name.strip() for name in methods.split(",")]
+    recipes = make_grid(names, sparsities, data=data, model=model, epochs=epochs, settings=settings, runs_dir=runs_dir)
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     machine.torch_device()
     console, store, stop = Console(), RunStore(runs_dir), StopRequest(parse_seconds(stop_after) if stop_after else None)
@@ -92,6 +92,8 @@ def compare(
     if missing:
         pace = seconds_an_epoch(missing[0].recipe, machine, dataset)
         console.print(estimate(jobs, missing, pace, at_once or (1 if device.startswith("cuda") else cores())))
+    else:
+        console.print(f"{len(jobs)} runs, all of them trained already")
     if dry_run:
         return
     display = Grid(console, jobs)
@@ -158,7 +160,8 @@ def _report(
 ) -> None:
     for job, result in zip(jobs, results, strict=True):
         if isinstance(result, Exception) and str(result):
-            console.print(f"[red]not finished:[/] {job.recipe.label} seed {job.seed}: {result}", soft_wrap=True)
+            said = escape(f"{job.recipe.label} seed {job.seed}: {result}")
+            console.print(f"[red]not finished:[/] {said}", soft_wrap=True)
     if finished:
         runs = comparison.collect(finished)
         recipe = jobs[0].recipe
@@ -173,7 +176,8 @@ def _report(
         paths = comparison.write(output, runs, title)
         if with_report and write_report(console, output / REPORT, [job.folder for job in jobs]):
             paths.append(output / REPORT)
-        console.print(f"files:  {', '.join(str(path) for path in paths)}", soft_wrap=True, highlight=False)
+        files = ", ".join(str(path) for path in paths)
+        console.print(f"files:  {files}", soft_wrap=True, markup=False, highlight=False)
     if len(finished) < len(jobs):
         console.print(f"{len(jobs) - len(finished)} of {len(jobs)} runs are missing; the same command goes on.")
         raise typer.Exit(2)

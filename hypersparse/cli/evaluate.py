@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
@@ -68,7 +69,7 @@ def _report(found: dict[str, Any], as_json: bool) -> None:
     table.add_column()
     table.add_column(overflow="fold")  # a long path is wrapped, not cut
     for name, value in found.items():
-        shown = f"{value:.4f}" if isinstance(value, float) else str(value)
+        shown = f"{value:.4f}" if isinstance(value, float) else escape(str(value))
         if name == "test_accuracy":
             shown = f"[bold]{100 * value:.2f} %[/]"
         table.add_row(name.replace("_", " "), shown)

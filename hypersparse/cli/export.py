@@ -60,7 +60,7 @@ def export(
     stored = open_network(network, asked, unfinished=True)
     console = Console(soft_wrap=True, highlight=False)
     if stored.note:
-        console.print(f"[yellow]{stored.path.parent} is {stored.note}.[/]")
+        console.print(f"{stored.path.parent} is {stored.note}.", style="yellow", markup=False)
     graph = trace(stored.model, stored.dataset.shape, stored.about())
     check = Check(stored, images if images is not None else len(stored.dataset.test) if deploy else FEW_IMAGES)
     if shrunk:

@@ -1,6 +1,5 @@
 """Stored networks, by what a person calls them: a run, a weights file, an .hsp file or a name of the zoo."""
 
-import json
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,12 +9,12 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from hypersparse import zoo
-from hypersparse.cli.choices import data_folders, make_recipe
+from hypersparse.cli.choices import data_folders, parse_setting
 from hypersparse.cli.display import load_data
 from hypersparse.errors import ModelError, OptionError, RunError
 from hypersparse.export.compressed import load_sparse
 from hypersparse.export.trained import Trained
-from hypersparse.recipe import Recipe
+from hypersparse.recipe import Recipe, merge, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.training.checkpoint import load_tree
 from hypersparse.training.folder import RunFolder
@@ -71,6 +70,8 @@ def _file(network: str, runs_dir: Path, unfinished: bool) -> Path:
         return run.final_file
     if unfinished and run.checkpoint_file.is_file():
         return run.checkpoint_file
+    if run.result_file.is_file():
+        raise ModelError(f"{run.path} is finished, but its weights, {run.final_file.name}, were not copied along.")
     raise ModelError(f"{run.path} has no final network yet; finish the run first.")
 
 
@@ -111,12 +112,10 @@ def _stored_recipe(path: Path) -> Recipe | None:
 def _asked_recipe(path: Path, stored: Recipe | None, asked: Asked) -> Recipe:
     if stored is None and asked.data is None:
         raise OptionError(f"{path.name} does not say what it was trained on; pass --data and --model.")
-    return make_recipe(
-        data=asked.data or (stored.data.name if stored else None),
-        model=asked.model or (stored.model.name if stored else None),
-        settings=[
-            *([f"model.{name}={json.dumps(value)}" for name, value in stored.model.options.items()] if stored else []),
-            *(asked.settings or []),
-        ],
-        runs_dir=asked.runs_dir,
-    )
+    tables = stored.to_mapping() if stored else {}
+    for part, name in (("data", asked.data), ("model", asked.model)):
+        if name is not None and name != tables.get(part, {}).get("name"):
+            tables[part] = {"name": name}  # further options are of the one that was stored
+    for setting in asked.settings or ():
+        tables = merge(tables, parse_setting(setting))
+    return resolve(tables)

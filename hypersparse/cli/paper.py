@@ -22,7 +22,9 @@ def paper(
     which: Annotated[
         str, typer.Argument(help="accuracy, epochs to the final mask, or intersection with the final mask.")
     ] = "accuracy",
-    results: Annotated[Path | None, typer.Option("--results", help="Where finished runs lie [results].")] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Where finished runs lie; the folder `results` by default.")
+    ] = None,
     format: Annotated[str, typer.Option("--format", help="table, md, csv, latex or html.")] = "table",
     all_cells: Annotated[bool, typer.Option("--all", help="Also the cells of which there is no run.")] = False,
     page: Annotated[

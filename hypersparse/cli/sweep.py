@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
@@ -105,7 +106,7 @@ def sweep(
     if results and not dry_run:
         keep_finished(found.runs, store, results)  # of a sweep that was killed
     left = missing(found.runs, store, results)
-    console.print(f"[bold]{found.title}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
+    console.print(f"[bold]{escape(found.title)}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
     jobs = [job_of(run, store) for run in left]
     if dry_run:
         console.print(_cost(jobs, machine, load))
@@ -146,7 +147,7 @@ def _write_page(console: Console, found: Experiment, runs_dir: Path, results: Pa
     stores = [RunStore(folder) for folder in (runs_dir, results) if folder is not None]
     page = runs_dir / f"{found.name}.html"
     if wanted and write_report(console, page, folders_of(found, stores)):
-        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+        console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _check_executor(executor: str, gpus_per_run: float | None) -> None:
@@ -198,7 +199,8 @@ def _report(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) 
     for job, error in failed:
         reasons.setdefault(str(error), []).append(f"{job.recipe.label} seed {job.seed}")
     for reason, runs in reasons.items():
-        console.print(f"[red]failed:[/] {runs[0]}{f' and {len(runs) - 1} more' if len(runs) > 1 else ''}: {reason}")
+        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        console.print(f"[red]failed:[/] {escape(f'{runs[0]}{others}: {reason}')}", soft_wrap=True)
     console.print(f"{done} runs finished, {stopped} to go on with, {len(failed)} failed", highlight=False)
     if stopped or failed:
         console.print("The same command goes on with what is missing.")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from hypersparse.cli.choices import (
     AblationName,
@@ -247,7 +248,7 @@ def _train_several(
         if not isinstance(error, HypersparseError):
             raise error
     written = report and write_report(console, runs_dir / REPORT, [job.folder for job in jobs])
-    console.print(f"files:  {runs_dir}{f' ({REPORT})' if written else ''}", soft_wrap=True)
+    console.print(f"files:  {runs_dir}{f' ({REPORT})' if written else ''}", markup=False, soft_wrap=True)
     if any(isinstance(result, Stopped) for result in results):
         _say_how_to_go_on(console, stop, runs_dir)
     if failed:
@@ -256,7 +257,8 @@ def _train_several(
 
 def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
     command = shlex.join(["hypersparse", *sys.argv[1:]])
-    console.print(f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}", soft_wrap=True)
+    sentence = f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}"
+    console.print(sentence, markup=False, soft_wrap=True)
     exit_if_signalled(stop)
 
 
@@ -268,19 +270,20 @@ def _report(console: Console, result: dict[str, Any], folder: Path, shape: tuple
         console.print(f"cost:   {cost}", highlight=False, soft_wrap=True)
     names = ("recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json", REPORT)
     there = ", ".join(name for name in names if (folder / name).exists())
-    console.print(f"files:  {folder} ({there})", soft_wrap=True)
+    console.print(f"files:  {folder} ({there})", markup=False, soft_wrap=True)
     console.print("next:")
     for command, purpose in _next_commands(result, folder, shape):
-        console.print(f"  {command}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)
+        console.print(f"  {escape(command)}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)
 
 
 def _next_commands(result: dict[str, Any], folder: Path, shape: tuple[int, ...]) -> list[tuple[str, str]]:
-    show = (f"hypersparse show {folder}", "curves and weights per layer")
-    evaluate = (f"hypersparse evaluate {folder}", "accuracy of the stored network")
+    run = shlex.quote(str(folder))
+    show = (f"hypersparse show {run}", "curves and weights per layer")
+    evaluate = (f"hypersparse evaluate {run}", "accuracy of the stored network")
     if result["until"]:
         go_on = shlex.join(["hypersparse", *_without("--until", sys.argv[1:])])
         return [(go_on, "the phases that are left"), show, evaluate]
-    export = (f"hypersparse export {folder} -o model.hsp", "the network in a small file")
+    export = (f"hypersparse export {run} -o model.hsp", "the network in a small file")
     serve = ("hypersparse serve model.hsp", "try it on a page, beside the dense one")
     is_picture = len(shape) == 3 and shape[0] in (1, 3)
     return [show, export, serve if is_picture else evaluate]

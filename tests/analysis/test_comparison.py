@@ -51,12 +51,20 @@ def test_mean_deviation_and_places() -> None:
     ]
 
 
+def test_dense_networks_alone_have_a_column() -> None:
+    alone = [result("dense", None, seed, last, sparse=False) for seed, last in enumerate((0.96, 0.98))]
+    summary = comparison.summarize(comparison.collect(alone))
+    assert comparison.grid(summary) == (["method", "dense", "epochs"], [["dense", "97.00 ± 1.41", "5"]])
+    assert "over 2 seed(s)" in comparison.markdown(summary, "digits")
+
+
 def test_files_of_a_comparison(tmp_path: Path) -> None:
     paths = comparison.write(tmp_path / "new" / "folder", comparison.collect(results()), "digits")
     names = ["runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv"]
     assert [path.name for path in paths] == names
     assert len(pd.read_csv(paths[0])) == 8
     assert "| art | *92.00 ± 2.00* | **85.00** | 5 |" in paths[2].read_text()
+    assert "over 1 to 3 seeds" in paths[2].read_text()  # not all of them have three
     assert paths[3].read_bytes().startswith(b"\x89PNG")
     assert "</svg>" in paths[4].read_text()
     assert "## Against the best, seed by seed" in paths[2].read_text()

@@ -29,6 +29,18 @@ def test_a_grid_is_trained_and_put_side_by_side(tmp_path: Path) -> None:
     again = run(*GRID, *SHORT, folder=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "to train" not in again.stdout
+    dry = run(*GRID, *SHORT, "--dry-run", folder=tmp_path)
+    assert dry.stdout == "6 runs, all of them trained already\n"
+
+
+@pytest.mark.slow
+def test_names_with_spaces_between_them_and_a_folder_with_brackets(tmp_path: Path) -> None:
+    folder = tmp_path / "my [/old] runs"
+    folder.mkdir(parents=True)
+    words = ["compare", *QUICK, "--methods", "dense, random", "--sparsities", "0.5", "--seeds", "1", "--epochs", "1"]
+    done = run(*words, "--runs-dir", str(folder), "-o", str(folder / "[red]"), "--no-report", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert str(folder / "[red]" / "table.md") in done.stdout
 
 
 def test_an_unknown_method_is_said_before_anything_is_trained(tmp_path: Path) -> None:

@@ -63,6 +63,27 @@ def test_other_formats_go_by_the_ending(store: RunStore, tmp_path: Path) -> None
     assert "by the file in ONNX Runtime" in text
 
 
+def test_data_that_are_asked_for_are_the_runs_own_if_they_have_its_name(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    assert run.recipe().data.options
+    own = json.loads(call("evaluate", run.path, "--json"))
+    for asked in (
+        ["--data", run.recipe().data.name],
+        ["--model", run.recipe().model.name],
+        ["--set", "data.flip=true"],
+    ):
+        assert json.loads(call("evaluate", run.path, "--json", *asked)) == own
+    fewer = json.loads(call("evaluate", run.path, "--json", "--set", "data.test_images=7"))
+    assert fewer["images"] == 7
+
+
+def test_a_finished_run_whose_weights_are_elsewhere_is_not_called_unfinished(store: RunStore) -> None:
+    run = run_of(store, FINISHED)
+    run.final_file.unlink()
+    with pytest.raises(ModelError, match=r"is finished, but its weights, final\.safetensors, were not copied"):
+        call("evaluate", run.path)
+
+
 def test_a_run_that_has_not_pruned_is_said(store: RunStore, tmp_path: Path) -> None:
     with pytest.raises((RunError, ModelError), match=r"not pruned|no final network"):
         call("export", run_of(store, STOPPED).path, "-o", tmp_path / "a.hsp")

@@ -23,6 +23,11 @@ def test_every_format(which: str, format: str) -> None:
     assert mark in done.output
 
 
+def test_the_help_says_where_results_lie() -> None:
+    done = CliRunner().invoke(app, ["paper", "--help"], env={"COLUMNS": "200"})
+    assert "the folder `results` by default" in done.output
+
+
 def test_what_does_not_exist_is_said() -> None:
     for arguments in (["accurracy"], ["--format", "docx"]):
         done = CliRunner().invoke(app, ["paper", *arguments])

@@ -1,6 +1,7 @@
 """The commands train, plan and evaluate, as a user types them."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -98,6 +99,8 @@ BAD = {
     "an unknown option of a data set": (["train", *QUICK, "--set", "data.sise=2"], "did you mean `size`"),
     "a setting without a value": (["train", "--set", "method.growth"], "TABLE.NAME=VALUE"),
     "a time that is none": (["train", "--stop-after", "soon"], "such as 9m"),
+    "a seed that torch does not take": (["train", "--seed", "9" * 23], "up to 2^63 - 1"),
+    "more seeds than anybody trains": (["train", "--seed", "0-99999999999"], "10000 at once"),
     "missing data": (["train", "--data", "cifar10"], "cifar-10-python.tar.gz"),
     "a missing file": (["train", "--data", "nothing.npz"], "nothing.npz"),
     "a missing recipe": (["train", "--recipe", "nothing.toml"], "nothing.toml"),
@@ -147,6 +150,21 @@ def test_bad_input_is_one_clear_sentence(what: str, tmp_path: Path, call: Call) 
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.slow
+def test_a_folder_with_brackets_and_spaces_is_told_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "my [/old] [red] runs"
+    done = run("train", *SHORT, "--runs-dir", str(folder), "--no-report", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (stored,) = folder.glob("*/seed-0")
+    assert f"files:  {stored} (" in done.stdout
+    (show,) = [line for line in done.stdout.splitlines() if "hypersparse show" in line]
+    assert shlex.split(show)[:3] == ["hypersparse", "show", str(stored)]
+    both = run("train", *SHORT, "--runs-dir", str(folder), "--seed", "0-1", "--no-report", folder=tmp_path)
+    assert f"files:  {folder}\n" in both.stdout
+    scored = run("evaluate", str(stored), folder=tmp_path)
+    assert "[red]" in scored.stdout
 
 
 def test_a_misspelt_option_or_command_is_said(call: Call) -> None:
