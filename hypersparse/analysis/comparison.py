@@ -122,6 +122,8 @@ def draw(summary: pd.DataFrame, title: str) -> Figure:
         density, deviation = 1 - own["sparsity"], own["last_deviation"].fillna(0.0)
         marker = MARKERS[number % len(MARKERS)]
         axes.plot(density, own["last"], label=method, linewidth=1.5, color=color, marker=marker, markersize=5.0)
+        if len(own) == 1:  # a band of one place has no width
+            axes.errorbar(density, own["last"], yerr=deviation, color=color, capsize=3, linewidth=1.0)
         axes.fill_between(density, own["last"] - deviation, own["last"] + deviation, color=color, alpha=0.15, lw=0)
     _label(figure, summary, title)
     return figure
@@ -131,6 +133,8 @@ def _label(figure: Figure, summary: pd.DataFrame, title: str) -> None:
     axes = figure.axes[0]
     densities = sorted({round(1 - sparsity, 6) for sparsity in summary["sparsity"].dropna()}, reverse=True)
     if densities:
+        if len(densities) == 1:  # a single place has no width, of which Matplotlib warns
+            axes.set_xlim(densities[0] / 2, densities[0] * 2)
         axes.set_xscale("log")
         axes.invert_xaxis()
         axes.xaxis.set_major_locator(FixedLocator(densities))

@@ -21,7 +21,10 @@ def study(run: Stored, epochs: Sequence[int] | None = None) -> Study:
     """One run, at these regularized epochs or at a few spread over all that were taken down."""
     record = run.record
     if not len(record["curve_epochs"]):
-        raise RunError(f"{run.folder.path} has no curves in its record: its method has no penalty.")
+        raise RunError(
+            f"{run.folder.path} has no curves in its record: its method has no penalty, or it was begun by a version "
+            "that did not take them down."
+        )
     there = record["curve_epochs"] - int(np.nonzero(record["phase"] == "regularize")[0][0])
     chosen = _choose(there.tolist(), epochs)
     frame = pd.DataFrame(
@@ -41,10 +44,17 @@ def study(run: Stored, epochs: Sequence[int] | None = None) -> Study:
     return Study(name, _draw(frame, sparsity, str(words["penalty"])), frame)
 
 
+def with_curves(runs: Sequence[Stored]) -> list[Stored]:
+    """Those with curves in their record; there must be one."""
+    having = [run for run in with_records(runs) if len(run.record["curve_epochs"])]
+    if not having:
+        raise RunError("None of these runs has curves in its record: they are taken down where there is a penalty.")
+    return having
+
+
 def studies(runs: Sequence[Stored]) -> list[Study]:
     """Of each model on each data set the least sparse run with HyperSparse, where the curves are easiest to see."""
-    pressed = [run for run in with_records(runs) if run.words["penalty"] == "hypersparse"]
-    having = [run for run in pressed if len(run.record["curve_epochs"])]
+    having = [run for run in with_curves(runs) if run.words["penalty"] == "hypersparse"]
     found: dict[tuple[str, str], Stored] = {}
     for run in sorted(having, key=lambda run: (run.words["sparsity"], run.words["variant"] or "", run.seed)):
         found.setdefault((run.words["data"], run.words["model"]), run)

@@ -20,7 +20,7 @@ PAPER_COLUMNS = ("epochs_to_final_mask", "intersection_after_pretraining", "inte
 
 def study(runs: Sequence[Stored]) -> Study:
     """Intersection over the epochs, with the two keypoints of the paper beside its own numbers."""
-    usable = [run for run in with_records(runs) if len(run.record["intersection"])]
+    usable = [run for run in with_records(runs) if not np.isnan(run.record["intersection"]).all()]  # nor if empty
     if not usable:
         raise RunError("None of these runs has a final mask and epochs before it; the intersection needs both.")
     groups = by_name(usable)

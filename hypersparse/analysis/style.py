@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#8C6D00", "#56B4E9", GREY)
 MARKERS = "osD^vPX*<>hd"  # so that lines are told apart without colour too
 COLUMN, PAGE = 3.5, 7.0  # widths in inches: a column of a paper, and a page
 DPI = 200
+LONGEST_NAME = 36  # letters of a line in a legend
 TEXT = 8.0  # points; readable where the figure is a column wide
 
 
@@ -63,8 +65,10 @@ def title(figure: Figure, text: str) -> None:
 
 def legend(axes: Axes, **options: Any) -> None:
     """Without a frame, in small text; nothing where no line has a name."""
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(**({"frameon": False, "fontsize": TEXT - 1} | options))
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:  # the name of a run with many options of its own would take the place of the figure
+        short = [fill(label, LONGEST_NAME) for label in labels]
+        axes.legend(handles, short, **({"frameon": False, "fontsize": TEXT - 1} | options))
 
 
 def legend_beside(axes: Axes, **options: Any) -> None:

@@ -18,6 +18,7 @@ COSTS = {
     "training_flops": "training work (dense FLOPs)",
     "final_bytes": "file (bytes)",
 }
+WIDE = 300  # largest to smallest, above which only tens have room on an axis: with more Matplotlib writes none
 NAMED = {"kept": "what is kept", "training_flops": "what training costs", "final_bytes": "what is stored"}
 
 
@@ -147,7 +148,8 @@ def _draw_cost(axes: Axes, frame: pd.DataFrame, cost: str) -> None:
         axes.plot(means[cost], means["last"], linestyle=line, linewidth=1.2, markersize=4, label=group, **style)
     axes.set_xscale("log")
     axes.set_xlabel(COSTS[cost], fontsize=8)
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    wide = frame[cost].max() > WIDE * frame[cost].min()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
     axes.xaxis.set_major_formatter(
         EngFormatter(sep="") if cost != "kept" else FuncFormatter(lambda value, _: f"{value:g}")
     )

@@ -46,7 +46,8 @@ def gradients(
 ) -> None:
     """Magnitudes and penalty gradients over the sorted weights (figure 1 of the paper), a figure a run."""
     chosen = None if epochs is None else _numbers(epochs)
-    for run in with_records(find(runs, runs_dir)):
+    found = find(runs, runs_dir)
+    for run in with_records(found) if runs else _gradients.with_curves(found):  # one that was named is not left out
         show(_gradients.study(run, chosen), out)
 
 
@@ -117,7 +118,7 @@ def show(study: Study, out: Path) -> None:
 
 def _numbers(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
+        return list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
         raise OptionError(f"`--epochs` expects whole numbers with commas, such as 0,20,30,40; got `{text}`.") from None
 

@@ -145,12 +145,15 @@ def from_log(entries: Sequence[Entry], recipe: Mapping[str, Any]) -> dict[str, A
     """What is known of an unfinished run, in the words of result.json; the counts may be None."""
     picked_on = "validation_accuracy" if recipe["data"].get("validation") else "test_accuracy"
     unpruned = [entry["kept"] for entry in entries if entry["stage"] != "sparse"]
+    totals = [entry["total"] for entry in entries if "total" in entry]  # older logs have none
+    # As in a result: only networks as sparse as the last one compare with it.
+    sparse = [entry for entry in entries if entry["stage"] == "sparse" and entry["kept"] <= entries[-1]["kept"]]
     phases = [entry["phase"] for entry in entries]
     return {
         "dense": summarize([entry for entry in entries if entry["stage"] == "dense"], picked_on),
-        "sparse": summarize([entry for entry in entries if entry["stage"] == "sparse"], picked_on),
+        "sparse": summarize(sparse, picked_on),
         "kept": entries[-1]["kept"] if entries else None,
-        "total": unpruned[0] if unpruned else None,
+        "total": next(iter(totals + unpruned), None),
         "epochs": {name: phases.count(name) for name in dict.fromkeys(phases)},
         "wall_seconds": sum(entry["seconds"] for entry in entries),
     }

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 
 from hypersparse.analysis import comparison
 
@@ -56,6 +57,18 @@ def test_dense_networks_alone_have_a_column() -> None:
     summary = comparison.summarize(comparison.collect(alone))
     assert comparison.grid(summary) == (["method", "dense", "epochs"], [["dense", "97.00 ± 1.41", "5"]])
     assert "over 2 seed(s)" in comparison.markdown(summary, "digits")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_single_sparsity_is_drawn(tmp_path: Path) -> None:
+    one = [result("art", 0.9, 0, 0.9), result("snip", 0.9, 0, 0.8), result("dense", None, 0, 0.97, sparse=False)]
+    one.append(result("art", 0.9, 1, 0.94))
+    runs = comparison.collect(one)
+    assert comparison.write(tmp_path, runs, "digits")[3].is_file()
+    (axes,) = comparison.draw(comparison.summarize(runs), "digits").axes
+    bars = [line.get_segments() for line in axes.collections if isinstance(line, LineCollection)]
+    ends = [float(end) for end in bars[0][0][:, 1]]  # a band would have no width: mean and one deviation
+    assert ends == pytest.approx([92 - 8**0.5, 92 + 8**0.5])
 
 
 def test_files_of_a_comparison(tmp_path: Path) -> None:

@@ -28,6 +28,10 @@ def test_intersection_has_the_papers_keypoints(tmp_path: Path) -> None:
     assert row["paper_final_epoch"] is None  # digits are not in the paper
     assert study.data["intersection"].tolist() == [0.2, 0.5, 0.9, 1.0]
     assert drawn(study) == ["art"]
+    snip = write(tmp_path, method="snip", arrays=record(intersection=np.full(5, np.nan)))  # its mask was there at once
+    both = intersection.study([snip, write(tmp_path, seed=2)])
+    assert both.tables["intersection-keypoints"]["method"].tolist() == ["art"]
+    assert drawn(both) == ["art"]
     dense = write(tmp_path, method="dense", arrays=record(intersection=np.zeros(0)))
     with pytest.raises(RunError, match="has a final mask"):
         intersection.study([dense])
@@ -61,6 +65,15 @@ def test_gradients_at_chosen_epochs(tmp_path: Path) -> None:
     empty = write(tmp_path, seed=2, arrays=record(curve_epochs=np.zeros(0, dtype=int)))
     with pytest.raises(RunError, match="no curves"):
         gradients.study(empty)
+
+
+def test_a_long_name_does_not_take_the_place_of_the_figure(tmp_path: Path) -> None:
+    options = {"pretrain_epochs": 7, "max_regularized_epochs": 11, "growth": 1.25, "strength": 0.0125}
+    named = epochs.study([write(tmp_path), write(tmp_path, method_options=options)])
+    (names,) = [axes.get_legend().get_texts() for axes in named.figure.axes]
+    lines = [line for name in names for line in name.get_text().splitlines()]
+    assert "strength=0.0125" in " ".join(lines)
+    assert max(map(len, lines)) <= 36
 
 
 def test_curves_are_of_the_least_sparse_run_of_each_model(tmp_path: Path) -> None:
@@ -142,6 +155,16 @@ def test_accuracy_against_costs(tmp_path: Path) -> None:
     assert len(study.figure.axes) == 3
     with pytest.raises(RunError, match="went to its end"):
         tradeoffs.accuracy([write(tmp_path, seed=2, until="regularize")])
+
+
+@pytest.mark.parametrize("fewest", [1, 30, 900])
+def test_every_axis_of_costs_has_numbers(tmp_path: Path, fewest: int) -> None:
+    few = write(tmp_path, total=100_000, kept=fewest)
+    study = tradeoffs.accuracy([few, write(tmp_path, method="dense", total=100_000, kept=100_000)])
+    study.figure.canvas.draw()
+    axes = study.figure.axes[0]
+    low, high = axes.get_xlim()
+    assert sum(low <= place <= high for place in axes.get_xticks()) >= 3
 
 
 def test_models_are_not_averaged(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError, RunError
-from tests.analysis.small import write
+from tests.analysis.small import record, write
 
 EVERY = ("gradients", "intersection", "layers", "epochs", "accuracy", "crossing", "effective", "agreement", "classes")
 
@@ -19,6 +20,18 @@ def test_every_analysis_writes_its_files(which: str, tmp_path: Path) -> None:
     assert done.exit_code == 0
     for suffix in ("png", "svg", "csv"):
         assert list((tmp_path / "figures").glob(f"{which}*.{suffix}"))
+
+
+def test_of_all_runs_those_without_curves_are_left_out(tmp_path: Path) -> None:
+    bare = write(tmp_path / "runs", method="dense", arrays=record(curve_epochs=np.zeros(0, dtype=int)))
+    words = ["analyze", "gradients", "--runs-dir", str(tmp_path / "runs"), "-o", str(tmp_path / "figures")]
+    with pytest.raises(RunError, match="None of these runs has curves"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    write(tmp_path / "runs", seed=1)
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    assert len(list((tmp_path / "figures").glob("*.png"))) == 1
+    with pytest.raises(RunError, match="no curves in its record"):  # that one was asked for
+        CliRunner().invoke(app, [*words, str(bare.folder.path)], catch_exceptions=False)
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from hypersparse.runs.lock import is_locked
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.table import Filters, row_of, rows
+from hypersparse.runs.table import Filters, from_log, row_of, rows
 from tests.runs.tiny import EPOCHS, FINISHED, STOPPED, UNTIL, cut, recipe, run_of
 
 
@@ -42,6 +42,18 @@ def test_an_unfinished_run_is_read_from_its_log(store: RunStore) -> None:
     assert (row.dense_last, row.kept, row.total) == (before.dense_last, before.kept, before.total)
     run.cut_log(2)
     assert (row_of(run).sparse_last, row_of(run).kept) == (None, 4964)
+
+
+def test_the_best_of_an_unfinished_run_is_as_sparse_as_its_last() -> None:
+    kept, accuracies = (100, 50, 20, 20), (0.6, 0.9, 0.7, 0.65)  # pruned little by little
+    entries = [
+        {"epoch": epoch, "phase": "train", "stage": "sparse", "kept": many, "total": 200, "seconds": 1.0}
+        | {"test_accuracy": accuracy}
+        for epoch, (many, accuracy) in enumerate(zip(kept, accuracies, strict=True))
+    ]
+    known = from_log(entries, {"data": {}})
+    assert (known["sparse"]["best"], known["sparse"]["best_epoch"], known["sparse"]["last"]) == (0.7, 2, 0.65)
+    assert (known["kept"], known["total"]) == (20, 200)  # there was no epoch with all weights
 
 
 def test_a_run_that_went_on_after_until_is_not_until_any_more(store: RunStore) -> None:
