@@ -282,6 +282,15 @@ def test_a_phone_needs_no_sideways_scrolling(browser: object, which: str, reques
     assert seen.complaints == []
 
 
+def test_long_options_do_not_widen_a_phones_page(browser: object, tmp_path: Path) -> None:
+    tables = [{"method": {"max_regularized_epochs": limit}} for limit in (101, 102)]
+    write(tmp_path / "report.html", [make_run(tmp_path / "runs", tables=table) for table in tables])
+    seen = Seen(browser, tmp_path / "report.html", viewport={"width": 360, "height": 740}, is_mobile=True)
+    assert "max_regularized_epochs=10" in seen.page.locator(".number-card").all_inner_texts()[1]
+    wide = "[...document.querySelectorAll('.number-card')].filter((e) => e.scrollWidth > e.clientWidth).length"
+    assert seen.page.evaluate(wide) == 0
+
+
 def test_it_prints_on_white_with_all_charts(browser: object, many: Path) -> None:
     seen = Seen(browser, many, color_scheme="dark")
     seen.page.evaluate(
