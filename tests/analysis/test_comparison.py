@@ -52,6 +52,15 @@ def test_mean_deviation_and_places() -> None:
     ]
 
 
+def test_the_same_accuracies_in_another_order_are_equally_good() -> None:
+    values = (350 / 360, 351 / 360, 355 / 360)
+    one = [result("art", 0.9, seed, last) for seed, last in enumerate(values)]
+    other = [result("imp", 0.9, seed, last) for seed, last in enumerate(reversed(values))]
+    summary = comparison.summarize(comparison.collect([*one, *other]))
+    assert summary["last"].nunique() == 2  # to the last bit
+    assert summary["place"].tolist() == [1.0, 1.0]
+
+
 def test_dense_networks_alone_have_a_column() -> None:
     alone = [result("dense", None, seed, last, sparse=False) for seed, last in enumerate((0.96, 0.98))]
     summary = comparison.summarize(comparison.collect(alone))
