@@ -75,8 +75,9 @@ def _print_table(found: Sequence[Row]) -> None:
         table.add_column(name, overflow="fold")
     for name in ("last %", "best %", "dense %", "kept", "effective", "of", "time"):
         table.add_column(name, justify="right", no_wrap=True)
+    penalties = len({row.penalty for row in found if row.penalty}) > 1
     for row in found:
-        table.add_row(*_cells(row), style="dim" if row.status == "stopped" else "")
+        table.add_row(*_cells(row, penalties), style="dim" if row.status == "stopped" else "")
     console.print(table)
     for row in found:
         if row.problem:
@@ -87,13 +88,15 @@ def _print_table(found: Sequence[Row]) -> None:
     )
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, penalties: bool) -> list[str]:
+    """One line of the table; its penalty too where not all runs have the same one."""
     style = STYLES.get(row.status)
+    method = [row.method, row.penalty if penalties else None, row.ablation]
     return [
         escape(row.name),
         escape(row.data or ""),
         escape(row.model or ""),
-        escape((row.method or "") + (f", {row.ablation}" if row.ablation else "")),
+        escape(", ".join(word for word in method if word)),
         "" if row.sparsity is None else f"{row.sparsity:g}",
         f"[{style}]{escape(row.state)}[/]" if style else escape(row.state),
         percent(row.sparse_last),

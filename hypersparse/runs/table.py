@@ -25,6 +25,7 @@ class Row:
     data: str | None = None
     model: str | None = None
     method: str | None = None
+    penalty: str | None = None  # of methods that have one
     ablation: str | None = None  # if any
     sparsity: float | None = None  # asked for; of methods without that option, what came out
     status: Literal["finished", "until", "stopped", "running", "damaged"]
@@ -110,6 +111,7 @@ def _read(run: RunFolder) -> Row:
         data=str(recipe["data"]["name"]),
         model=str(recipe["model"]["name"]),
         method=str(recipe["method"]["name"]),
+        penalty=recipe["method"].get("penalty"),
         ablation=_ablation(recipe),
         sparsity=_float(wanted),
         status=_status(run, result),

@@ -43,6 +43,16 @@ def test_what_is_effective_and_what_was_ablated_is_listed(store: RunStore) -> No
     assert "art, shuffle" in listed(store)
 
 
+def test_penalties_are_told_apart_where_there_are_several(store: RunStore) -> None:
+    assert "art, " not in listed(store)
+    run = run_of(store, FINISHED)
+    run.recipe_file.write_text(run.recipe_file.read_text().replace('penalty = "hypersparse"', 'penalty = "l1"'))
+    assert "art, l1 " in listed(store)
+    assert "art, hypersparse " in listed(store)
+    found = json.loads(listed(store, "--format", "json"))
+    assert [row["penalty"] for row in found] == ["l1", "hypersparse", "hypersparse"]
+
+
 def test_runs_from_before_these_were_counted_are_listed(store: RunStore) -> None:
     run = run_of(store, FINISHED)
     result = run.result()
