@@ -10,7 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hypersparse.analysis.stored import Stored, by_name
-from hypersparse.analysis.style import FAINT, GREY, PAGE, PALE, Study, legend_beside, line_styles, panels, title
+from hypersparse.analysis.style import (
+    FAINT,
+    GREY,
+    PAGE,
+    PALE,
+    Study,
+    file_name,
+    legend_beside,
+    line_styles,
+    panels,
+    title,
+)
 from hypersparse.analysis.tables import render
 from hypersparse.errors import RunError
 
@@ -27,7 +38,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
         several = len(by_name(members)) > MOST_LINES
         for (sparsity,), own in _groups(members, "sparsity").items() if several else [((None,), members)]:
             share = f"-{sparsity:g}" if isinstance(sparsity, float) else ""
-            found.append(_study(f"layers-{data}-{model}{share}", own))
+            found.append(_study(file_name("layers", data, f"{model}{share}"), own))
     return found
 
 

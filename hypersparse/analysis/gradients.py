@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from hypersparse.analysis.stored import Stored, with_records
-from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, Study, legend, panels, title
+from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, Study, file_name, legend, panels, title
 from hypersparse.errors import OptionError, RunError
 
 MOST_PANELS = 4
@@ -58,7 +58,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     found: dict[tuple[str, str], Stored] = {}
     for run in sorted(having, key=lambda run: (run.words["sparsity"], run.words["variant"] or "", run.seed)):
         found.setdefault((run.words["data"], run.words["model"]), run)
-    return [replace(study(run), name="-".join(("gradients", *place))) for place, run in found.items()]
+    return [replace(study(run), name=file_name("gradients", *place)) for place, run in found.items()]
 
 
 def _choose(there: Sequence[int], wanted: Sequence[int] | None) -> list[int]:

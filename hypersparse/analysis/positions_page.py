@@ -9,7 +9,7 @@ from hypersparse.analysis.positions import ALL, IN_THE_PAPER, PAPER_DATA, agreem
 from hypersparse.analysis.positions_figure import study_of
 from hypersparse.analysis.positions_kept import read_kept, with_kept
 from hypersparse.analysis.stored import Stored
-from hypersparse.analysis.style import Study
+from hypersparse.analysis.style import Study, file_name
 from hypersparse.analysis.tables import render
 
 PAPER_MODEL = "resnet32"  # put beside the paper's seven rows; it does not say which one they are from
@@ -35,7 +35,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     rows = read_kept(kept)
     rows = rows[rows["method"].isin(IN_THE_PAPER)]
     groups = rows.groupby(["data", "model"], sort=True)
-    return [study_of(own, str(data), f"positions-{data}-{model}") for (data, model), own in groups]
+    return [study_of(own, str(data), file_name("positions", data, model)) for (data, model), own in groups]
 
 
 def section(drawn: Study) -> list[str]:

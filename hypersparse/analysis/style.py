@@ -1,5 +1,6 @@
 """How our figures look, and the files that a figure is written as."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,15 @@ class Study:
     figure: Figure
     data: pd.DataFrame  # what is drawn, one row a point
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # its main numbers, by name
+
+
+def file_name(*words: str) -> str:
+    """What a study of these words is called on disk; a data set may be a path.
+
+    >>> file_name("layers", "my data/faces.npz", "mlp")
+    'layers-my_data_faces.npz-mlp'
+    """
+    return re.sub(r"[^\w.,:=+-]+", "_", "-".join(words))
 
 
 def panels(

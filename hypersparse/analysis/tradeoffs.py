@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from hypersparse.analysis.stored import Stored, with_records
-from hypersparse.analysis.style import GREY, PAGE, Study, legend_beside, line_styles, panels, title
+from hypersparse.analysis.style import GREY, PAGE, Study, file_name, legend_beside, line_styles, panels, title
 from hypersparse.errors import RunError
 
 COSTS = {
@@ -86,7 +86,7 @@ def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[
         dense = [run for run in here if run.result["sparse"] is None]
         for group in dict.fromkeys(_group(run) for run in here if run not in dense):
             members = [run for run in here if _group(run) == group and run not in dense]
-            found.append(_damage("-".join(("classes", *place, group.replace(" ", "-"))), group, dense, members, names))
+            found.append(_damage(file_name("classes", *place, group.replace(" ", "-")), group, dense, members, names))
     if not found:
         raise RunError("All of these runs are dense; name sparse ones, and the dense one beside them if there is one.")
     return found

@@ -31,7 +31,7 @@ from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid, epochs_of
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, write_report
-from hypersparse.cli.signals import stopped_by_signals
+from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.train import STAGES, Device, Precision
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
@@ -39,7 +39,7 @@ from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
 from hypersparse.training.machine import Machine
 from hypersparse.training.processes import cores
-from hypersparse.training.stop import StopRequest
+from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Job, train_together, unfinished
 from hypersparse.training.trial import seconds_an_epoch
 
@@ -105,6 +105,8 @@ def compare(
         results = train_together(watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES)
     finished = [result for result in results if isinstance(result, dict)]
     _report(console, jobs, results, finished, output, with_report=report)
+    if missing := len(jobs) - len(finished):
+        _say_what_is_missing(console, missing, len(jobs), stop)
 
 
 def make_grid(
@@ -159,7 +161,7 @@ def _report(
     with_report: bool,
 ) -> None:
     for job, result in zip(jobs, results, strict=True):
-        if isinstance(result, Exception) and str(result):
+        if isinstance(result, Exception) and not isinstance(result, Stopped):
             said = escape(f"{job.recipe.label} seed {job.seed}: {result}")
             console.print(f"[red]not finished:[/] {said}", soft_wrap=True)
     if finished:
@@ -178,9 +180,13 @@ def _report(
             paths.append(output / REPORT)
         files = ", ".join(str(path) for path in paths)
         console.print(f"files:  {files}", soft_wrap=True, markup=False, highlight=False)
-    if len(finished) < len(jobs):
-        console.print(f"{len(jobs) - len(finished)} of {len(jobs)} runs are missing; the same command goes on.")
-        raise typer.Exit(2)
+
+
+def _say_what_is_missing(console: Console, missing: int, of: int, stop: StopRequest) -> None:
+    why = f"Stopped ({stop.reason}). " if stop.reason else ""
+    console.print(f"{why}{missing} of {of} runs are missing; the same command goes on.")
+    exit_if_signalled(stop)
+    raise typer.Exit(2)
 
 
 def _print_paired(console: Console, pairs: pd.DataFrame) -> None:

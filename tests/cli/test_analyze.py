@@ -22,6 +22,16 @@ def test_every_analysis_writes_its_files(which: str, tmp_path: Path) -> None:
         assert list((tmp_path / "figures").glob(f"{which}*.{suffix}"))
 
 
+@pytest.mark.parametrize("which", EVERY)
+def test_data_in_a_folder_of_their_own_are_drawn_too(which: str, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        file = write(tmp_path / "runs", seed=seed).folder.recipe_file
+        file.write_text(file.read_text().replace('name = "digits"', 'name = "/my data/faces.npz"'))
+    words = ["analyze", which, "--runs-dir", str(tmp_path / "runs"), "-o", str(tmp_path / "figures")]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    assert len(list((tmp_path / "figures").glob(f"{which}*.png"))) in (1, 2)
+
+
 def test_of_all_runs_those_without_curves_are_left_out(tmp_path: Path) -> None:
     bare = write(tmp_path / "runs", method="dense", arrays=record(curve_epochs=np.zeros(0, dtype=int)))
     words = ["analyze", "gradients", "--runs-dir", str(tmp_path / "runs"), "-o", str(tmp_path / "figures")]

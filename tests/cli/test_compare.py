@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from hypersparse.cli import compare as command
+from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.together import Job
 from tests.cli.commands import QUICK, run
 
 GRID = ["compare", *QUICK, "--methods", "art,dense", "--sparsities", "0.5,0.9", "--seeds", "2", "--epochs", "1"]
@@ -41,6 +44,19 @@ def test_names_with_spaces_between_them_and_a_folder_with_brackets(tmp_path: Pat
     done = run(*words, "--runs-dir", str(folder), "-o", str(folder / "[red]"), "--no-report", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert str(folder / "[red]" / "table.md") in done.stdout
+
+
+def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(jobs: list[Job], *_: object, stop: StopRequest, **__: object) -> list[Stopped]:
+        stop.stop("SIGINT")
+        return [Stopped("the parent process asked for it") for _ in jobs]
+
+    monkeypatch.setattr(command, "train_together", stopped)
+    monkeypatch.setattr(command, "seconds_an_epoch", lambda *_: 1.0)
+    done = run(*GRID, *SHORT, folder=tmp_path)
+    assert done.returncode == 130
+    assert "not finished" not in done.stdout
+    assert "Stopped (SIGINT). 6 of 6 runs are missing; the same command goes on." in done.stdout
 
 
 def test_an_unknown_method_is_said_before_anything_is_trained(tmp_path: Path) -> None:
