@@ -53,6 +53,15 @@ def test_one_seed_or_equal_differences_say_nothing_by_t() -> None:
     assert single is not None
     assert (single.difference, single.deviation, single.t_p, single.flip_p) == (1.0, None, None, 1.0)
     assert t_test([1.0, 1.0]) is None
+    assert t_test([0.0, 0.0]) is None
+    images = (351, 352, 355)
+    one_more = compare_paired(
+        {seed: 100 * (right / 360) for seed, right in enumerate(images)},
+        {seed: 100 * ((right - 1) / 360) for seed, right in enumerate(images)},
+    )
+    assert one_more is not None
+    assert one_more.deviation  # rounding, of which no certainty may be made
+    assert one_more.t_p is None
     assert sign_flip_test([0.0, 0.0]) == 1.0
 
 
