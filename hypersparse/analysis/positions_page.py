@@ -35,7 +35,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     rows = read_kept(kept)
     rows = rows[rows["method"].isin(IN_THE_PAPER)]
     groups = rows.groupby(["data", "model"], sort=True)
-    return [study_of(own, str(data), file_name("positions", data, model)) for (data, model), own in groups]
+    return [study_of(own, str(data), file_name("positions", str(data), str(model))) for (data, model), own in groups]
 
 
 def section(drawn: Study) -> list[str]:

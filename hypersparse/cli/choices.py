@@ -208,6 +208,8 @@ def _read_recipe(path: Path) -> dict[str, Any]:
         return parse_toml(path.read_text(), str(path))
     except OSError as error:
         raise OptionError(f"The recipe {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise OptionError(f"The recipe {path} cannot be read: it is not text in UTF-8.") from None
 
 
 def _start(given: Path, runs_dir: Path) -> dict[str, Any]:

@@ -105,8 +105,8 @@ def compare(
         results = train_together(watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES)
     finished = [result for result in results if isinstance(result, dict)]
     _report(console, jobs, results, finished, output, with_report=report)
-    if missing := len(jobs) - len(finished):
-        _say_what_is_missing(console, missing, len(jobs), stop)
+    if len(finished) < len(jobs):
+        _say_what_is_missing(console, len(jobs) - len(finished), len(jobs), stop)
 
 
 def make_grid(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from hypersparse.cli.choices import make_recipe
-from hypersparse.errors import ModelError
+from hypersparse.errors import ModelError, OptionError
 from hypersparse.training.weights_file import digest
 
 
@@ -16,6 +16,12 @@ def test_a_recipe_written_by_hand_can_begin_with_trained_weights(tmp_path: Path)
     assert recipe.start_digest == digest(weights)
     weights.write_bytes(b"other")
     assert make_recipe(recipe=file, runs_dir=tmp_path).key != recipe.key
+
+
+def test_a_recipe_that_is_no_text_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(OptionError, match="not text in UTF-8"):
+        make_recipe(recipe=tmp_path / "bytes.toml", runs_dir=tmp_path)
 
 
 def test_a_folder_without_final_weights_is_said(tmp_path: Path) -> None:
