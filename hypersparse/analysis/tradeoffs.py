@@ -86,7 +86,8 @@ def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[
         dense = [run for run in here if run.result["sparse"] is None]
         for group in dict.fromkeys(_group(run) for run in here if run not in dense):
             members = [run for run in here if _group(run) == group and run not in dense]
-            found.append(_damage(file_name("classes", *place, group.replace(" ", "-")), group, dense, members, names))
+            same = [run for run in dense if run.recipe.data == members[0].recipe.data]  # of a name alone may be others
+            found.append(_damage(file_name("classes", *place, group.replace(" ", "-")), group, same, members, names))
     if not found:
         raise RunError("All of these runs are dense; name sparse ones, and the dense one beside them if there is one.")
     return found

@@ -8,6 +8,7 @@ import pytest
 
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
 from hypersparse.analysis.paper import epochs_to_mask, table
+from hypersparse.analysis.stored import load
 from hypersparse.analysis.style import COLUMN, PAGE, Study
 from hypersparse.analysis.style import write as write_study
 from hypersparse.errors import OptionError, RunError
@@ -179,6 +180,15 @@ def test_effective_weights(tmp_path: Path) -> None:
     assert study.data["share"].tolist() == [0.9]
     with pytest.raises(RunError, match="lie on a path"):
         tradeoffs.effective([write(tmp_path, seed=1, effective_kept=None)])
+
+
+def test_a_dense_run_on_other_images_is_nothing_to_compare_with(tmp_path: Path) -> None:
+    fewer = record(class_correct=np.array([[9]]), class_total=np.array([10]))
+    dense = write(tmp_path, method="dense", arrays=fewer)
+    text = dense.folder.recipe_file.read_text()
+    dense.folder.recipe_file.write_text(text.replace("validation = 0", "validation = 9"))
+    (study,) = tradeoffs.classes([write(tmp_path), load([dense.folder.path])[0]])
+    assert study.data["method"].unique().tolist() == ["art"]
 
 
 def test_classes_have_the_names_that_any_of_the_runs_knows(tmp_path: Path) -> None:
