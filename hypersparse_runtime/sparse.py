@@ -16,7 +16,7 @@ from hypersparse_runtime.program import Program, write_program
 from hypersparse_runtime.tuning import TILES, VECTOR, new_workspace, prepare_, tune_
 
 MANY = 8  # images from which side by side may pay
-ROUNDS = 3  # of a program, timed when it is made
+ROUNDS = 3  # of a program that is timed
 HOPELESS = 1.3  # times as slow as one image after another: no choice of variants makes up for that
 
 
@@ -28,7 +28,7 @@ class Runner:
         self._spaces: list[tuple[Array, int]] = []  # pop and append are atomic
         self._steps, self._tables = program.steps.ctypes.data, program.tables.ctypes.data
         self._output_size = int(np.prod(program.output_shape))
-        self.seconds = self._measure()
+        self.seconds = measured(self)[0]
 
     def run(self, images: int, outputs: int, count: int) -> None:
         """On `count` images at an address, to outputs at an address; both are dense float32."""
@@ -56,15 +56,21 @@ class Runner:
         """Of one thread."""
         return self.program.workspace_floats * 4
 
-    def _measure(self) -> float:
-        images = np.zeros((self.program.lanes, self.program.image_size), dtype=np.float32)
-        outputs = np.zeros((self.program.lanes, self._output_size), dtype=np.float32)
-        seconds = []
-        for _ in range(ROUNDS):
-            began = time.perf_counter()
-            self.run(images.ctypes.data, outputs.ctypes.data, self.program.lanes)
-            seconds.append(time.perf_counter() - began)
-        return min(seconds)
+    def timed(self, blocks: int) -> float:
+        """Seconds of this thread for as many images as are side by side, from a call with so many times that."""
+        count = blocks * self.program.lanes
+        images = np.zeros((count, self.program.image_size), dtype=np.float32)
+        outputs = np.zeros((count, self._output_size), dtype=np.float32)
+        began = time.thread_time()
+        self.run(images.ctypes.data, outputs.ctypes.data, count)
+        return (time.thread_time() - began) / blocks
+
+
+def measured(*runners: Runner) -> list[float]:
+    """The shortest time of each, on equally many images and in turns: what slows the machine down then slows all."""
+    most = max(runner.program.lanes for runner in runners)
+    rounds = [[runner.timed(most // runner.program.lanes) for runner in runners] for _ in range(ROUNDS)]
+    return [min(times) for times in zip(*rounds, strict=True)]
 
 
 class SparseEngine:
@@ -131,7 +137,9 @@ class SparseEngine:
         if self._many is None:
             with self._lock:
                 if self._many is None:
-                    self._many = self._made(max(8, VECTOR[self._levels[-1]]))
+                    many = self._made(max(8, VECTOR[self._levels[-1]]))
+                    self._one.seconds, many.seconds = measured(self._one, many)
+                    self._many = many
         return self._many
 
     def _made(self, lanes: int) -> Runner:

@@ -3,6 +3,7 @@
 import multiprocessing
 import threading
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypersparse_runtime.building import KernelError
 from hypersparse_runtime.choice import Engine
 from hypersparse_runtime.dense import HAND_OVERS, HandOver
 from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.sparse import measured
 from tests.runtime.networks import computed, graphs, sparse_
 
 LEVELS = load_kernel().levels
@@ -291,3 +293,19 @@ def test_lists_are_images_too_and_other_things_get_a_sentence() -> None:
     assert model([[1, -1]]).tolist() == [[1.0, 0.0]]  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"images of the shape \(number, 2\); got"):
         model(None)  # type: ignore[arg-type]
+
+
+def test_programs_are_timed_in_turns_on_equally_many_images() -> None:
+    calls = []
+
+    class Fake:
+        def __init__(self, name: str, lanes: int, seconds: list[float]) -> None:
+            self.name, self.program, self.seconds = name, SimpleNamespace(lanes=lanes), iter(seconds)
+
+        def timed(self, blocks: int) -> float:
+            calls.append((self.name, blocks * self.program.lanes))
+            return next(self.seconds)
+
+    one, many = Fake("one", 1, [3.0, 1.0, 2.0]), Fake("many", 16, [5.0, 9.0, 7.0])
+    assert measured(one, many) == [1.0, 5.0]  # type: ignore[arg-type]
+    assert calls == [("one", 16), ("many", 16)] * 3
