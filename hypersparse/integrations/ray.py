@@ -82,7 +82,7 @@ class RayCluster:
             else:
                 here = {"num_cpus": cores(), "object_store_memory": OBJECT_STORE, "include_dashboard": False}
                 self._ray.init(address="local", **here, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except Exception as error:  # Ray raises that itself where it is slow to start
             reason = str(error).partition("\n")[0]
             raise RunError(
                 f"Ray could not be used at {self._address or 'this machine'} ({reason}). Has it another version, "
