@@ -6,7 +6,7 @@ from hypersparse_runtime.layers import Array, Entries
 
 ASIDE, MOST = 3, 8  # distances to the side, and vectors of a tile: as in shared.h
 MOST_OF_TWO = 4  # vectors of a tile that is summed in two chains
-RANKED = (3, 5, 6, 7, 1, 2, 4)  # patterns in the order in which they are added up; those of one entry come last
+RANKED = (3, 5, 6, 7, 1, 2, 4)  # patterns in the order of adding up, as in shared.h; those of one entry come last
 PATTERNS = len(RANKED)
 
 
@@ -22,7 +22,7 @@ def ranks_of(entries: Entries, group: Array, *, chains: int) -> Array:
     """For each entry the place of its pattern: the groups of all entries that read the same for its row.
 
     With two chains a pattern of several entries is read an even number of times for a row: of an odd number
-    the last one's entries are taken as if each were alone.
+    one is taken apart, as if each of its entries were alone.
     """
     _, found = np.unique(_reads(entries), return_inverse=True)
     found = found.reshape(-1)
