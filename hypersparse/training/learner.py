@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hypersparse.methods.task import Rating
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.training.convolution import kernel_serves, use_kernel_
 from hypersparse.training.machine import Machine
 
 PLAIN = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
@@ -79,7 +80,7 @@ class Shadow:
 
     Autocast would make the copies layer by layer, and bring the gradients back layer by layer: 65 small kernels a step
     for ResNet-32. Here one makes all copies and one brings all gradients back, with the same bits. Likewise one counts
-    the batches of all batch norms.
+    the batches of all batch norms. And many convolutions have a faster gradient of their weights.
     """
 
     def __init__(self, weights: PrunableWeights, flat: Tensor) -> None:
@@ -92,6 +93,8 @@ class Shadow:
         self.model = copy.deepcopy(weights.model).train()
         for (path, twin), module in zip(self.model.named_modules(), weights.model.modules(), strict=True):
             self._share_(path, twin, module)
+        if kernel_serves(flat.device):
+            use_kernel_(self.model)
 
     def _share_(self, path: str, twin: nn.Module, module: nn.Module) -> None:
         for name, parameter in module._parameters.items():
