@@ -47,7 +47,7 @@ def _sum_shares(
     filter_ = tile // (groups * tiles) * tile_filters + tl.arange(0, tile_filters)
     totals = ()
     for _ in tl.static_range(taps):
-        totals += (tl.zeros([tile_filters, tile_channels], tl.float32),)
+        totals += (tl.zeros([tile_filters, tile_channels], tl.float32),)  # type: ignore[assignment]
     for number in range(blocks):
         pixel = (share * blocks + number) * block + tl.arange(0, block)
         inside = pixel < pixels
@@ -65,7 +65,7 @@ def _sum_shares(
             there = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
             shift = (tap // side * width + tap % side) * channels
             values = tl.load(corners + shift, mask=there[:, None], other=0.0)
-            added += (tl.dot(gradient, values, totals[tap]),)
+            added += (tl.dot(gradient, values, totals[tap]),)  # type: ignore[assignment]
         totals = added
     row = (share * filters + filter_) * (side * side) + first_tap
     for tap in tl.static_range(taps):

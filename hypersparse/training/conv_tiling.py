@@ -1,6 +1,6 @@
 """Which convolutions the kernel in `conv_kernel` takes, and how it cuts the gradient of their weights into programs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from torch import Tensor, nn
@@ -101,24 +101,25 @@ def kernel_takes(module: nn.Module) -> bool:
 
 def addressable(convolution: Convolution) -> bool:
     """Whether every number that the kernel reads or writes has a position of 32 bits."""
-    inputs = convolution.batch * convolution.height * convolution.width * convolution.channels
+    images = convolution.batch * convolution.height * convolution.width * convolution.channels
     sums = tiling_of(convolution).shares * convolution.weights
-    # A last block may reach beyond the last pixel.
-    return max(inputs, (convolution.pixels + BLOCK * PROCESSORS * WARPS) * convolution.filters, sums) < MOST_NUMBERS
+    return max(images, convolution.pixels * convolution.filters, sums) < MOST_NUMBERS
 
 
 def tiling_of(convolution: Convolution) -> Tiling:
     """The tiling for a convolution: the largest tiles, a row of taps, and four warps for every processor."""
-    filters, channels = _tile(convolution.filters), _tile(convolution.channels)
+    filters, channels = tile_of(convolution.filters), tile_of(convolution.channels)
     warps = filters // 16  # each multiplies 16 filters
-    tiles = convolution.weights // (filters * channels * convolution.side)
-    shares = PROCESSORS * WARPS // (warps * tiles)
-    most = ceil(convolution.pixels / BLOCK)
-    return Tiling(
-        filters, channels, convolution.side, block=BLOCK, shares=max(1, min(shares, most)), warps=warps, stages=STAGES
-    )
+    tiling = Tiling(filters, channels, convolution.side, block=BLOCK, shares=1, warps=warps, stages=STAGES)
+    return shared_out(tiling, convolution, PROCESSORS * WARPS // warps)
 
 
-def _tile(count: int) -> int:
+def shared_out(tiling: Tiling, convolution: Convolution, programs: int) -> Tiling:
+    """The tiling with as many shares as make that many programs, if there are pixels for so many."""
+    most = ceil(convolution.pixels / tiling.block)
+    return replace(tiling, shares=max(1, min(programs // tiling.tiles(convolution), most)))
+
+
+def tile_of(count: int) -> int:
     """The largest power of two that divides a multiple of 16, up to the limit."""
     return min(count & -count, LARGEST_TILE)

@@ -34,9 +34,10 @@ class KernelConv2d(nn.Conv2d):
         if input.dim() != 4 or not addressable(
             Convolution.of(input, self.out_channels, side=side, stride=stride, padding=padding)
         ):
-            return super()._conv_forward(input, weight, bias)
+            outputs: Tensor = super()._conv_forward(input, weight, bias)
+            return outputs
         # As autocast would: the weights of a shadow are bf16, the bias and what comes in need not be.
-        outputs: Tensor = _Convolve.apply(input.to(weight.dtype), weight, stride, padding)
+        outputs = _Convolve.apply(input.to(weight.dtype), weight, stride, padding)  # type: ignore[no-untyped-call]
         return outputs if bias is None else outputs + bias.to(weight.dtype)[:, None, None]
 
 
