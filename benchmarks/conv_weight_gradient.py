@@ -7,12 +7,13 @@ step, the images of each call are others, which the cache holds no more, and the
 """
 
 import argparse
+import math
 import multiprocessing
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from hypersparse import models
 from hypersparse.errors import HypersparseError
-from hypersparse.training.conv_tiling import Convolution, Tiling, kernel_takes, shared_out, tile_of, tiling_of
+from hypersparse.training.conv_tiling import Convolution, Tiling, kernel_takes, key_of, shared_out, tile_of, tiling_of
 
 CALLS, REPLAYS = 20, 5
 PROGRAMS = (132, 264, 396, 528, 792)
@@ -58,7 +59,10 @@ QUICK = len(VARIANTS) // 2
 SMALL = 128 * 128  # filters x channels; with more, smaller tiles only read more
 MOST_SUMS = 128  # a thread
 MOST_SHARED = 227 * 1024  # bytes a program
+COMPILING = 0.5  # of the time, at most
 WORST_ERROR = 0.01  # of a tiling, against cuDNN; bf16 has 8 bits
+
+Job = tuple[Convolution, Tiling]
 
 
 def shapes_of(name: str, *, batch: int, side: int) -> tuple[Counter[Convolution], int]:
@@ -114,7 +118,7 @@ def worth_a_try(tiling: Tiling, convolution: Convolution) -> bool:
     return fits and tiling.filters * tiling.channels >= least
 
 
-def compile_for(job: tuple[Convolution, Tiling]) -> str:
+def compile_for(job: Job) -> str:
     """Fill Triton's cache, in a process of its own; what went wrong, if anything did."""
     from hypersparse.training.conv_kernel import _sum_shares, constants
 
@@ -135,21 +139,31 @@ def compile_for(job: tuple[Convolution, Tiling]) -> str:
     return ""
 
 
-def compile_all(jobs: Sequence[tuple[Convolution, Tiling]]) -> set[tuple[Convolution, Tiling]]:
-    """All that can be compiled, several at a time. CUDA must not be in use yet: processes are forked."""
-    kinds = {}
-    for convolution, tiling in jobs:  # what differs in the number of shares only is compiled once
-        kinds.setdefault((convolution, replace(tiling, shares=min(tiling.shares, 2))), (convolution, tiling))
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
-        failed = {
-            kind: error for kind, error in zip(kinds, pool.map(compile_for, kinds.values()), strict=True) if error
-        }
-    if len(failed) == len(kinds):
-        print(f"Nothing could be compiled beforehand, so it takes longer: {next(iter(failed.values()))}")
+def compile_all(jobs: Sequence[Job], seconds: float) -> set[Job]:
+    """All that can be compiled in that time, several at once. CUDA must not be in use yet: processes are forked."""
+    # What differs in the number of shares only is compiled once. Every shape's first tilings come first.
+    order = sorted(jobs, key=lambda job: [each for shape, each in jobs if shape == job[0]].index(job[1]))
+    kinds = {kind_of(job): job for job in reversed(order)}
+    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork"))
+    futures = {kind: pool.submit(compile_for, kinds[kind]) for kind in dict.fromkeys(map(kind_of, order))}
+    wait(futures.values(), timeout=seconds)
+    pool.shutdown(wait=True, cancel_futures=True)
+    late = {kind for kind, future in futures.items() if future.cancelled()}
+    failed = {kind: future.result() for kind, future in futures.items() if kind not in late and future.result()}
+    if len(failed) + len(late) == len(kinds):
+        print(f"Nothing could be compiled beforehand, so it takes longer: {next(iter(failed.values()), 'no time')}")
         return set(jobs)
+    if late:
+        print(f"{len(late)} of {len(kinds)} kinds of tilings were not compiled: no time")
     for (convolution, tiling), error in failed.items():
         print(f"Not compiled: {label(convolution)}, {described(tiling)}: {error}")
-    return {(c, tiling) for c, tiling in jobs if (c, replace(tiling, shares=min(tiling.shares, 2))) not in failed}
+    return {job for job in jobs if kind_of(job) not in late | set(failed)}
+
+
+def kind_of(job: Job) -> Job:
+    """What the compiler sees of it: whether there is more than one share."""
+    convolution, tiling = job
+    return convolution, replace(tiling, shares=min(tiling.shares, 2))
 
 
 def microseconds(call: Callable[[int], Tensor]) -> float:
@@ -181,8 +195,8 @@ class Row:
 
     @property
     def rule(self) -> float:
-        """Of the tiling that training uses."""
-        return next(iter(self.tilings.values()))
+        """Of the tiling that training uses; not a number where that one failed."""
+        return self.tilings.get(used(tiling_of(self.convolution), self.convolution), math.nan)
 
     @property
     def best(self) -> Tiling:
@@ -275,6 +289,13 @@ def table(rows: Sequence[Row], counts: dict[str, Counter[Convolution]]) -> Itera
             yield f"| {name} | " + " | ".join(f"{value:.0f}" for value in sums) + " |"
 
 
+def entries(rows: Sequence[Row]) -> Iterator[str]:
+    """Lines for the table of measured tilings in `hypersparse/training/conv_tiling.py`."""
+    for row in rows:
+        best = str(row.best) if row.tilings[row.best] < row.library else None
+        yield f"    {key_of(row.convolution)}: {best},  # {row.library:.1f} to {row.tilings[row.best]:.1f} us"
+
+
 def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description="Time gradients of convolution weights: cuDNN's and the kernel's.")
@@ -284,6 +305,7 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer tilings")
     parser.add_argument("--seconds", type=float, default=50, help="no further tiling is tried after that")
     parser.add_argument("--all", action="store_true", help="print the time of every tiling too")
+    parser.add_argument("--python", action="store_true", help="print the best tilings as lines of Python too")
     return parser.parse_args(words)
 
 
@@ -295,21 +317,26 @@ def main(words: Sequence[str] | None = None) -> None:
     if torch.cuda.device_count() == 0:  # asked without starting CUDA
         sys.exit("This needs a CUDA device, and none was found: check the driver with nvidia-smi.")
     jobs = [(shape, tiling) for shape in shapes for tiling in candidates(shape, quick=options.quick)]
-    compiled = compile_all(jobs)
-    print(f"{len(jobs)} tilings of {len(shapes)} shapes compiled in {time.perf_counter() - began:.1f} s\n", flush=True)
+    compiled = compile_all(jobs, options.seconds * COMPILING)
+    print(
+        f"{len(compiled)} tilings of {len(shapes)} shapes compiled in {time.perf_counter() - began:.1f} s\n", flush=True
+    )
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.benchmark_limit = 0  # try all of cuDNN's algorithms
     rows = []
     for index, shape in enumerate(shapes):
         left = began + options.seconds - time.perf_counter()
         until = time.perf_counter() + left / (len(shapes) - index)
-        rows.append(
-            measure(shape, [tiling for each, tiling in jobs if each == shape and (each, tiling) in compiled], until)
-        )
+        rule, *others = candidates(shape, quick=options.quick)
+        tilings = [rule, *(tiling for tiling in others if (shape, tiling) in compiled)]
+        rows.append(measure(shape, tilings, until))
         if options.all:
             for tiling, value in sorted(rows[-1].tilings.items(), key=lambda pair: pair[1]):
                 print(f"{label(shape)}: {value:.2f} us, {described(tiling)}")
-    print("\n".join(table([row for row in rows if row.tilings], counts)))
+    rows = [row for row in rows if row.tilings]
+    print("\n".join(table(rows, counts)))
+    if options.python:
+        print("", *entries(rows), sep="\n")
     print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.perf_counter() - began:.0f} s in all")
 
 

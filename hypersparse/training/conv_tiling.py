@@ -1,6 +1,6 @@
 """Which convolutions the kernel in `conv_kernel` takes, and how it cuts the gradient of their weights into programs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import ceil
 
 from torch import Tensor, nn
@@ -88,6 +88,12 @@ class Tiling:
         return whole and self.taps in {1, convolution.side, convolution.side**2}
 
 
+Key = tuple[int, ...]
+# The fastest tiling by channels, filters, height, width, side, stride and padding; None where cuDNN is faster. Lines
+# are those of `benchmarks/conv_weight_gradient.py --python`. Other convolutions follow the rule in `tiling_of`.
+MEASURED: dict[Key, Tiling | None] = {}
+
+
 def kernel_takes(module: nn.Module) -> bool:
     """Whether the kernel can make the gradient of this layer's weights."""
     if type(module) is not nn.Conv2d or isinstance(module.padding, str) or module.padding_mode != "zeros":
@@ -99,19 +105,28 @@ def kernel_takes(module: nn.Module) -> bool:
     return square and known and plain and module.in_channels % 16 == module.out_channels % 16 == 0
 
 
-def addressable(convolution: Convolution) -> bool:
-    """Whether every number that the kernel reads or writes has a position of 32 bits."""
+def worth_it(convolution: Convolution) -> bool:
+    """Whether the kernel is not known to be slower than cuDNN, and 32 bits hold the position of every number in it."""
     images = convolution.batch * convolution.height * convolution.width * convolution.channels
     sums = tiling_of(convolution).shares * convolution.weights
-    return max(images, convolution.pixels * convolution.filters, sums) < MOST_NUMBERS
+    addressable = max(images, convolution.pixels * convolution.filters, sums) < MOST_NUMBERS
+    return addressable and MEASURED.get(key_of(convolution), True) is not None
 
 
 def tiling_of(convolution: Convolution) -> Tiling:
-    """The tiling for a convolution: the largest tiles, a row of taps, and four warps for every processor."""
+    """The tiling that was measured, or else the largest tiles, a row of taps, and four warps for every processor."""
+    if measured := MEASURED.get(key_of(convolution)):
+        return measured
     filters, channels = tile_of(convolution.filters), tile_of(convolution.channels)
     warps = filters // 16  # each multiplies 16 filters
     tiling = Tiling(filters, channels, convolution.side, block=BLOCK, shares=1, warps=warps, stages=STAGES)
     return shared_out(tiling, convolution, PROCESSORS * WARPS // warps)
+
+
+def key_of(convolution: Convolution) -> Key:
+    """All sizes but the batch's."""
+    sizes = astuple(convolution)
+    return sizes[1:]
 
 
 def shared_out(tiling: Tiling, convolution: Convolution, programs: int) -> Tiling:

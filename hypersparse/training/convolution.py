@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hypersparse.training.conv_tiling import Convolution, addressable, kernel_takes, tiling_of
+from hypersparse.training.conv_tiling import Convolution, kernel_takes, tiling_of, worth_it
 
 SWITCH = "HYPERSPARSE_CONV_KERNEL"  # 0 leaves every gradient to cuDNN, to compare
 
@@ -31,7 +31,7 @@ class KernelConv2d(nn.Conv2d):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         (side, _), (stride, _), padding = self.kernel_size, self.stride, int(self.padding[0])
-        if input.dim() != 4 or not addressable(
+        if input.dim() != 4 or not worth_it(
             Convolution.of(input, self.out_channels, side=side, stride=stride, padding=padding)
         ):
             outputs: Tensor = super()._conv_forward(input, weight, bias)

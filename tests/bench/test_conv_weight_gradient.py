@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from hypersparse.training.conv_tiling import Convolution, Tiling, tiling_of
+from hypersparse.training.conv_tiling import Convolution, Tiling, key_of, tiling_of
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "conv_weight_gradient.py"
 FIRST, LAST = Convolution(64, 32, 32, 32, 32, 3, 1, 1), Convolution(64, 128, 128, 8, 8, 3, 1, 1)
@@ -64,9 +64,10 @@ def test_all_tilings_fit_and_the_one_of_training_is_first(script: ModuleType, qu
 
 
 def test_the_table_sums_over_the_networks_that_were_measured_whole(script: ModuleType) -> None:
-    slow = Tiling(32, 32, 3, block=64, shares=86, warps=2, stages=3)
+    slow = script.used(tiling_of(FIRST), FIRST)
     fast = Tiling(32, 32, 3, block=64, shares=171, warps=2, stages=1)
-    rows = [script.Row(FIRST, 19.0, {slow: 9.0, fast: 8.0}), script.Row(LAST, 5.0, {slow: 6.0})]
+    last = script.used(tiling_of(LAST), LAST)
+    rows = [script.Row(FIRST, 19.0, {slow: 9.0, fast: 8.0}), script.Row(LAST, 5.0, {last: 6.0})]
     counts = {
         "one": Counter({FIRST: 10, LAST: 2}),
         "two": Counter({FIRST: 1, Convolution(1, 16, 16, 1, 1, 1, 1, 0): 1}),
@@ -76,6 +77,13 @@ def test_the_table_sums_over_the_networks_that_were_measured_whole(script: Modul
     assert lines[-1] == "| one | 200 | 102 | 92 | 90 |"
     assert not any(line.startswith("| two |") for line in lines)
     assert len({line.count("|") for line in lines[:4]}) == 1
+
+
+def test_the_lines_of_python_are_the_table_of_tilings(script: ModuleType) -> None:
+    fast, slow = tiling_of(FIRST), tiling_of(LAST)
+    rows = [script.Row(FIRST, 19.0, {fast: 8.0}), script.Row(LAST, 5.0, {slow: 6.0})]
+    table = eval("{" + "\n".join(script.entries(rows)) + "\n}", {"Tiling": Tiling})
+    assert table == {key_of(FIRST): fast, key_of(LAST): None}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

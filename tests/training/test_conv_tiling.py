@@ -1,11 +1,19 @@
 """How gradients of convolution weights are cut into programs."""
 
+from dataclasses import replace
+
 import pytest
 from torch import nn
 
-from hypersparse.training.conv_tiling import Convolution, Tiling, addressable, kernel_takes, tiling_of
+from hypersparse.training import conv_tiling
+from hypersparse.training.conv_tiling import Convolution, Tiling, kernel_takes, key_of, tiling_of, worth_it
 
 FIRST_STAGE = Convolution(64, 32, 32, 32, 32, 3, 1, 1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_tiling, "MEASURED", {})
 
 
 def test_sizes_are_those_of_the_convolution() -> None:
@@ -79,6 +87,17 @@ def test_which_layers_the_kernel_takes(layer: nn.Module, taken: bool) -> None:
 
 
 def test_more_numbers_than_positions_stay_with_the_library() -> None:
-    assert addressable(FIRST_STAGE)
-    assert not addressable(Convolution(1024, 64, 32, 256, 256, 3, 1, 1))
-    assert not addressable(Convolution(1024, 32, 64, 256, 256, 3, 1, 1))
+    assert worth_it(FIRST_STAGE)
+    assert not worth_it(Convolution(1024, 64, 32, 256, 256, 3, 1, 1))
+    assert not worth_it(Convolution(1024, 32, 64, 256, 256, 3, 1, 1))
+
+
+def test_what_was_measured_goes_before_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = Tiling(32, 16, 9, block=64, shares=66, warps=2, stages=1)
+    monkeypatch.setitem(conv_tiling.MEASURED, key_of(FIRST_STAGE), fast)
+    assert tiling_of(FIRST_STAGE) == fast
+    assert tiling_of(replace(FIRST_STAGE, batch=32)) == fast  # with half the blocks in a share
+    assert worth_it(FIRST_STAGE)
+    monkeypatch.setitem(conv_tiling.MEASURED, key_of(FIRST_STAGE), None)
+    assert not worth_it(FIRST_STAGE)
+    assert worth_it(replace(FIRST_STAGE, stride=2))

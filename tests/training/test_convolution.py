@@ -117,6 +117,13 @@ def test_images_that_need_no_gradient_get_none() -> None:
     assert images.grad is None
 
 
+def test_where_cudnn_was_faster_the_parent_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, fast = pair(residual())
+    monkeypatch.setattr(convolution, "worth_it", lambda _: False)
+    monkeypatch.setattr(convolution, "_Convolve", None)
+    assert_close(gradients(fast), gradients(plain), 0)
+
+
 def test_one_image_without_a_batch_is_left_to_the_parent() -> None:
     plain = nn.Conv2d(16, 16, 3, padding=1)
     fast = copy.deepcopy(plain)
