@@ -14,7 +14,7 @@ from torch import Tensor
 from hypersparse.training.conv_tiling import Convolution, Tiling
 
 WEIGHTS = 64  # whose shares a program of the second kernel adds; divides their number, a multiple of 256
-SHARES = 32  # that it adds at once
+SHARES = 32  # that it adds at once, at most
 
 
 @triton.jit(do_not_specialize=["pixels", "blocks"])
@@ -99,8 +99,9 @@ def weight_gradient(images: Tensor, gradients: Tensor, convolution: Convolution,
         images, gradients, sums, convolution.pixels, tiling.blocks(convolution), **constants(convolution, tiling)
     )
     if shares > 1:
+        at_once = min(triton.next_power_of_2(shares), SHARES)
         grid = (convolution.weights // WEIGHTS,)
-        _add_shares[grid](sums, result, convolution.weights, shares, at_once=SHARES, block=WEIGHTS, num_warps=4)
+        _add_shares[grid](sums, result, convolution.weights, shares, at_once=at_once, block=WEIGHTS, num_warps=4)
     return result
 
 

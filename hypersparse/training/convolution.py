@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
 import torch
+import torch._functorch.config
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,6 +26,14 @@ def use_kernel_(network: nn.Module) -> None:
     for module in network.modules():
         if kernel_takes(module):
             module.__class__ = KernelConv2d
+
+
+def function_cached() -> AbstractContextManager[None]:
+    """While a network is compiled: let torch's cache of traced networks keep those with our own autograd function."""
+    kept: AbstractContextManager[None] = torch._functorch.config.patch(
+        autograd_cache_allow_custom_autograd_functions=True  # else a warm start of ResNet-32 traces for 4 s again
+    )
+    return kept
 
 
 class KernelConv2d(nn.Conv2d):

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hypersparse.methods.task import Rating
 from hypersparse.sparsity.weights import PrunableWeights
-from hypersparse.training.convolution import kernel_serves, use_kernel_
+from hypersparse.training.convolution import function_cached, kernel_serves, use_kernel_
 from hypersparse.training.machine import Machine
 
 PLAIN = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
@@ -34,7 +34,7 @@ class Learner:
         """Mean cross-entropy of a batch, and the rating of each sample."""
         if self._shadow:
             self._shadow.refresh_()
-        with self._machine.autocast(), self._quiet():
+        with self._machine.autocast(), self._compiling():
             try:
                 return self._loss(images, labels)  # type: ignore[no-any-return]
             except RuntimeError as error:
@@ -47,18 +47,18 @@ class Learner:
 
     def backward_(self, loss: Tensor) -> None:
         """Give the network's own weights the gradients of a loss."""
-        with self._quiet():
+        with self._compiling():
             loss.backward()  # type: ignore[no-untyped-call]
         if self._shadow:
             self._shadow.give_gradients_()
 
     @contextmanager
-    def _quiet(self) -> Iterator[None]:
-        """While something may be compiled, the compiler's word that it splits a softmax is kept back."""
+    def _compiling(self) -> Iterator[None]:
+        """While something may be compiled: it is kept, and the compiler's word that it splits a softmax kept back."""
         if self._loss is self._plain:
             yield
             return
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), function_cached():
             warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
             yield
 

@@ -10,8 +10,15 @@ from torch.nn import functional
 
 from hypersparse import models
 from hypersparse.sparsity.weights import PrunableWeights
-from hypersparse.training import convolution
-from hypersparse.training.convolution import SWITCH, KernelConv2d, conv_weight_gradient, kernel_serves, use_kernel_
+from hypersparse.training import convolution, learner
+from hypersparse.training.convolution import (
+    SWITCH,
+    KernelConv2d,
+    conv_weight_gradient,
+    function_cached,
+    kernel_serves,
+    use_kernel_,
+)
 from hypersparse.training.learner import shadow_of
 from hypersparse.training.network import channels_last_
 
@@ -151,28 +158,45 @@ def test_without_a_gpu_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not kernel_serves(torch.device("cuda"))
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("switch", ["0", "1"])
-def test_on_a_gpu_the_shadow_uses_the_kernel_unless_it_is_switched_off(
-    switch: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("triton")
-    monkeypatch.setenv(SWITCH, switch)
-    model = residual().cuda()
+def test_what_is_compiled_with_it_may_be_kept() -> None:
+    config = torch._functorch.config
+    before = config.autograd_cache_allow_custom_autograd_functions
+    with function_cached():
+        assert config.autograd_cache_allow_custom_autograd_functions
+    assert config.autograd_cache_allow_custom_autograd_functions == before
+
+
+def check_shadow(device: str, swapped: int) -> None:
+    """A shadow's gradients are about those of autocast, and its network alone is changed."""
+    model = residual().to(device)
     channels_last_(model)
     weights = PrunableWeights(model)
     weights.flatten_()
     shadow = shadow_of(weights)
     assert shadow is not None
-    assert [type(module) for module in shadow.model.modules()].count(KernelConv2d) == (8 if switch == "1" else 0)
+    assert [type(module) for module in shadow.model.modules()].count(KernelConv2d) == swapped
     assert KernelConv2d not in {type(module) for module in model.modules()}
     shadow.refresh_()
-    images, labels = torch.randn(5, 3, 9, 9, device="cuda"), torch.arange(5, device="cuda") % 4
+    images, labels = torch.randn(5, 3, 9, 9, device=device), torch.arange(5, device=device) % 4
     expected = copy.deepcopy(model)
     for network in (shadow.model, expected):
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             outputs = network(images)
         functional.cross_entropy(outputs.float(), labels).backward()
     shadow.give_gradients_()
     found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert_close(found, {name: parameter.grad for name, parameter in expected.named_parameters()}, 2e-2)
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_a_shadow_uses_the_kernel_where_it_can(serves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner, "kernel_serves", lambda _: serves)
+    check_shadow("cpu", 8 if serves else 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_a_shadow_on_a_gpu_uses_it_unless_it_is_switched_off(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setenv(SWITCH, switch)
+    check_shadow("cuda", 8 if switch == "1" else 0)
