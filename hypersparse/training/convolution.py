@@ -13,12 +13,15 @@ from torch.nn import functional
 
 from hypersparse.training.conv_tiling import Convolution, kernel_takes, tiling_of, worth_it
 
+FIRST_WITH_BF16 = (8, 0)  # compute capability
 SWITCH = "HYPERSPARSE_CONV_KERNEL"  # 0 leaves every gradient to cuDNN, to compare
 
 
 def kernel_serves(device: torch.device) -> bool:
     """Whether the kernel can be used there, and is not switched off."""
-    return device.type == "cuda" and os.environ.get(SWITCH) != "0" and kernel() is not None
+    if device.type != "cuda" or os.environ.get(SWITCH) == "0" or kernel() is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= FIRST_WITH_BF16
 
 
 def use_kernel_(network: nn.Module) -> None:

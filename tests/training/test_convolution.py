@@ -80,7 +80,7 @@ def test_the_whole_network_is_traced_as_one_graph(build: Any) -> None:
 
 @pytest.mark.slow
 def test_the_compiled_network_has_the_same_gradients() -> None:
-    plain, fast = pair(residual())
+    plain, fast = pair(with_biases())
     compiled = torch.compile(fast, fullgraph=True, dynamic=False)
     assert_close(gradients(compiled), gradients(plain), 1e-5)
 
@@ -146,16 +146,19 @@ def test_the_operator_keeps_what_it_promises_the_compiler() -> None:
         torch.library.opcheck(conv_weight_gradient, (images, torch.randn(2, 32, 3, 3), side, 2, padding))
 
 
-def test_without_a_gpu_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not kernel_serves(torch.device("cpu"))
-    monkeypatch.setattr(convolution, "kernel", lambda: conv_weight_gradient)
-    assert not kernel_serves(torch.device("cpu"))
-    assert kernel_serves(torch.device("cuda"))
+def test_the_kernel_serves_gpus_with_bf16_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def serves(device: str, *, kernel: Any = conv_weight_gradient, capability: tuple[int, int] = (9, 0)) -> bool:
+        monkeypatch.setattr(convolution, "kernel", lambda: kernel)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+        return kernel_serves(torch.device(device))
+
+    assert serves("cuda")
+    assert serves("cuda:1", capability=(8, 0))
+    assert not serves("cpu")
+    assert not serves("cuda", kernel=None)
+    assert not serves("cuda", capability=(7, 5))
     monkeypatch.setenv(SWITCH, "0")
-    assert not kernel_serves(torch.device("cuda"))
-    monkeypatch.undo()
-    monkeypatch.setattr(convolution, "kernel", lambda: None)
-    assert not kernel_serves(torch.device("cuda"))
+    assert not serves("cuda")
 
 
 def test_what_is_compiled_with_it_may_be_kept() -> None:
