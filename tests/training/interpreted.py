@@ -8,12 +8,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
-os.environ["TRITON_INTERPRET"] = "1"
-
 import torch
-from triton.runtime import interpreter
 
-from hypersparse.training import conv_kernel
 from hypersparse.training.conv_tiling import Convolution, Tiling, tiling_of
 from hypersparse.training.convolution import plain_weight_gradient
 
@@ -44,6 +40,8 @@ TILINGS = {
 
 def error(convolution: Convolution, tiling: Tiling) -> float:
     """Of the kernel against its twin, relative to the largest number."""
+    from hypersparse.training import conv_kernel
+
     sides, outs = (convolution.height, convolution.width), (convolution.out_height, convolution.out_width)
     images = torch.randn(convolution.batch, convolution.channels, *sides)
     gradients = torch.randn(convolution.batch, convolution.filters, *outs)
@@ -54,6 +52,11 @@ def error(convolution: Convolution, tiling: Tiling) -> float:
 
 
 def main() -> None:
+    os.environ["TRITON_INTERPRET"] = "1"
+    from triton.runtime import interpreter
+
+    from hypersparse.training import conv_kernel
+
     patch_tensors = interpreter._patch_lang_tensor
 
     def patch_and_count(tensor: Any, scope: Any) -> None:
