@@ -135,8 +135,13 @@ def compile_for(job: Job) -> str:
             grid=(1,),
         )
     except Exception as error:  # of the compiler, for one tiling among many
-        return (str(error) or type(error).__name__).splitlines()[0]
+        return first_line(error)
     return ""
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong, in short."""
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def compile_all(jobs: Sequence[Job], seconds: float) -> set[Job]:
@@ -239,7 +244,7 @@ def measure(convolution: Convolution, tilings: Sequence[Tiling], until: float) -
                 continue
             times[tiling] = microseconds(lambda number: weight_gradient(images[number], gradients, convolution, tiling))  # noqa: B023
         except Exception as error:  # a tiling that does not fit on this device
-            print(f"Not run: {label(convolution)}, {described(tiling)}: {str(error).splitlines()[0]}")
+            print(f"Not run: {label(convolution)}, {described(tiling)}: {first_line(error)}")
     torch.cuda.empty_cache()  # the memory of all graphs
     return Row(convolution, library_time, times)
 
