@@ -297,8 +297,14 @@ def table(rows: Sequence[Row], counts: dict[str, Counter[Convolution]]) -> Itera
 def entries(rows: Sequence[Row]) -> Iterator[str]:
     """Lines for the table of measured tilings in `hypersparse/training/conv_tiling.py`."""
     for row in rows:
-        best = str(row.best) if row.tilings[row.best] < row.library else None
+        best = written(row.best) if row.tilings[row.best] < row.library else None
         yield f"    {key_of(row.convolution)}: {best},  # {row.library:.1f} to {row.tilings[row.best]:.1f} us"
+
+
+def written(tiling: Tiling) -> str:
+    """As a line of Python."""
+    tile = f"{tiling.filters}, {tiling.channels}, {tiling.taps}, block={tiling.block}"
+    return f"Tiling({tile}, shares={tiling.shares}, warps={tiling.warps}, stages={tiling.stages})"
 
 
 def parsed(words: Sequence[str] | None) -> argparse.Namespace:

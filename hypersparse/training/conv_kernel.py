@@ -1,9 +1,9 @@
 """Gradients of the weights of small 2-D convolutions as Triton kernels; `convolution` holds the same in plain PyTorch.
 
-For 32 channels at 32x32 pixels, batch 64, cuDNN takes 19 us on an H200 where the bytes and products need 3 to 6. Here
-the pixels that come out are dealt out in equal shares. For its share a program adds up one tile of filters x channels
-for some taps, from blocks of pixels that it multiplies on tensor cores, and leaves its sums in float32. A second kernel
-adds the shares, always in the same order: the same input gives the same bits.
+cuDNN takes 19 us for a convolution of ResNet-32 on an H200, at batch 64 and on average; bytes and products need 3 to 6.
+Here the pixels that come out are dealt out in equal shares. For its share a program adds up one tile of filters x
+channels for some taps, from blocks of pixels that it multiplies on tensor cores, and leaves its sums in float32. A
+second kernel adds the shares, always in the same order: the same input gives the same bits.
 """
 
 import torch
