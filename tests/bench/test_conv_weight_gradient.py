@@ -55,7 +55,7 @@ def test_all_tilings_fit_and_the_one_of_training_is_first(script: ModuleType, qu
         for shape in script.shapes_of(name, batch=64, side=32)[0]:
             found = script.candidates(shape, quick=quick)
             assert found[0] == script.used(tiling_of(shape), shape)
-            assert len(found) == len(set(found)) > 3
+            assert len(found) == len(set(found)) > 2
             for tiling in found:
                 assert tiling.fits(shape)
                 assert tiling.shares == tiling.used_shares(shape)

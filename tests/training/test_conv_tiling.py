@@ -92,6 +92,14 @@ def test_more_numbers_than_positions_stay_with_the_library() -> None:
     assert not worth_it(Convolution(1024, 32, 64, 256, 256, 3, 1, 1))
 
 
+def test_large_ones_stay_with_the_library_unless_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Convolution(64, 128, 256, 8, 8, 3, 1, 1)
+    assert worth_it(replace(large, filters=128, height=9))
+    assert not worth_it(large)
+    monkeypatch.setitem(conv_tiling.MEASURED, key_of(large), tiling_of(large))
+    assert worth_it(large)
+
+
 def test_what_was_measured_goes_before_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = Tiling(32, 16, 9, block=64, shares=66, warps=2, stages=1)
     monkeypatch.setitem(conv_tiling.MEASURED, key_of(FIRST_STAGE), fast)
