@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.stored import Stored, by_name
+from hypersparse.analysis.stored import Stored, by_name, grouped, network
 from hypersparse.analysis.style import (
     FAINT,
     GREY,
@@ -34,22 +34,15 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     if not sparse:
         raise RunError("None of these runs has a sparse network, so there are no weights per layer to compare.")
     found = []
-    for (data, model), members in _groups(sparse, "data", "model").items():
+    for (data, model), members in grouped(sparse, "data", "model").items():
         several = len(by_name(members)) > MOST_LINES
-        for (sparsity,), own in _groups(members, "sparsity").items() if several else [((None,), members)]:
-            share = f"-{sparsity:g}" if isinstance(sparsity, float) else ""
-            found.append(_study(file_name("layers", data, f"{model}{share}"), own))
+        for (sparsity,), own in grouped(members, "sparsity").items() if several else [((None,), members)]:
+            share, at = (f"-{sparsity:g}", f" at {100 * sparsity:g} %") if isinstance(sparsity, float) else ("", "")
+            found.append(_study(file_name("layers", data, f"{model}{share}"), own, f"{network(own[0])}{at}"))
     return found
 
 
-def _groups(runs: Sequence[Stored], *words: str) -> dict[tuple[Any, ...], list[Stored]]:
-    groups: dict[tuple[Any, ...], list[Stored]] = {}
-    for run in runs:
-        groups.setdefault(tuple(run.words[word] for word in words), []).append(run)
-    return groups
-
-
-def _study(file: str, runs: Sequence[Stored]) -> Study:
+def _study(file: str, runs: Sequence[Stored], what: str) -> Study:
     """Kept weights of each layer, mean over seeds; all runs must have the same layers."""
     totals = runs[0].result["total_by_layer"]
     for run in runs:
@@ -76,7 +69,7 @@ def _study(file: str, runs: Sequence[Stored]) -> Study:
                 }
             )
     frame = pd.DataFrame(rows)
-    return Study(file, _draw(frame), frame, {f"{file}-blocks": by_block(frame)})
+    return Study(file, _draw(frame, what), frame, {f"{file}-blocks": by_block(frame)})
 
 
 def by_block(frame: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +92,7 @@ def section(study: Study) -> list[str]:
     return render(table, table, "md").splitlines()
 
 
-def _draw(frame: pd.DataFrame) -> Figure:
+def _draw(frame: pd.DataFrame, what: str) -> Figure:
     names = list(dict.fromkeys(frame["name"]))
     figure, axes = panels(3, 1, width=PAGE, height=4.4, sharex=True, height_ratios=[0.22, 1, 1])
     (blocks, counts, shares) = axes[:, 0]
@@ -116,7 +109,7 @@ def _draw(frame: pd.DataFrame) -> Figure:
         each.set_ylabel(label, fontsize=8)
     shares.set_xlabel("layer, from input to output", fontsize=8)
     legend_beside(counts)
-    title(figure, "Where the kept weights lie")
+    title(figure, f"Where the kept weights lie: {what}")
     return figure
 
 

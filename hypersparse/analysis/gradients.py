@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.stored import Stored, with_records
+from hypersparse.analysis.stored import Stored, network, with_records
 from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, Study, file_name, legend, panels, title
 from hypersparse.errors import OptionError, RunError
 
@@ -41,7 +41,7 @@ def study(run: Stored, epochs: Sequence[int] | None = None) -> Study:
     )
     words, sparsity = run.words, float(record["sparsity"])
     name = f"gradients-{run.recipe.label}-seed-{run.seed}"
-    return Study(name, _draw(frame, sparsity, str(words["penalty"])), frame)
+    return Study(name, _draw(frame, sparsity, str(words["penalty"]), network(run)), frame)
 
 
 def with_curves(runs: Sequence[Stored]) -> list[Stored]:
@@ -71,7 +71,7 @@ def _choose(there: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
     return [there[place] for place in places]
 
 
-def _draw(frame: pd.DataFrame, sparsity: float, penalty: str) -> Figure:
+def _draw(frame: pd.DataFrame, sparsity: float, penalty: str, what: str) -> Figure:
     epochs = list(dict.fromkeys(frame["epoch"]))
     options: dict[str, Any] = {"sharex": True, "sharey": "row"}
     figure, axes = panels(2, len(epochs), width=max(PAGE * len(epochs) / MOST_PANELS, 3.5), height=3.4, **options)
@@ -94,5 +94,5 @@ def _draw(frame: pd.DataFrame, sparsity: float, penalty: str) -> Figure:
     axes[0, 0].set_ylabel("magnitude", fontsize=8)
     axes[1, 0].set_ylabel("|gradient|", fontsize=8)
     legend(axes[1, -1])
-    title(figure, f"Sorted weights and the pull on them ({100 * sparsity:g} %)")
+    title(figure, f"Sorted weights and the pull on them: {what}, {100 * sparsity:g} %")
     return figure

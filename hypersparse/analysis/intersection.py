@@ -7,8 +7,19 @@ import numpy as np
 import pandas as pd
 
 from hypersparse.analysis.paper import runs_of, table
-from hypersparse.analysis.stored import Stored, by_name, load, with_records
-from hypersparse.analysis.style import COLUMN, GREY, PAGE, Study, legend, legend_beside, line_styles, panels, title
+from hypersparse.analysis.stored import Stored, by_name, grouped, load, network, with_records
+from hypersparse.analysis.style import (
+    COLUMN,
+    GREY,
+    PAGE,
+    Study,
+    file_name,
+    legend,
+    legend_beside,
+    line_styles,
+    panels,
+    title,
+)
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 
@@ -18,12 +29,19 @@ MOST_INSIDE = 3  # lines whose names fit between them
 PAPER_COLUMNS = ("epochs_to_final_mask", "intersection_after_pretraining", "intersection_one_epoch_before")
 
 
-def study(runs: Sequence[Stored]) -> Study:
-    """Intersection over the epochs, with the two keypoints of the paper beside its own numbers."""
+def studies(runs: Sequence[Stored]) -> list[Study]:
+    """Intersection over the epochs, with the two keypoints of the paper beside its own numbers.
+
+    A figure for each model on each data set.
+    """
     usable = [run for run in with_records(runs) if not np.isnan(run.record["intersection"]).all()]  # nor if empty
     if not usable:
         raise RunError("None of these runs has a final mask and epochs before it; the intersection needs both.")
-    groups = by_name(usable)
+    return [_study(file_name(NAME, *place), own) for place, own in grouped(usable, "data", "model").items()]
+
+
+def _study(file: str, runs: Sequence[Stored]) -> Study:
+    groups = by_name(runs)
     rows = [
         {**run.words, "seed": run.seed, "name": name, "epoch": epoch, "phase": phase, "intersection": value}
         for name, members in groups.items()
@@ -32,7 +50,7 @@ def study(runs: Sequence[Stored]) -> Study:
         if not np.isnan(value)
     ]
     points = pd.DataFrame([keypoints(run) for members in groups.values() for run in members])
-    return Study(NAME, _draw(groups), pd.DataFrame(rows), {"intersection-keypoints": points})
+    return Study(file, _draw(groups), pd.DataFrame(rows), {f"{file}-keypoints": points})
 
 
 def keypoints(run: Stored) -> dict[str, Any]:
@@ -93,9 +111,9 @@ def _draw(groups: dict[str, list[Stored]]) -> Any:
         for number, run in enumerate(members):
             values, points = run.record["intersection"], keypoints(run)
             label = name if number == 0 else None
-            axes.plot(1 + np.arange(len(values)), values, linewidth=1.2, label=label, color=style["color"])
+            axes.plot(1 + np.arange(len(values)), values, linewidth=1.2, label=label, **style | {"marker": ""})
             marked = [epochs for epochs in (_dense_epochs(run), (points["final_epoch"] or 0) - 1) if epochs > 0]
-            axes.plot(marked, values[np.array(marked, dtype=int) - 1], linestyle="", markersize=4, **style)
+            axes.plot(marked, values[np.array(marked, dtype=int) - 1], markersize=4, **style | {"linestyle": ""})
     dense = {_dense_epochs(run) for members in groups.values() for run in members} - {0}
     for epoch in dense:
         axes.axvline(epoch, color=GREY, linewidth=0.8, linestyle=":")
@@ -110,7 +128,7 @@ def _draw(groups: dict[str, list[Stored]]) -> Any:
         legend_beside(axes)
     else:
         legend(axes, loc="lower right")
-    title(figure, "How much of the final mask is found already")
+    title(figure, f"Share of the final mask found already: {network(next(iter(groups.values()))[0])}")
     return figure
 
 

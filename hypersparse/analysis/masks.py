@@ -7,16 +7,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.stored import Stored, by_name, with_records
-from hypersparse.analysis.style import COLUMN, GREY, PAGE, Study, legend_beside, line_styles, panels, title
+from hypersparse.analysis.stored import Stored, by_name, grouped, network, with_records
+from hypersparse.analysis.style import COLUMN, GREY, PAGE, Study, file_name, legend_beside, line_styles, panels, title
 from hypersparse.errors import RunError
 
 
-def crossing(runs: Sequence[Stored]) -> Study:
-    """From exploration to exploitation: the share of the largest weights that is new in each epoch."""
+def crossings(runs: Sequence[Stored]) -> list[Study]:
+    """From exploration to exploitation: the share of the largest weights that is new in each epoch.
+
+    A figure for each model on each data set.
+    """
     usable = [run for run in with_records(runs) if (run.record["crossed"] >= 0).any()]
     if not usable:
         raise RunError("None of these runs has epochs in which weights could cross the cut.")
+    return [_crossing(file_name("crossing", *place), own) for place, own in grouped(usable, "data", "model").items()]
+
+
+def _crossing(file: str, usable: Sequence[Stored]) -> Study:
     rows, groups = [], by_name(usable)
     figure, ((axes,),) = panels(width=COLUMN if len(groups) < 4 else PAGE)
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
@@ -36,8 +43,8 @@ def crossing(runs: Sequence[Stored]) -> Study:
     axes.set_xlabel("epoch (dotted: pre-training ends)", fontsize=8)
     axes.set_ylabel("new among the largest (%)", fontsize=8)
     legend_beside(axes)
-    title(figure, "Weights that cross the cut, epoch by epoch")
-    return Study("crossing", figure, pd.DataFrame(rows))
+    title(figure, f"Weights that cross the cut: {network(usable[0])}")
+    return Study(file, figure, pd.DataFrame(rows))
 
 
 def agreement(runs: Sequence[Stored]) -> Study:
@@ -55,7 +62,7 @@ def agreement(runs: Sequence[Stored]) -> Study:
     figure, ((axes,),) = panels(height=0.9 + 0.35 * len(groups))
     for place, (name, style) in enumerate(zip(groups, line_styles(len(groups)), strict=True)):
         own = frame[frame["name"] == name]
-        axes.plot(100 * own["agreement"], [place] * len(own), linestyle="", markersize=5, alpha=0.8, **style)
+        axes.plot(100 * own["agreement"], [place] * len(own), markersize=5, alpha=0.8, **style | {"linestyle": ""})
         axes.plot(100 * own["chance"].mean(), place, marker="|", color=GREY, markersize=12)
     axes.set_yticks(range(len(groups)), list(groups), fontsize=7)
     axes.set_ylim(len(groups) - 0.5, -0.5)

@@ -43,8 +43,8 @@ Make = Callable[[Sequence[Stored]], Study | list[Study]]
 FIGURES: dict[str, Make] = {
     "Which weights the penalty pulls": gradients.studies,
     LAYERS: allocation.studies,
-    "How soon the final mask is found": intersection.study,
-    "Weights that cross the cut": masks.crossing,
+    "How soon the final mask is found": intersection.studies,
+    "Weights that cross the cut": masks.crossings,
     "How long the penalty grows": epochs.study,
     "How far two seeds agree": masks.agreement,
     "Kept weights that can matter": tradeoffs.effective,

@@ -104,6 +104,19 @@ def names(runs: Sequence[Stored]) -> list[str]:
     return [" ".join(_word(word, each[word]) for word in differing if each[word] is not None) for each in words]
 
 
+def grouped(runs: Sequence[Stored], *words: str) -> dict[tuple[Any, ...], list[Stored]]:
+    """Runs by what these words say of them."""
+    groups: dict[tuple[Any, ...], list[Stored]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.words[word] for word in words), []).append(run)
+    return groups
+
+
+def network(run: Stored) -> str:
+    """Model and data of a run, as a title says them."""
+    return f"{run.words['model']} on {run.words['data']}"
+
+
 def by_name(runs: Sequence[Stored]) -> dict[str, list[Stored]]:
     """Runs that differ only in their seed, under their short name."""
     groups: dict[str, list[Stored]] = {}

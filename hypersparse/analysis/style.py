@@ -7,7 +7,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -87,9 +86,15 @@ def legend_beside(axes: Axes, **options: Any) -> None:
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:
-    """Colour and marker of each of so many lines."""
-    numbers = np.arange(count)
-    return [{"color": COLORS[n % len(COLORS)], "marker": MARKERS[n % len(MARKERS)]} for n in numbers]
+    """Colour, marker and line of each of so many lines: dashed where colours come again."""
+    return [
+        {
+            "color": COLORS[number % len(COLORS)],
+            "marker": MARKERS[number % len(MARKERS)],
+            "linestyle": ("-", "--", ":")[number // len(COLORS) % 3],
+        }
+        for number in range(count)
+    ]
 
 
 def write(folder: Path, study: Study) -> list[Path]:

@@ -1,5 +1,7 @@
 """Tables as text: means with their deviations, in several formats."""
 
+import math
+
 import pandas as pd
 
 
@@ -18,8 +20,11 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     for name in frame:
         if str(name).endswith("_deviation"):
             continue
-        pairs = zip(frame[name], frame.get(f"{name}_deviation", [None] * len(frame)), strict=True)
-        columns[str(name)] = [_together(value, deviation) for value, deviation in pairs]
+        deviations = frame.get(f"{name}_deviation")
+        if deviations is None:
+            columns[str(name)] = [_plain(value) for value in frame[name]]
+        else:
+            columns[str(name)] = [_together(*pair) for pair in zip(frame[name], deviations, strict=True)]
     return pd.DataFrame(columns)
 
 
@@ -38,8 +43,14 @@ def render(frame: pd.DataFrame, shown: pd.DataFrame, format: str) -> str:
 
 
 def _together(value: object, deviation: object) -> str:
-    if value is None or (isinstance(value, float) and pd.isna(value)):
+    """Both with two digits; a whole number of one run, such as epochs, as it is."""
+    alone = not isinstance(deviation, float) or math.isnan(deviation)
+    if not isinstance(value, float) or math.isnan(value) or (alone and value.is_integer()):
+        return _plain(value)
+    return f"{value:.2f}" if alone else f"{value:.2f} ± {deviation:.2f}"
+
+
+def _plain(value: object) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    if isinstance(deviation, float) and not pd.isna(deviation):
-        return f"{value:.2f} ± {deviation:.2f}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -129,7 +129,7 @@ def _draw_damage(wide: pd.DataFrame, total: int, group: str, against: str | None
     figure, ((axes,),) = panels(height=0.9 + 0.19 * len(shown))
     for kept, style in zip(shown.columns, line_styles(len(shown.columns)), strict=True):
         label = f"{100 * (1 - int(kept) / total):.4g} %"
-        axes.plot(shown[kept], range(len(shown)), linestyle="", markersize=4.5, label=label, **style)
+        axes.plot(shown[kept], range(len(shown)), markersize=4.5, label=label, **style | {"linestyle": ""})
     if against:
         axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(shown)), list(shown.index), fontsize=7)
@@ -145,8 +145,8 @@ def _draw_cost(axes: Axes, frame: pd.DataFrame, cost: str) -> None:
     for group, style in zip(groups, line_styles(len(groups)), strict=True):
         own = frame[(frame["group"] == group) & frame[cost].notna()]
         means = own.groupby("sparsity", dropna=False)[[cost, "last"]].mean().sort_values(cost)
-        line = "-" if len(means) > 1 and cost != "training_flops" else ""
-        axes.plot(means[cost], means["last"], linestyle=line, linewidth=1.2, markersize=4, label=group, **style)
+        line = {} if len(means) > 1 and cost != "training_flops" else {"linestyle": ""}
+        axes.plot(means[cost], means["last"], linewidth=1.2, markersize=4, label=group, **style | line)
     axes.set_xscale("log")
     axes.set_xlabel(COSTS[cost], fontsize=8)
     wide = frame[cost].max() > WIDE * frame[cost].min()

@@ -54,7 +54,8 @@ def gradients(
 @analyze.command()
 def intersection(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """How soon the final mask is found (figure 2 of the paper)."""
-    show(_intersection.study(find(runs, runs_dir)), out)
+    for study in _intersection.studies(find(runs, runs_dir)):
+        show(study, out)
 
 
 @analyze.command()
@@ -79,7 +80,8 @@ def accuracy(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Pa
 @analyze.command()
 def crossing(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """How many weights cross the cut in each epoch: from exploration to exploitation."""
-    show(masks.crossing(find(runs, runs_dir)), out)
+    for study in masks.crossings(find(runs, runs_dir)):
+        show(study, out)
 
 
 @analyze.command()

@@ -10,6 +10,7 @@ from hypersparse.runs.store import RunStore
 from tests.analysis.small import write
 
 ROOT = Path(__file__).parents[2]
+HEADLINE = "headline"  # the README's
 MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0"}
 MORE = {"epochs": {"pre-train": 2, "regularize": 2, "fine-tune": 1}, "wall_seconds": 90.0, "machine": MACHINE}
 
@@ -41,6 +42,8 @@ def test_without_runs_there_is_no_page(tmp_path: Path) -> None:
 def test_the_page_in_the_docs_is_that_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "results").symlink_to(ROOT / "results")
     monkeypatch.chdir(tmp_path)  # the page says the command that writes it, with its paths
-    page = write_page(RunStore("results"), Path("docs/reproduction.md"), Path("README.md"))[0]
+    page, *figures = write_page(RunStore("results"), Path("docs/reproduction.md"), Path("README.md"))
     assert "\nhypersparse paper --page docs/reproduction.md --readme README.md\n" in page.read_text()
     assert (ROOT / "docs" / "reproduction.md").read_text() == page.read_text()
+    there = {path.name for path in (ROOT / "docs" / "reproduction").iterdir() if path.stem != HEADLINE}
+    assert there == {path.name for path in figures}  # none is left of earlier results

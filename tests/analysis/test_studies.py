@@ -9,7 +9,7 @@ import pytest
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
 from hypersparse.analysis.paper import epochs_to_mask, table
 from hypersparse.analysis.stored import load
-from hypersparse.analysis.style import COLUMN, PAGE, Study
+from hypersparse.analysis.style import COLUMN, PAGE, Study, line_styles
 from hypersparse.analysis.style import write as write_study
 from hypersparse.errors import OptionError, RunError
 from tests.analysis.small import TOTALS, record, write
@@ -22,20 +22,21 @@ def drawn(study: Study) -> list[str]:
 
 def test_intersection_has_the_papers_keypoints(tmp_path: Path) -> None:
     run = write(tmp_path)
-    study = intersection.study([run])
-    (row,) = study.tables["intersection-keypoints"].to_dict("records")
+    (study,) = intersection.studies([run])
+    assert study.name == "intersection-digits-resnet8"
+    (row,) = study.tables["intersection-digits-resnet8-keypoints"].to_dict("records")
     assert (row["final_epoch"], row["after_pretraining"], row["one_before"]) == (4, 0.5, 0.9)
     assert row["final_epoch"] == 2 + (epochs_to_mask(run.folder) or 0)  # after 2 of pre-training
     assert row["paper_final_epoch"] is None  # digits are not in the paper
     assert study.data["intersection"].tolist() == [0.2, 0.5, 0.9, 1.0]
     assert drawn(study) == ["art"]
     snip = write(tmp_path, method="snip", arrays=record(intersection=np.full(5, np.nan)))  # its mask was there at once
-    both = intersection.study([snip, write(tmp_path, seed=2)])
-    assert both.tables["intersection-keypoints"]["method"].tolist() == ["art"]
+    (both,) = intersection.studies([snip, write(tmp_path, seed=2)])
+    assert both.tables["intersection-digits-resnet8-keypoints"]["method"].tolist() == ["art"]
     assert drawn(both) == ["art"]
     dense = write(tmp_path, method="dense", arrays=record(intersection=np.zeros(0)))
     with pytest.raises(RunError, match="has a final mask"):
-        intersection.study([dense])
+        intersection.studies([dense])
 
 
 def test_a_final_mask_in_the_first_epoch_has_none_before(tmp_path: Path) -> None:
@@ -111,8 +112,28 @@ def test_many_lines_become_a_figure_for_each_sparsity(tmp_path: Path) -> None:
 
 def test_many_lines_are_named_beside_them(tmp_path: Path) -> None:
     runs = [write(tmp_path, sparsity=sparsity) for sparsity in (0.9, 0.95, 0.98, 0.99)]
-    few, many = (intersection.study(some).figure.get_size_inches()[0] for some in (runs[:3], runs))
+    few, many = (intersection.studies(some)[0].figure.get_size_inches()[0] for some in (runs[:3], runs))
     assert (few, many) == (COLUMN, PAGE)
+
+
+def test_every_network_has_its_figures(tmp_path: Path) -> None:
+    models = ("resnet8", "mlp")
+    runs = [write(tmp_path, model=model) for model in models]
+    for make, name, words in (
+        (intersection.studies, "intersection", "Share of the final mask found already"),
+        (masks.crossings, "crossing", "Weights that cross the cut"),
+        (allocation.studies, "layers", "Where the kept weights lie"),
+    ):
+        found = make(runs)
+        assert [study.name for study in found] == [f"{name}-digits-{model}" for model in models]
+        titles = [study.figure.get_suptitle() for study in found]
+        assert titles == [f"{words}: {model} on digits" for model in models]
+
+
+def test_lines_are_told_apart_where_colours_come_again() -> None:
+    styles = line_styles(12)
+    assert len({style["marker"] for style in styles}) == 12
+    assert len({(style["color"], style["linestyle"]) for style in styles}) == 12
 
 
 def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
@@ -128,12 +149,12 @@ def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
 
 
 def test_weights_that_cross(tmp_path: Path) -> None:
-    study = masks.crossing([write(tmp_path)])
+    (study,) = masks.crossings([write(tmp_path)])
     assert study.data["share"].tolist() == [0.4, 0.3, 0.1]
     assert study.data["epoch"].tolist() == [1, 2, 3]
     still = write(tmp_path, seed=1, arrays=record(crossed=np.full(5, -1)))
     with pytest.raises(RunError, match="could cross"):
-        masks.crossing([still])
+        masks.crossings([still])
 
 
 def test_agreement_of_two_seeds_and_of_chance(tmp_path: Path) -> None:
@@ -211,9 +232,9 @@ def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
 
 
 def test_a_study_is_written_as_pictures_and_numbers(tmp_path: Path) -> None:
-    study = masks.crossing([write(tmp_path / "runs")])
+    (study,) = masks.crossings([write(tmp_path / "runs")])
     paths = write_study(tmp_path / "figures", study)
-    assert [path.name for path in paths] == ["crossing.png", "crossing.svg", "crossing.csv"]
+    assert [path.name for path in paths] == [f"crossing-digits-resnet8.{suffix}" for suffix in ("png", "svg", "csv")]
     assert pd.read_csv(paths[2])["share"].tolist() == [0.4, 0.3, 0.1]
     first = [path.read_bytes() for path in paths]
     assert [path.read_bytes() for path in write_study(tmp_path / "figures", study)] == first

@@ -1,0 +1,23 @@
+"""Numbers as tables say them."""
+
+import pandas as pd
+
+from hypersparse.analysis.tables import readable
+
+
+def test_means_stand_beside_their_deviations_and_lone_ones_have_as_many_digits() -> None:
+    frame = pd.DataFrame(
+        {
+            "model": ["a", "b", "c"],
+            "best": [92.5, 94.2, None],
+            "best_deviation": [0.014, None, None],
+            "epochs": [53.0, 24.0, None],
+            "epochs_deviation": [0.0, None, None],
+            "share": [0.28846, 0.5, None],
+        }
+    )
+    shown = readable(frame)
+    assert shown.columns.tolist() == ["model", "best", "epochs", "share"]
+    assert shown["best"].tolist() == ["92.50 ± 0.01", "94.20", ""]
+    assert shown["epochs"].tolist() == ["53.00 ± 0.00", "24", ""]
+    assert shown["share"].tolist() == ["0.2885", "0.5", ""]
