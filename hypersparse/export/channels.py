@@ -173,7 +173,7 @@ def _rebuilt_layer(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]
     given = np.where(_column(plan.needed[node.output], given), given, 0.0)[out]
     weight[flat | ~plan.needed[node.output]] = 0.0
     weight = weight[out] if depthwise else weight[out][:, stays]
-    name = _own_name(node.tensors["weight"], tensors) if _is_shared(graph, node) else node.tensors["weight"]
+    name = node.tensors["weight"]
     tensors[name] = weight
     options = {**node.options, "groups": int(out.sum())} if depthwise else dict(node.options)
     layer = replace(node, tensors={"weight": name}, options=options)
@@ -181,8 +181,7 @@ def _rebuilt_layer(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]
         bias = given.reshape(len(given), -1)[:, 0]
         if not bias.any() and "bias" not in node.tensors:
             return [layer]
-        bias_name = node.tensors.get("bias") if not _is_shared(graph, node) else None
-        bias_name = bias_name or beside(name, "bias", tensors)
+        bias_name = node.tensors.get("bias") or beside(name, "bias", tensors)
         tensors[bias_name] = bias
         return [replace(layer, tensors={**layer.tensors, "bias": bias_name})]
     plane = beside(name, "plane", tensors)
@@ -191,19 +190,6 @@ def _rebuilt_layer(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]
     while any(other.output == inner for other in graph.nodes):
         inner += "~"
     return [replace(layer, output=inner), Node("plane", (inner,), node.output, {"value": plane})]
-
-
-def _is_shared(graph: Graph, node: Node) -> bool:
-    name = node.tensors["weight"]
-    return sum(name in other.tensors.values() for other in graph.nodes) > 1
-
-
-def _own_name(weight: str, taken: Mapping[str, Any]) -> str:
-    """A weight's name in a module of its own, beside the one that several layers share."""
-    module, number = weight.removesuffix(".weight"), 2
-    while any(name.startswith(f"{module}_{number}.") for name in taken):
-        number += 1
-    return f"{module}_{number}.weight"
 
 
 def _column(flags: Bools, like: NDArray[Any]) -> Bools:

@@ -19,30 +19,47 @@ def readers(graph: Graph) -> Counter[str]:
 
 
 def unshared(graph: Graph) -> Graph:
-    """The graph with arrays of its own for every node, so that each can change its own; layers may share weights."""
-    reads = Counter(name for node in graph.nodes for name in node.tensors.values())
+    """The graph with arrays of its own for every node, so that each can change its own.
+
+    A layer that is used twice becomes two, the second with `_2` at its name. Opaque nodes keep what they read.
+    """
+    taken = {name for node in graph.nodes if node.opaque for name in node.tensors.values()}
     tensors, nodes = dict(graph.tensors), []
     for node in graph.nodes:
         own = dict(node.tensors)
-        for role, name in node.tensors.items():
-            if reads[name] > 1 and not node.opaque and not (node.op in LAYERS and role == "weight"):
-                own[role] = fresh(name, tensors)
-                tensors[own[role]] = tensors[name]
-                reads[name] -= 1  # the last one keeps the name
+        for role in sorted(own, key="weight".__ne__) if not node.opaque else ():  # a bias is named after its weight
+            if own[role] in taken:
+                array = tensors[own[role]]
+                own[role] = _name_again(node, own, role, tensors)
+                tensors[own[role]] = array
+            taken.add(own[role])
         nodes.append(replace(node, tensors=own))
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _name_again(node: Node, own: Mapping[str, str], role: str, taken: Mapping[str, Any]) -> str:
+    if node.op not in LAYERS:
+        return fresh(own[role], taken)
+    return _another(own[role], taken) if role == "weight" else beside(own["weight"], role, taken)
+
+
+def _another(weight: str, taken: Mapping[str, Any]) -> str:
+    """A weight's name in a module of its own, beside the one that has it already."""
+    module, number = weight.removesuffix(".weight"), 2
+    while any(name.startswith(f"{module}_{number}.") for name in taken):
+        number += 1
+    return f"{module}_{number}.weight"
 
 
 def fold_batch_norms(graph: Graph) -> Graph:
     """Put every batch norm into the conv or linear layer before it, where nothing else reads that layer's output."""
     makers = {node.output: node for node in graph.nodes}
     count, tensors = readers(graph), dict(graph.tensors)
-    sharing = Counter(name for node in graph.nodes for name in node.tensors.values())
     folded: dict[str, Node] = {}  # layers by the value of the batch norm they take in
     gone = set()
     for node in graph.nodes:
         layer = makers.get(node.inputs[0]) if node.op == "batch_norm" else None
-        if layer is None or layer.op not in LAYERS or count[layer.output] != 1 or sharing[layer.tensors["weight"]] > 1:
+        if layer is None or layer.op not in LAYERS or count[layer.output] != 1:
             continue
         folded[node.output] = _folded(graph, layer, node, tensors)
         gone.add(layer.output)

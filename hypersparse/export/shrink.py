@@ -64,7 +64,8 @@ def shrink_graph(graph: Graph, *, planes: bool = True) -> Shrunk:
         shapes(graph)
     except GraphError as error:
         raise ModelError(f"The network does not fit together: {error}") from None
-    now = _widened(unshared(drop_unread(graph)))
+    whole = unshared(graph)
+    now = _widened(drop_unread(whole))
     reasons: dict[str, list[int]] = {}  # channels of a layer's output that went: unread, constant
     gone: dict[str, str] = {}
     depends, rounds, before = True, 0, (0, 0, 0)
@@ -74,7 +75,7 @@ def shrink_graph(graph: Graph, *, planes: bool = True) -> Shrunk:
         known = find_constants(now, shapes(now))
         if known[now.output].whole:
             depends = False
-            gone = {node.tensors["weight"]: "nothing of the input reaches the output" for node in _weighted(graph)}
+            gone = {node.tensors["weight"]: "nothing of the input reaches the output" for node in _weighted(whole)}
             now = _constant_network(now, known)
             break
         now, known = _sums_with_constants(now, known, gone)
@@ -84,7 +85,7 @@ def shrink_graph(graph: Graph, *, planes: bool = True) -> Shrunk:
     if not depends:
         _warn()
     small = _narrowed(now, graph)
-    return Shrunk(small, _layers(graph, small, reasons, gone), depends, (_elements(graph), _elements(small)), rounds)
+    return Shrunk(small, _layers(whole, small, reasons, gone), depends, (_elements(graph), _elements(small)), rounds)
 
 
 def _widened(graph: Graph) -> Graph:

@@ -215,6 +215,37 @@ def test_a_shared_bias_takes_in_only_the_norm_behind_it() -> None:
     assert difference(model, shrink(model, (4,)).module(), torch.randn(6, 4)) < 1e-5
 
 
+class Twice(nn.Module):
+    """A layer that is used twice, each time with a norm of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.again, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.one, self.other = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.one(self.again(torch.relu(self.first(x)))))
+        return self.last(torch.relu(self.other(self.again(x))))  # type: ignore[no-any-return]
+
+
+def test_a_layer_that_is_used_twice_is_two_in_the_table() -> None:
+    torch.manual_seed(0)
+    model = Twice().eval()
+    with torch.no_grad():
+        model.again.weight[1] = 0
+        model.one.bias.normal_()
+        model.other.bias.normal_()
+    found = shrink(model, (4,))
+    rows = {layer.name: layer for layer in found.layers}
+    assert list(rows) == ["first", "again", "again_2", "last"]
+    assert [layer.why for layer in found.layers] == [""] * 4
+    assert (rows["again"].outputs, rows["again"].weights, rows["again"].constant) == ((4, 3), (12, 12), 1)
+    assert (rows["again_2"].inputs, rows["again_2"].outputs, rows["again_2"].weights) == ((4, 3), (4, 3), (12, 9))
+    small = found.module()
+    assert not any(isinstance(module, nn.BatchNorm1d) for module in small.modules())
+    assert difference(model, small, torch.randn(6, 4)) < 1e-5
+
+
 class Bare(nn.Module):
     """A conv that is used twice, and weights that no module has."""
 
