@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from hypersparse.training.conv_tiling import Convolution, kernel_takes, tiling_of, worth_it
 
-FIRST_WITH_BF16 = (8, 0)  # compute capability
+FIRST_WITH_BF16 = 8  # compute capability
+LEAST_SHARED = 160 * 1024  # bytes of a processor: A100 and H100 have them; with less the largest tiles may not fit
 SWITCH = "HYPERSPARSE_CONV_KERNEL"  # 0 leaves every gradient to cuDNN, to compare
 
 
@@ -21,7 +22,8 @@ def kernel_serves(device: torch.device) -> bool:
     """Whether the kernel can be used there, and is not switched off."""
     if device.type != "cuda" or os.environ.get(SWITCH) == "0" or kernel() is None:
         return False
-    return torch.cuda.get_device_capability(device) >= FIRST_WITH_BF16
+    gpu = torch.cuda.get_device_properties(device)
+    return gpu.major >= FIRST_WITH_BF16 and gpu.shared_memory_per_multiprocessor >= LEAST_SHARED
 
 
 def use_kernel_(network: nn.Module) -> None:

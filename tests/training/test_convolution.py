@@ -1,6 +1,7 @@
 """Convolutions with the kernel's gradient are what they were; on a CPU the kernel's twin stands in for it."""
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,16 +148,18 @@ def test_the_operator_keeps_what_it_promises_the_compiler() -> None:
 
 
 def test_the_kernel_serves_gpus_with_bf16_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def serves(device: str, *, kernel: Any = conv_weight_gradient, capability: tuple[int, int] = (9, 0)) -> bool:
+    def serves(device: str, *, kernel: Any = conv_weight_gradient, major: int = 9, shared: int = 228) -> bool:
+        gpu = SimpleNamespace(major=major, shared_memory_per_multiprocessor=shared * 1024)
         monkeypatch.setattr(convolution, "kernel", lambda: kernel)
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
         return kernel_serves(torch.device(device))
 
     assert serves("cuda")
-    assert serves("cuda:1", capability=(8, 0))
+    assert serves("cuda:1", major=8, shared=164)  # an A100
+    assert not serves("cuda", major=8, shared=100)  # a card for games
     assert not serves("cpu")
     assert not serves("cuda", kernel=None)
-    assert not serves("cuda", capability=(7, 5))
+    assert not serves("cuda", major=7)
     monkeypatch.setenv(SWITCH, "0")
     assert not serves("cuda")
 
