@@ -7,6 +7,7 @@ Afterwards: `save_sparse`, `load_sparse` and `shrink`. Trained already: `zoo.loa
 from importlib import import_module
 from typing import Any
 
+from hypersparse.attaching import attach
 from hypersparse.errors import (
     CollapseError,
     CollapseWarning,
@@ -38,7 +39,7 @@ from hypersparse.methods.sratio import SRatio
 from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
 from hypersparse.methods.topkast import TopKAST
-from hypersparse.sparsifier import Sparsifier, attach
+from hypersparse.sparsifier import Sparsifier
 from hypersparse.sparsity import budgets, penalties, schedules, scores
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights

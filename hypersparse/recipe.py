@@ -18,7 +18,7 @@ from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase
 from hypersparse.options import non_default, option, options
-from hypersparse.sparsifier import plan_of
+from hypersparse.plan import plan_of
 from hypersparse.sparsity import schedules
 from hypersparse.sparsity.schedules import Schedule
 

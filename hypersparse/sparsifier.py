@@ -1,19 +1,17 @@
-"""`attach` and `Sparsifier`: a method's plan, driven inside any training loop."""
+"""`Sparsifier`: a method's plan, driven inside any training loop."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hypersparse.errors import LoopError, OptionError, unknown
+from hypersparse.errors import LoopError, OptionError
 from hypersparse.learning_rate import LearningRate
-from hypersparse.methods.ablation import Ablation, ablated
-from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
+from hypersparse.methods.base import MISSING_TASK, Phase, TrainingState
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
 from hypersparse.sparsity.mask import Mask
@@ -25,67 +23,6 @@ STATE = frozenset(
     {"plan", "phase_index", "epoch", "total_epoch", "entered", "open", "calls", "lrs"}
     | {"observed", "memory", "log", "mask"}
 )
-
-
-def attach(
-    model: nn.Module,
-    optimizer: Optimizer,
-    method: Method,
-    *,
-    epochs: int,
-    task: Task | None = None,
-    lr: Schedule | None = None,
-    accumulation: int = 1,
-    trained: bool = False,
-    also: PrunableModules | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    on_collapse: OnCollapse = "warn",
-    ablation: Ablation | None = None,
-) -> "Sparsifier":
-    """Make a model sparse inside your own training loop.
-
-    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the optimizer's learning
-    rate as a function of progress through a phase, such as `schedules.cosine`; without one the rate stays as it is.
-    `accumulation` is the number of backward passes before each optimizer step. `trained=True` says that the model comes
-    trained, so that pre-training is left out. `also` names further module types with prunable weights. `on_collapse`
-    says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of one input, no
-    path from input to output. `ablation` takes something away from what the method found, to see whether it mattered.
-    """
-    if not isinstance(method, Method):
-        raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
-    if not _is_count(epochs):
-        raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
-    if ablation is not None and ablation.name == "narrow":
-        raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
-    return Sparsifier(
-        model,
-        optimizer,
-        plan_of(method, epochs=epochs, trained=trained, ablation=ablation),
-        task=task,
-        lr=lr,
-        accumulation=accumulation,
-        also=also,
-        input_shape=input_shape,
-        on_collapse=on_collapse,
-    )
-
-
-def _is_count(number: Any) -> bool:
-    return isinstance(number, Integral) and int(number) >= 0
-
-
-def plan_of(
-    method: Method, *, epochs: int, trained: bool = False, until: str | None = None, ablation: Ablation | None = None
-) -> list[Phase]:
-    """The phases that will be run; `until` is the name of the last one."""
-    plan = [phase for phase in method.plan(epochs) if not (trained and phase.pretraining)]
-    plan = ablated(plan, ablation or Ablation(), epochs=epochs)
-    if until is None:
-        return plan
-    names = [phase.name for phase in plan]
-    if until not in names:
-        raise OptionError(unknown("phase", until, names))
-    return plan[: names.index(until) + 1]
 
 
 class Sparsifier:

@@ -9,7 +9,7 @@ from torch import nn
 
 from hypersparse import Dense, Sparsifier, Task, schedules
 from hypersparse.errors import OptionError
-from hypersparse.sparsifier import plan_of
+from hypersparse.plan import plan_of
 from tests.plain_loop import (
     PHASES,
     attached,

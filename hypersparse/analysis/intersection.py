@@ -50,7 +50,7 @@ def _study(file: str, runs: Sequence[Stored]) -> Study:
         if not np.isnan(value)
     ]
     points = pd.DataFrame([keypoints(run) for members in groups.values() for run in members])
-    return Study(file, _draw(groups), pd.DataFrame(rows), {f"{file}-keypoints": points})
+    return Study(file, _draw(groups, network(runs[0])), pd.DataFrame(rows), {f"{file}-keypoints": points})
 
 
 def keypoints(run: Stored) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in same.iloc[0].items()} if len(same) else {}
 
 
-def _draw(groups: dict[str, list[Stored]]) -> Any:
+def _draw(groups: dict[str, list[Stored]], what: str) -> Any:
     many = len(groups) > MOST_INSIDE
     figure, ((axes,),) = panels(width=PAGE if many else COLUMN)
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
@@ -128,7 +128,7 @@ def _draw(groups: dict[str, list[Stored]]) -> Any:
         legend_beside(axes)
     else:
         legend(axes, loc="lower right")
-    title(figure, f"Share of the final mask found already: {network(next(iter(groups.values()))[0])}")
+    title(figure, f"Share of the final mask found already: {what}")
     return figure
 
 

@@ -22,6 +22,7 @@ COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#8C6D00", "#56B4E9", GREY)
 MARKERS = "osD^vPX*<>hd"  # so that lines are told apart without colour too
 COLUMN, PAGE = 3.5, 7.0  # widths in inches: a column of a paper, and a page
 DPI = 200
+LETTERS_AN_INCH = 12  # of a title
 LONGEST_NAME = 36  # letters of a line in a legend
 TEXT = 8.0  # points; readable where the figure is a column wide
 
@@ -68,8 +69,9 @@ def plain(axes: Axes) -> None:
 
 
 def title(figure: Figure, text: str) -> None:
-    """Say what is seen, in words that stand at the left."""
-    figure.suptitle(text, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
+    """Say what is seen, in words that stand at the left, on as many lines as they need."""
+    folded = fill(text, int(LETTERS_AN_INCH * figure.get_figwidth()))
+    figure.suptitle(folded, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
 
 
 def legend(axes: Axes, **options: Any) -> None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from hypersparse.analysis.stored import Stored, with_records
+from hypersparse.analysis.stored import Stored, grouped, network, with_records
 from hypersparse.analysis.style import GREY, PAGE, Study, file_name, legend_beside, line_styles, panels, title
 from hypersparse.errors import RunError
 
@@ -79,10 +79,8 @@ def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[
     usable = [run for run in with_records(runs) if run.result["until"] is None]
     if not usable:
         raise RunError("None of these runs went to its end with a record; the damage is that of the last epoch.")
-    places = dict.fromkeys((run.words["data"], run.words["model"]) for run in usable)
     found = []
-    for place in places:
-        here = [run for run in usable if (run.words["data"], run.words["model"]) == place]
+    for place, here in grouped(usable, "data", "model").items():
         dense = [run for run in here if run.result["sparse"] is None]
         for group in dict.fromkeys(_group(run) for run in here if run not in dense):
             members = [run for run in here if _group(run) == group and run not in dense]
@@ -109,13 +107,19 @@ def _damage(
         ]
     )
     means = frame.groupby(["kept", "class"], sort=False)["accuracy"].mean().unstack("class")
-    against = None if len(means) == 1 else "the dense network" if dense else f"{means.index[0]:,} weights"
+    total = runs[0].result["total"]
+    least = _share_removed(means.index[0], total)
+    against = None if len(means) == 1 else "the dense network" if dense else f"that at {least}"
     change = means if against is None else (means - means.iloc[0]).iloc[1:]
     wide = change.T.sort_values(change.index[-1])
     table = wide.reset_index()
     table.columns = ["class", *(f"{kept:,} kept" for kept in wide.columns)]
-    figure = _draw_damage(wide, runs[0].result["total"], group, against)
+    figure = _draw_damage(wide, total, f"{group}, {network(runs[0])}", against)
     return Study(file, figure, frame, {f"{file}-damage": table})
+
+
+def _share_removed(kept: Any, total: int) -> str:
+    return f"{100 * (1 - int(kept) / total):.4g} %"
 
 
 def _by_class(run: Stored) -> np.ndarray[Any, Any]:
@@ -124,11 +128,11 @@ def _by_class(run: Stored) -> np.ndarray[Any, Any]:
     return shares
 
 
-def _draw_damage(wide: pd.DataFrame, total: int, group: str, against: str | None) -> Figure:
+def _draw_damage(wide: pd.DataFrame, total: int, what: str, against: str | None) -> Figure:
     shown = wide if len(wide) <= 20 else pd.concat([wide.iloc[:10], wide.iloc[-10:]])
     figure, ((axes,),) = panels(height=0.9 + 0.19 * len(shown))
     for kept, style in zip(shown.columns, line_styles(len(shown.columns)), strict=True):
-        label = f"{100 * (1 - int(kept) / total):.4g} %"
+        label = _share_removed(kept, total)
         axes.plot(shown[kept], range(len(shown)), markersize=4.5, label=label, **style | {"linestyle": ""})
     if against:
         axes.axvline(0, color=GREY, linewidth=0.8)
@@ -136,7 +140,7 @@ def _draw_damage(wide: pd.DataFrame, total: int, group: str, against: str | None
     words = f"points of accuracy against {against}" if against else "accuracy (%)"
     axes.set_xlabel(words, fontsize=8)
     legend_beside(axes, title="sparsity", title_fontsize=7)
-    title(figure, f"Whom sparsity hurts: {group}")
+    title(figure, f"Whom sparsity hurts: {what}")
     return figure
 
 

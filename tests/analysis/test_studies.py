@@ -9,7 +9,7 @@ import pytest
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
 from hypersparse.analysis.paper import epochs_to_mask, table
 from hypersparse.analysis.stored import load
-from hypersparse.analysis.style import COLUMN, PAGE, Study, line_styles
+from hypersparse.analysis.style import COLUMN, PAGE, Study, line_styles, panels, title
 from hypersparse.analysis.style import write as write_study
 from hypersparse.errors import OptionError, RunError
 from tests.analysis.small import TOTALS, record, write
@@ -126,8 +126,19 @@ def test_every_network_has_its_figures(tmp_path: Path) -> None:
     ):
         found = make(runs)
         assert [study.name for study in found] == [f"{name}-digits-{model}" for model in models]
-        titles = [study.figure.get_suptitle() for study in found]
+        titles = [study.figure.get_suptitle().replace("\n", " ") for study in found]
         assert titles == [f"{words}: {model} on digits" for model in models]
+    hurt = [study.figure.get_suptitle().replace("\n", " ") for study in tradeoffs.classes(runs)]
+    assert hurt == [f"Whom sparsity hurts: art, {model} on digits" for model in models]
+
+
+@pytest.mark.parametrize("width", [COLUMN, PAGE])
+def test_a_long_title_is_folded_into_the_figure(width: float) -> None:
+    figure, _ = panels(width=width)
+    title(figure, "Who wrote many words about the weights in a wide network of many layers: wide_resnet on cifar100")
+    figure.draw_without_rendering()
+    box = figure.texts[0].get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
 
 
 def test_lines_are_told_apart_where_colours_come_again() -> None:
@@ -223,6 +234,10 @@ def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
     (study,) = tradeoffs.classes([dense, write(tmp_path)], ["cat", "dog"])
     table = study.tables["classes-digits-resnet8-art-damage"]
     assert table.to_numpy().tolist() == [["dog", -40.0], ["cat", -10.0]]
+    assert study.figure.axes[0].get_xlabel() == "points of accuracy against the dense network"
+    sparser = write(tmp_path, sparsity=0.98, kept=2)
+    (both,) = tradeoffs.classes([write(tmp_path, seed=3), sparser])
+    assert both.figure.axes[0].get_xlabel() == "points of accuracy against that at 90 %"
     with pytest.raises(RunError, match="All of these runs are dense"):
         tradeoffs.classes([dense])
     (alone,) = tradeoffs.classes([write(tmp_path, seed=1)])

@@ -25,7 +25,8 @@ def script() -> Iterator[ModuleType]:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
-    del sys.modules[spec.name]
+    for name in (spec.name, "conv_tilings"):
+        del sys.modules[name]
     sys.path[:] = path
 
 

@@ -9,7 +9,7 @@ import hypersparse
 from hypersparse import Ablation, Mask, Method, OptionError, Phase, Sparsifier, TopKAST, TrainingState
 from hypersparse.methods.ablation import ablated
 from hypersparse.options import options
-from hypersparse.sparsifier import plan_of
+from hypersparse.plan import plan_of
 
 
 def keep_largest(state: TrainingState) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import hypersparse
 from hypersparse import ART, OptionError, Sparsifier, Task
 from hypersparse.errors import LoopError
-from hypersparse.sparsifier import plan_of
+from hypersparse.plan import plan_of
 from tests.methods.scripted import Scripted, attached, state_of, train_epoch, trained
 from tests.methods.small import cross_entropy, three_classes
 

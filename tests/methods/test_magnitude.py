@@ -3,7 +3,7 @@
 import torch
 
 from hypersparse import Magnitude
-from hypersparse.sparsifier import plan_of
+from hypersparse.plan import plan_of
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 from tests.methods.small import perceptron, state_of, three_classes, trained

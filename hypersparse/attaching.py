@@ -1,0 +1,64 @@
+"""`attach`: the way into anybody's own training loop."""
+
+from numbers import Integral
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from hypersparse.errors import OptionError
+from hypersparse.methods.ablation import Ablation
+from hypersparse.methods.base import Method
+from hypersparse.methods.task import Task
+from hypersparse.plan import plan_of
+from hypersparse.sparsifier import Sparsifier
+from hypersparse.sparsity.collapse import OnCollapse
+from hypersparse.sparsity.schedules import Schedule
+from hypersparse.sparsity.weights import PrunableModules
+
+
+def attach(
+    model: nn.Module,
+    optimizer: Optimizer,
+    method: Method,
+    *,
+    epochs: int,
+    task: Task | None = None,
+    lr: Schedule | None = None,
+    accumulation: int = 1,
+    trained: bool = False,
+    also: PrunableModules | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    on_collapse: OnCollapse = "warn",
+    ablation: Ablation | None = None,
+) -> Sparsifier:
+    """Make a model sparse inside your own training loop.
+
+    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the optimizer's learning
+    rate as a function of progress through a phase, such as `schedules.cosine`; without one the rate stays as it is.
+    `accumulation` is the number of backward passes before each optimizer step. `trained=True` says that the model comes
+    trained, so that pre-training is left out. `also` names further module types with prunable weights. `on_collapse`
+    says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of one input, no
+    path from input to output. `ablation` takes something away from what the method found, to see whether it mattered.
+    """
+    if not isinstance(method, Method):
+        raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
+    if not _is_count(epochs):
+        raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
+    if ablation is not None and ablation.name == "narrow":
+        raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
+    return Sparsifier(
+        model,
+        optimizer,
+        plan_of(method, epochs=epochs, trained=trained, ablation=ablation),
+        task=task,
+        lr=lr,
+        accumulation=accumulation,
+        also=also,
+        input_shape=input_shape,
+        on_collapse=on_collapse,
+    )
+
+
+def _is_count(number: Any) -> bool:
+    return isinstance(number, Integral) and int(number) >= 0
