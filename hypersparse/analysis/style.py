@@ -69,8 +69,8 @@ def plain(axes: Axes) -> None:
 
 
 def title(figure: Figure, text: str) -> None:
-    """Say what is seen, in words that stand at the left, on as many lines as they need."""
-    folded = fill(text, int(LETTERS_AN_INCH * figure.get_figwidth()))
+    """Say what is seen, in words that stand at the left; what does not fit on two lines is left out."""
+    folded = fill(text, int(LETTERS_AN_INCH * figure.get_figwidth()), max_lines=2, placeholder=" ...")
     figure.suptitle(folded, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
 
 

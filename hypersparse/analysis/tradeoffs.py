@@ -114,7 +114,7 @@ def _damage(
     wide = change.T.sort_values(change.index[-1])
     table = wide.reset_index()
     table.columns = ["class", *(f"{kept:,} kept" for kept in wide.columns)]
-    figure = _draw_damage(wide, total, f"{group}, {network(runs[0])}", against)
+    figure = _draw_damage(wide, total, f"{network(runs[0])}, {group}", against)
     return Study(file, figure, frame, {f"{file}-damage": table})
 
 

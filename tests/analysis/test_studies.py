@@ -129,7 +129,7 @@ def test_every_network_has_its_figures(tmp_path: Path) -> None:
         titles = [study.figure.get_suptitle().replace("\n", " ") for study in found]
         assert titles == [f"{words}: {model} on digits" for model in models]
     hurt = [study.figure.get_suptitle().replace("\n", " ") for study in tradeoffs.classes(runs)]
-    assert hurt == [f"Whom sparsity hurts: art, {model} on digits" for model in models]
+    assert hurt == [f"Whom sparsity hurts: {model} on digits, art" for model in models]
 
 
 @pytest.mark.parametrize("width", [COLUMN, PAGE])
@@ -139,6 +139,9 @@ def test_a_long_title_is_folded_into_the_figure(width: float) -> None:
     figure.draw_without_rendering()
     box = figure.texts[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    title(figure, "many words " * 100)
+    assert figure.get_suptitle().count("\n") == 1
+    assert figure.get_suptitle().endswith(" ...")
 
 
 def test_lines_are_told_apart_where_colours_come_again() -> None:
