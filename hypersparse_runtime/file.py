@@ -30,7 +30,7 @@ from hypersparse_runtime.graph import INPUT, OPS, Graph, GraphError, Node, shape
 HALF = "half"  # float32 kept as float16
 DTYPES = ("float32", HALF, "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 DENSE = -1  # in place of a count: every element is stored
-MOST_MATCHED = 2**20  # bytes in which repetitions are sought; in more that took minutes and gained under 1 %
+MOST_MATCHED = 2**20  # bytes in which repetitions are sought; in more that took minutes for under 1 %: only runs are
 WORTH_POSITIONS = 0.95  # an array of which more is kept is stored whole
 
 MOST_BYTES = 2**32  # of a file
@@ -146,7 +146,7 @@ def _dtype(name: str, array: NDArray[Any], half: bool) -> str:
 def _deflated(content: bytes) -> bytes:
     if len(content) <= MOST_MATCHED:
         return zlib.compress(content, 9)
-    deflater = zlib.compressobj(1, zlib.DEFLATED, 15, 9, zlib.Z_HUFFMAN_ONLY)
+    deflater = zlib.compressobj(1, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
     return deflater.compress(content) + deflater.flush()
 
 

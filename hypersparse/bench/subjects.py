@@ -50,7 +50,7 @@ def subject(model: str, sparsity: float, masks: Path | None) -> Subject:
         return Subject(model, sparsity, mask, graph, known)
     torch.manual_seed(0)
     module = models.build(model, shape=SHAPE, classes=CLASSES)
-    randomize_norms_(module)
+    randomize_norms_(module, torch.default_generator)
     if sparsity:
         clustered_(module, sparsity)
     return Subject(model, sparsity, MADE_UP if sparsity else "dense", trace(module.eval(), SHAPE), module)
@@ -74,21 +74,22 @@ def parse_sparsities(text: str) -> list[float]:
 
 
 def redraw_(module: nn.Module) -> None:
-    """Random weights where a file has but a mask; they are as large as those in it on average."""
+    """Random weights and batch norms where a file has but a mask; weights are as large as those in it on average."""
     draw = torch.Generator().manual_seed(0)
+    randomize_norms_(module, draw)
     with torch.no_grad():
         for each in module.modules():
             if isinstance(each, nn.Conv2d | nn.Linear):
                 each.weight *= torch.randn(each.weight.shape, generator=draw)
 
 
-def randomize_norms_(module: nn.Module) -> None:
+def randomize_norms_(module: nn.Module, draw: torch.Generator) -> None:
     """Batch norms that do something, as after training."""
     with torch.no_grad():
         for each in module.modules():
             if isinstance(each, nn.BatchNorm2d):
-                each.bias.normal_(0, 0.2)
-                each.weight.uniform_(0.5, 1.5)
+                each.bias.normal_(0, 0.2, generator=draw)
+                each.weight.uniform_(0.5, 1.5, generator=draw)
 
 
 def clustered_(module: nn.Module, sparsity: float) -> None:
