@@ -4,7 +4,6 @@ Each returns a scalar that can be added to a loss. They are computed in float32 
 the weights are stored in.
 """
 
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hypersparse.sparsity.constants import SHARPEST_BEND
+from hypersparse.sparsity.loading import where_triton_is
 from hypersparse.sparsity.mask import kth_largest
 
 
@@ -67,13 +67,11 @@ def _strong_grad(vector: Tensor, keep: int, strength: Tensor, smallest: Tensor |
     return (strength * _wide_grad(vector, keep, smallest)).to(vector.dtype)
 
 
-@cache
-def _kernels() -> ModuleType | None:
-    """The same as Triton kernels, where Triton is installed."""
-    try:
-        from hypersparse.sparsity import kernels
-    except ImportError:
-        return None
+@where_triton_is
+def _kernels() -> ModuleType:
+    """The same as Triton kernels."""
+    from hypersparse.sparsity import kernels
+
     return kernels
 
 

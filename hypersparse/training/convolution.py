@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ import torch._functorch.config
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hypersparse.sparsity.loading import where_triton_is
 from hypersparse.training.conv_tiling import Convolution, kernel_takes, tiling_of, worth_it
 
 FIRST_WITH_BF16 = 8  # compute capability
@@ -109,11 +109,9 @@ def plain_weight_gradient(images: Tensor, gradients: Tensor, side: int, stride: 
     return products.view(shape).to(images.dtype).contiguous(memory_format=torch.channels_last)
 
 
-@cache
-def kernel() -> Callable[..., Tensor] | None:
-    """The kernel, where Triton is installed."""
-    try:
-        from hypersparse.training.conv_kernel import weight_gradient
-    except ImportError:
-        return None
+@where_triton_is
+def kernel() -> Callable[..., Tensor]:
+    """The kernel."""
+    from hypersparse.training.conv_kernel import weight_gradient
+
     return weight_gradient

@@ -1,7 +1,6 @@
 """The optimizer of a recipe."""
 
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.recipe import TrainingOptions
+from hypersparse.sparsity.loading import where_triton_is
 from hypersparse.sparsity.weights import PrunableWeights
 
 
@@ -84,11 +84,9 @@ class FlatSGD(torch.optim.SGD):
         return memory
 
 
-@cache
-def sgd_kernel() -> Callable[..., None] | None:
-    """The kernel, where Triton is installed."""
-    try:
-        from hypersparse.training.sgd_kernel import sgd_step_
-    except ImportError:
-        return None
+@where_triton_is
+def sgd_kernel() -> Callable[..., None]:
+    """The kernel."""
+    from hypersparse.training.sgd_kernel import sgd_step_
+
     return sgd_step_
