@@ -19,15 +19,18 @@ ACCURACIES = ("last", "best")
 DIGITS = 9  # of a mean in per cent in which methods that are equally good agree
 
 
-def collect(results: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row a run; accuracies in per cent, of the sparse network, or of the dense one where there is no other."""
+def collect(results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
+    """One row a run, under the name of its variant.
+
+    Accuracies are in per cent, of the sparse network, or of the dense one where there is no other.
+    """
     rows = []
-    for result in results:
+    for result, name in zip(results, names, strict=True):
         part = result["sparse"] or result["dense"]
         sparsity = result["recipe"]["method"].get("sparsity")
         rows.append(
             {
-                "method": result["method"],
+                "method": name,
                 "sparsity": float("nan") if sparsity is None else float(sparsity),
                 "seed": result["seed"],
                 "last": 100 * part["last"],

@@ -1,26 +1,24 @@
-"""Regularized epochs to the final mask, per penalty, beside the paper's (its table 2)."""
+"""Regularized epochs to the final mask, per variant, beside the paper's (its table 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.paper import epochs_to_mask, table
-from hypersparse.analysis.stored import Stored
+from hypersparse.analysis.paper import epochs_to_mask, table, variant_of
+from hypersparse.analysis.stored import Stored, names
 from hypersparse.analysis.style import GREY, PAGE, Study, legend_beside, line_styles, panels, title
 from hypersparse.errors import RunError
 
-KEYS = ["data", "model", "penalty", "sparsity"]
+KEYS = ["data", "model", "variant", "sparsity"]
 SETTING = ["data", "model", "sparsity"]
-APART = 0.25  # between penalties, in rows
+APART = 0.25  # between variants, in rows
 
 
 def study(runs: Sequence[Stored]) -> Study:
     """Mean and deviation over seeds, with the paper's where it has the setting."""
-    rows = [
-        {**run.words, "penalty": _penalty(run), "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs
-    ]
+    rows = [{**run.words, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
     frame = pd.DataFrame([row for row in rows if row["epochs"] is not None])
     if frame.empty:
         raise RunError("None of these runs was regularized, so none has epochs to a final mask.")
@@ -29,25 +27,22 @@ def study(runs: Sequence[Stored]) -> Study:
     known = table("regularized_epochs").rename(
         columns={"dataset": "data", "epochs_mean": "paper", "epochs_std": "paper_deviation"}
     )
+    known["variant"] = [variant_of(cell) for cell in table("regularized_epochs").itertuples()]
     summary = summary.merge(known[[*KEYS, "paper", "paper_deviation"]], on=KEYS, how="left")
-    return Study("epochs", _draw(summary), frame, {"epochs-summary": summary})
+    short = dict(zip((run.variant for run in runs), names(runs), strict=True))
+    return Study("epochs", _draw(summary, short), frame, {"epochs-summary": summary})
 
 
-def _penalty(run: Stored) -> str:
-    """With whatever else is not as in the preset, of which the paper has no number."""
-    return " ".join(str(run.words[word]) for word in ("penalty", "variant") if run.words[word] is not None)
-
-
-def _draw(summary: pd.DataFrame) -> Figure:
-    summary = summary.sort_values(["data", "model", "sparsity", "penalty"]).reset_index(drop=True)
-    rows = summary.groupby(SETTING, sort=False).ngroup()  # penalties of a setting share its row
-    penalties = list(dict.fromkeys(summary["penalty"]))
-    figure, ((axes,),) = panels(width=PAGE, height=0.9 + (0.12 + 0.16 * len(penalties)) * (rows.max() + 1))
-    for number, (penalty, style) in enumerate(zip(penalties, line_styles(len(penalties)), strict=True)):
-        own = summary[summary["penalty"] == penalty]
-        places = rows[own.index] + (number - (len(penalties) - 1) / 2) * APART
+def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
+    summary = summary.sort_values(["data", "model", "sparsity", "variant"]).reset_index(drop=True)
+    rows = summary.groupby(SETTING, sort=False).ngroup()  # variants of a setting share its row
+    variants = list(dict.fromkeys(summary["variant"]))
+    figure, ((axes,),) = panels(width=PAGE, height=0.9 + (0.12 + 0.16 * len(variants)) * (rows.max() + 1))
+    for number, (variant, style) in enumerate(zip(variants, line_styles(len(variants)), strict=True)):
+        own = summary[summary["variant"] == variant]
+        places = rows[own.index] + (number - (len(variants) - 1) / 2) * APART
         look = {"linestyle": "", "markersize": 5, "color": style["color"], "marker": style["marker"]}
-        axes.errorbar(own["epochs"], places, xerr=own["deviation"].fillna(0.0), label=penalty, **look)
+        axes.errorbar(own["epochs"], places, xerr=own["deviation"].fillna(0.0), label=short[variant], **look)
         paper = own.dropna(subset=["paper"])
         axes.errorbar(paper["paper"], places[paper.index], xerr=paper["paper_deviation"], mfc="white", **look)
     if summary["paper"].notna().any():

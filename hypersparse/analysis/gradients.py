@@ -56,7 +56,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     """Of each model on each data set the least sparse run with HyperSparse, where the curves are easiest to see."""
     having = [run for run in with_curves(runs) if run.words["penalty"] == "hypersparse"]
     found: dict[tuple[str, str], Stored] = {}
-    for run in sorted(having, key=lambda run: (run.words["sparsity"], run.words["variant"] or "", run.seed)):
+    for run in sorted(having, key=lambda run: (run.words["sparsity"], not run.is_usual, run.variant, run.seed)):
         found.setdefault((run.words["data"], run.words["model"]), run)
     return [replace(study(run), name=file_name("gradients", *place)) for place, run in found.items()]
 

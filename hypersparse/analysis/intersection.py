@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.paper import runs_of, table
+from hypersparse.analysis.paper import runs_of, table, words_of
 from hypersparse.analysis.stored import Stored, by_name, grouped, load, network, with_records
 from hypersparse.analysis.style import (
     COLUMN,
@@ -62,7 +62,7 @@ def keypoints(run: Stored) -> dict[str, Any]:
     (found,) = np.nonzero(values == 1.0)
     final = int(found[0]) + 1 if len(found) else None
     (dense,) = np.nonzero(phases == "pre-train")
-    known = known_keypoints(run.words)
+    known = known_keypoints(run.words) if run.is_usual else {}
     return {
         **run.words,
         "seed": run.seed,
@@ -81,8 +81,7 @@ def beside_paper(store: RunStore) -> pd.DataFrame:
     for cell in table("mask_intersection").itertuples():
         folders = [run for run in runs_of(cell, store) if run.record_file.is_file()]
         points = pd.DataFrame([keypoints(run) for run in load(run.path for run in folders)] if folders else [])
-        row: dict[str, Any] = {"data": cell.dataset, "model": cell.model, "penalty": cell.penalty}
-        row |= {"sparsity": cell.sparsity, "seeds": len(points)}
+        row = {**words_of(cell), "seeds": len(points)}
         for name, theirs in zip(KEYPOINTS, PAPER_COLUMNS, strict=True):
             row[f"paper_{name}"] = getattr(cell, theirs)
             row[name] = float(points[name].mean()) if len(points) else None
@@ -92,8 +91,6 @@ def beside_paper(store: RunStore) -> pd.DataFrame:
 
 def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:
     """The paper's row for these data, model, penalty and sparsity; empty if it has none."""
-    if words.get("variant"):
-        return {}
     known = table("mask_intersection")
     same = known[
         (known["dataset"] == words["data"])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hypersparse.analysis.stored import Stored, by_name, grouped, network, with_records
-from hypersparse.analysis.style import COLUMN, GREY, PAGE, Study, file_name, legend_beside, line_styles, panels, title
+from hypersparse.analysis.style import GREY, Study, file_name, legend_beside, line_styles, panels, title, width_beside
 from hypersparse.errors import RunError
 
 
@@ -25,7 +25,7 @@ def crossings(runs: Sequence[Stored]) -> list[Study]:
 
 def _crossing(file: str, usable: Sequence[Stored]) -> Study:
     rows, groups = [], by_name(usable)
-    figure, ((axes,),) = panels(width=COLUMN if len(groups) < 4 else PAGE)
+    figure, ((axes,),) = panels(width=width_beside(groups))
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
         for number, run in enumerate(members):
             crossed, keep = run.record["crossed"], int(run.record["keep"])

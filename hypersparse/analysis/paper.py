@@ -11,6 +11,7 @@ import pandas as pd
 from hypersparse.analysis import statistics
 from hypersparse.recipe import Recipe, resolve
 from hypersparse.runs.store import RunStore
+from hypersparse.runs.variants import variant
 from hypersparse.training.folder import RunFolder
 
 PAPER_SEEDS = 5
@@ -74,7 +75,7 @@ def accuracy(store: RunStore, cells: pd.DataFrame | None = None) -> pd.DataFrame
         known: tuple[float, float] = (cell.accuracy_mean, cell.accuracy_std)  # type: ignore[assignment]
         rows.append(
             {
-                **_cell(cell, cell.method),
+                **words_of(cell),
                 "paper": known[0],
                 "paper_deviation": known[1],
                 "seeds": len(parts),
@@ -98,7 +99,7 @@ def regularized_epochs(store: RunStore) -> pd.DataFrame:
         known: tuple[float, float] = (cell.epochs_mean, cell.epochs_std)  # type: ignore[assignment]
         rows.append(
             {
-                **_cell(cell, f"art-{cell.penalty}"),
+                **words_of(cell),
                 "paper": known[0],
                 "paper_deviation": known[1],
                 "seeds": len(ours.values),
@@ -125,8 +126,14 @@ def recipe_of(cell: Any) -> Recipe:
     return resolve({"data": {"name": cell.dataset}, "model": {"name": cell.model}, "method": method})
 
 
-def _cell(cell: Any, method: Any) -> dict[str, Any]:
-    return {"data": cell.dataset, "model": cell.model, "method": method, "sparsity": cell.sparsity}
+def variant_of(cell: Any) -> str:
+    """What a cell is of, in the words that our runs have."""
+    return variant(recipe_of(cell).to_mapping())
+
+
+def words_of(cell: Any) -> dict[str, Any]:
+    """The first columns of the row of a cell."""
+    return {"data": cell.dataset, "model": cell.model, "method": variant_of(cell), "sparsity": cell.sparsity}
 
 
 def runs_of(cell: Any, store: RunStore) -> Iterator[RunFolder]:

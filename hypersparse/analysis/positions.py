@@ -48,9 +48,9 @@ class Counted:
 
     @property
     def words(self) -> dict[str, Any]:
-        """Model, method and sparsity; the dense network's method is the phase it is counted in."""
+        """Model, variant of the method and sparsity; the dense network's method is the phase it is counted in."""
         words = self.run.words
-        method = " ".join(str(words[name]) for name in ("method", "penalty", "variant") if words[name])
+        method = words["variant"]
         if self.sparsity == DENSE:  # art's holds the learning rate, so that of another method is another training
             method = PRETRAINING if words["method"] == "art" else f"{PRETRAINING} of {words['method']}"
         return {"model": words["model"], "method": method, "sparsity": self.sparsity}
@@ -186,7 +186,7 @@ def level_names(words: Sequence[Mapping[str, Any]]) -> list[str]:
         name = "dense" if each["sparsity"] == DENSE else f"{100 * each['sparsity']:g} % pruned"
         alike = [other for other in words if other["sparsity"] == each["sparsity"]]
         more = [each[key] for key in ("method", "model") if len({other[key] for other in alike}) > 1]
-        names.append(" ".join([name, *more]))
+        names.append(", ".join([name, *more]))
     return names
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.positions import ALL, Counted, by_seed, networks_of
+from hypersparse.analysis.positions import ALL, PRETRAINING, Counted, by_seed, networks_of
 from hypersparse.analysis.samples import Samples, check_counts
 from hypersparse.analysis.stored import Stored
 from hypersparse.errors import RunError
@@ -61,6 +61,8 @@ def _read(run: Stored) -> pd.DataFrame:
     except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{path} cannot be read ({error}); write it again with `analyze positions --keep`.") from None
     networks = list(networks_of(run))
+    dense = rows["method"].astype(str).str.startswith(PRETRAINING)
+    rows["method"] = rows["method"].where(dense, run.variant)  # a variant may have had another name when it was kept
     levels = {(network.words["method"], network.sparsity) for network in networks}
     if set(zip(rows["method"], rows["sparsity"], strict=True)) != levels:
         raise _foreign(path)

@@ -7,16 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hypersparse.errors import RunError
-from hypersparse.recipe import Recipe, flatten, resolve
+from hypersparse.recipe import Recipe
+from hypersparse.runs import variants
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.record import Arrays, read_record
-
-WORDS = {
-    "data": ("name",),
-    "model": ("name",),
-    "method": ("name", "penalty", "sparsity"),
-}  # of a recipe; the rest is preset
-ELSEWHERE = ("until", "start", "start_digest")  # said of a run in other ways
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +42,7 @@ class Stored:
 
     @property
     def words(self) -> dict[str, Any]:
-        """What tells it from other runs: data, model, method, penalty, sparsity, and what is not as in the preset."""
+        """What tells it from other runs, apart from its seed."""
         method = self.recipe.method
         return {
             "data": self.recipe.data.name,
@@ -60,15 +54,14 @@ class Stored:
         }
 
     @cached_property
-    def variant(self) -> str | None:
-        """The options that are not as the data set's preset has them, such as `schedule=cosine`."""
-        tables = self.recipe.to_mapping()
-        said = {
-            part: {name: tables[part][name] for name in names if name in tables[part]} for part, names in WORDS.items()
-        }
-        usual, own = (flatten(each) for each in (resolve(said).to_mapping(), tables))
-        other = [name for name in own if own[name] != usual.get(name) and name not in ELSEWHERE]
-        return ", ".join(f"{name.rpartition('.')[2]}={own[name]}" for name in other) or None
+    def variant(self) -> str:
+        """Its method with all that is not as the data set's preset has it, such as `art l1, schedule=cosine`."""
+        return variants.variant(self.recipe.to_mapping())
+
+    @cached_property
+    def is_usual(self) -> bool:
+        """Whether all is as in the preset."""
+        return variants.is_usual(self.recipe.to_mapping())
 
 
 def load(paths: Iterable[Path]) -> list[Stored]:
@@ -94,14 +87,9 @@ def with_records(runs: Sequence[Stored]) -> list[Stored]:
     return having
 
 
-def names(runs: Sequence[Stored]) -> list[str]:
-    """A short name of each run: what not all of them share, and always the method; seeds are left out.
-
-    With art at 0.9 and at 0.98 on the same data that is `art 90 %` and `art 98 %`.
-    """
-    words = [run.words for run in runs]
-    differing = [word for word in words[0] if word == "method" or _differs(word, [each[word] for each in words])]
-    return [" ".join(_word(word, each[word]) for word in differing if each[word] is not None) for each in words]
+def names(runs: Sequence[Stored], *more: str) -> list[str]:
+    """A short name of each run: its variant, and of `more` (sparsity, model, data) what not all of them share."""
+    return variants.names([run.recipe.to_mapping() for run in runs], *more)
 
 
 def grouped(runs: Sequence[Stored], *words: str) -> dict[tuple[Any, ...], list[Stored]]:
@@ -120,15 +108,6 @@ def network(run: Stored) -> str:
 def by_name(runs: Sequence[Stored]) -> dict[str, list[Stored]]:
     """Runs that differ only in their seed, under their short name."""
     groups: dict[str, list[Stored]] = {}
-    for name, run in zip(names(runs), runs, strict=True):
+    for name, run in zip(names(runs, "sparsity", "model", "data"), runs, strict=True):
         groups.setdefault(name, []).append(run)
     return groups
-
-
-def _differs(word: str, values: Sequence[Any]) -> bool:
-    """A run without a sparsity or a penalty has no other one; a run as in the preset is another variant."""
-    return len(set(values) - ({None} if word != "variant" else set())) > 1
-
-
-def _word(word: str, value: Any) -> str:
-    return f"{100 * value:g} %" if word == "sparsity" else str(value)

@@ -1,7 +1,7 @@
 """How our figures look, and the files that a figure is written as."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill
@@ -24,6 +24,7 @@ COLUMN, PAGE = 3.5, 7.0  # widths in inches: a column of a paper, and a page
 DPI = 200
 LETTERS_AN_INCH = 12  # of a title
 LONGEST_NAME = 36  # letters of a line in a legend
+SHORT_NAME, FEW_NAMES = 16, 3  # letters and lines of a legend beside which a column has room for the axes
 TEXT = 8.0  # points; readable where the figure is a column wide
 
 
@@ -85,6 +86,12 @@ def legend(axes: Axes, **options: Any) -> None:
 def legend_beside(axes: Axes, **options: Any) -> None:
     """At the right, outside of the axes, where it can hide nothing."""
     legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
+
+
+def width_beside(names: Collection[str]) -> float:
+    """A column, or a page where a legend of these names would leave little of a column."""
+    roomy = len(names) <= FEW_NAMES and all(len(name) <= SHORT_NAME for name in names)
+    return COLUMN if roomy else PAGE
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:

@@ -10,7 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from hypersparse.analysis.stored import Stored, grouped, network, with_records
-from hypersparse.analysis.style import GREY, PAGE, Study, file_name, legend_beside, line_styles, panels, title
+from hypersparse.analysis.stored import names as names_of
+from hypersparse.analysis.style import (
+    GREY,
+    PAGE,
+    Study,
+    file_name,
+    legend_beside,
+    line_styles,
+    panels,
+    title,
+    width_beside,
+)
 from hypersparse.errors import RunError
 
 COSTS = {
@@ -25,7 +36,7 @@ NAMED = {"kept": "what is kept", "training_flops": "what training costs", "final
 def accuracy(runs: Sequence[Stored]) -> Study:
     """Accuracy of the last epoch against the share of weights kept, training work and bytes on disk."""
     rows = []
-    for run, group in zip(runs, _groups(runs), strict=True):
+    for run, group in zip(runs, names_of(runs, "model", "data"), strict=True):
         part = run.result["sparse"] or run.result["dense"]
         if run.result["until"] is not None or part is None:
             continue
@@ -53,14 +64,14 @@ def effective(runs: Sequence[Stored]) -> Study:
     rows = [
         {**run.words, "seed": run.seed, "group": group, "kept": run.result["kept"],
          "effective": run.result["effective_kept"], "share": run.result["effective_kept"] / run.result["kept"]}
-        for run, group in zip(runs, _groups(runs), strict=True)
+        for run, group in zip(runs, names_of(runs, "model", "data"), strict=True)
         if run.result.get("effective_kept") is not None and run.result["kept"] < run.result["total"]
     ]  # fmt: skip
     if not rows:
         raise RunError("None of these runs says how many of its kept weights lie on a path; train them again.")
     frame = pd.DataFrame(rows)
-    figure, ((axes,),) = panels()
     groups = list(dict.fromkeys(frame["group"]))
+    figure, ((axes,),) = panels(width=width_beside(groups))
     for group, style in zip(groups, line_styles(len(groups)), strict=True):
         means = frame[frame["group"] == group].groupby("sparsity")["share"].mean()
         axes.plot(1 - means.index.to_numpy(), 100 * means, label=group, linewidth=1.2, markersize=4, **style)
@@ -72,9 +83,9 @@ def effective(runs: Sequence[Stored]) -> Study:
 
 
 def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[Study]:
-    """Whom does sparsity hurt: accuracy by class at the end, a figure for each method on each model and data set.
+    """Whom does sparsity hurt: accuracy by class at the end, a figure for each variant on each model and data set.
 
-    Against the dense runs of that model and data where they are there, else against the method's least sparse runs.
+    Against the dense runs of that model and data where they are there, else against its least sparse runs.
     """
     usable = [run for run in with_records(runs) if run.result["until"] is None]
     if not usable:
@@ -82,18 +93,16 @@ def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[
     found = []
     for place, here in grouped(usable, "data", "model").items():
         dense = [run for run in here if run.result["sparse"] is None]
-        for group in dict.fromkeys(_group(run) for run in here if run not in dense):
-            members = [run for run in here if _group(run) == group and run not in dense]
+        for (variant,), members in grouped([run for run in here if run not in dense], "variant").items():
             same = [run for run in dense if run.recipe.data == members[0].recipe.data]  # of a name alone may be others
-            found.append(_damage(file_name("classes", *place, group.replace(" ", "-")), group, same, members, names))
+            file = file_name("classes", *place, variant.replace(", ", "-").replace(" ", "-"))
+            found.append(_damage(file, same, members, names))
     if not found:
         raise RunError("All of these runs are dense; name sparse ones, and the dense one beside them if there is one.")
     return found
 
 
-def _damage(
-    file: str, group: str, dense: Sequence[Stored], runs: Sequence[Stored], names: Sequence[str] | None
-) -> Study:
+def _damage(file: str, dense: Sequence[Stored], runs: Sequence[Stored], names: Sequence[str] | None) -> Study:
     count = len(runs[0].record["class_total"])
     known = (run.result.get("classes") for run in (*dense, *runs))  # runs of older versions have none
     names = names or next((each for each in known if each), None)
@@ -114,7 +123,7 @@ def _damage(
     wide = change.T.sort_values(change.index[-1])
     table = wide.reset_index()
     table.columns = ["class", *(f"{kept:,} kept" for kept in wide.columns)]
-    figure = _draw_damage(wide, total, f"{network(runs[0])}, {group}", against)
+    figure = _draw_damage(wide, total, f"{network(runs[0])}, {runs[0].variant}", against)
     return Study(file, figure, frame, {f"{file}-damage": table})
 
 
@@ -169,16 +178,3 @@ def _sparsity_axis(axes: Axes, frame: pd.DataFrame) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda density, _: f"{100 * (1 - density):g} %"))
     axes.set_xlabel("sparsity", fontsize=8)
-
-
-def _groups(runs: Sequence[Stored]) -> list[str]:
-    """The line of the figure that each run is on: the method, and data and model where not all share them."""
-    differing = [word for word in ("data", "model") if len({run.words[word] for run in runs}) > 1]
-    return [" ".join([_group(run), *(str(run.words[word]) for word in differing)]) for run in runs]
-
-
-def _group(run: Stored) -> str:
-    """The method, with its penalty and other options where they are not the usual ones."""
-    words = run.words
-    penalty = None if words["penalty"] == "hypersparse" else words["penalty"]
-    return " ".join(str(word) for word in (words["method"], penalty, words["variant"]) if word is not None)

@@ -37,6 +37,7 @@ from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
+from hypersparse.runs.variants import variants
 from hypersparse.training.machine import Machine
 from hypersparse.training.processes import cores
 from hypersparse.training.stop import Stopped, StopRequest
@@ -165,7 +166,7 @@ def _report(
             said = escape(f"{job.recipe.label} seed {job.seed}: {result}")
             console.print(f"[red]not finished:[/] {said}", soft_wrap=True)
     if finished:
-        runs = comparison.collect(finished)
+        runs = comparison.collect(finished, variants([result["recipe"] for result in finished]))
         recipe = jobs[0].recipe
         title = f"{recipe.data.name}, {recipe.model.name}: {len(finished)} runs"
         header, rows = comparison.grid(comparison.summarize(runs), first="[bold]{}[/]", second="[italic]{}[/]")

@@ -11,6 +11,7 @@ from rich.table import Table
 from hypersparse.cli.display import Shown
 from hypersparse.cli.formats import duration
 from hypersparse.recipe import Recipe
+from hypersparse.runs.variants import names
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.together import Job, is_finished
@@ -43,14 +44,17 @@ class _Counted:
 
 
 class Grid(Shown):
-    """Methods down, sparsities across: how many seeds are done, and the epochs of those under way."""
+    """Variants of methods down, sparsities across: how many seeds are done, and the epochs of those under way."""
 
     def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
         super().__init__(console, per_second=2)
         self.jobs, self.began = jobs, time.monotonic()
         self.epochs: dict[Path, int] = {}
         self.trained = 0  # epochs, since it began
-        self.mixed = len({(job.recipe.data.name, job.recipe.model.name) for job in jobs}) > 1
+        recipes = [job.recipe.to_mapping() for job in jobs]
+        folders = [job.folder for job in jobs]
+        self.rows = dict(zip(folders, names(recipes, "model", "data"), strict=True))
+        self.names = dict(zip(folders, names(recipes, "sparsity", "model", "data"), strict=True))
         self.total = {job.folder: epochs_of(job.recipe) for job in jobs}
         self.before = {job.folder: len(RunFolder(job.folder).log()) for job in jobs}
         self._done: set[Path] = set()
@@ -65,7 +69,7 @@ class Grid(Shown):
         self.trained += not entry.get("shared")  # those of a common beginning cost nothing
         expected = epochs_of(job.recipe)
         if self.plain and self.epochs[job.folder] in (1, max(1, expected // 2), expected):
-            name = f"{job.recipe.method.label()} · seed {job.seed}"
+            name = f"{self.names[job.folder]} · seed {job.seed}"
             self.console.print(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}", highlight=False)
 
     def left(self) -> str:
@@ -86,19 +90,13 @@ class Grid(Shown):
         """The grid now."""
         columns = sorted({_sparsity(job) for job in self.jobs})
         table = Table("", *columns, box=None, pad_edge=False, header_style="dim", caption=self.left())
-        for row in dict.fromkeys(map(self._row, self.jobs)):
+        for row in dict.fromkeys(self.rows.values()):
             cells = [self._cell(row, column) for column in columns]
             table.add_row(row, *cells)
         return table
 
-    def _row(self, job: Job) -> str:
-        """The method; data and model too where they are not all the same."""
-        recipe = job.recipe
-        name = recipe.method.label().removesuffix(f"-{getattr(recipe.method, 'sparsity', '')}")
-        return f"{recipe.data.name} {recipe.model.name} {name}" if self.mixed else name
-
     def _cell(self, row: str, column: str) -> str:
-        own = [job for job in self.jobs if self._row(job) == row and _sparsity(job) == column]
+        own = [job for job in self.jobs if self.rows[job.folder] == row and _sparsity(job) == column]
         done = [job for job in own if self.done(job)]
         running = [self.epochs[job.folder] for job in own if job.folder in self.epochs and job not in done]
         shown = f"{len(done)}/{len(own)}" if own else ""

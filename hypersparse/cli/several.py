@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hypersparse.cli.display import Shown, metrics
 from hypersparse.cli.formats import count, duration
+from hypersparse.runs.variants import names
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.stop import Stopped
@@ -94,9 +95,10 @@ class SeveralRuns(Shown):
         return Group(Text(self.title, style="bold cyan"), table, Text(clock, style="dim"))
 
 
-def name(job: Job) -> str:
-    """A run among others of the same data and model."""
-    return f"{job.recipe.method.label()} · seed {job.seed}"
+def names_of(jobs: Sequence[Job]) -> list[str]:
+    """Each run among others of the same data and model."""
+    found = names([job.recipe.to_mapping() for job in jobs], "sparsity")
+    return [f"{name} · seed {job.seed}" for name, job in zip(found, jobs, strict=True)]
 
 
 def results_table(jobs: Sequence[Job], results: Sequence[Result]) -> Table:
@@ -104,11 +106,11 @@ def results_table(jobs: Sequence[Job], results: Sequence[Result]) -> Table:
     columns = ("", "last epoch", "best (picked on)", "weights", "effective", "of", "seconds")
     table = Table(*columns, box=None, pad_edge=False)
     table.columns[0].no_wrap = True
-    for job, result in zip(jobs, results, strict=True):
+    for name, result in zip(names_of(jobs), results, strict=True):
         if isinstance(result, dict):
-            table.add_row(name(job), *_cells(result))
+            table.add_row(name, *_cells(result))
         else:
-            table.add_row(name(job), "stopped" if isinstance(result, Stopped) else Text(str(result), style="red"))
+            table.add_row(name, "stopped" if isinstance(result, Stopped) else Text(str(result), style="red"))
     return table
 
 

@@ -33,7 +33,7 @@ from hypersparse.cli.display import LiveDisplay, load_data, result_table
 from hypersparse.cli.formats import flops
 from hypersparse.cli.live import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, write_report
-from hypersparse.cli.several import SeveralRuns, name, results_table
+from hypersparse.cli.several import SeveralRuns, names_of, results_table
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
@@ -237,7 +237,10 @@ def _train_several(
     recipe = jobs[0].recipe
     title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {machine.torch_device()}"
     display = SeveralRuns(console, title)
-    watched = [replace(job, watcher=tell(job, display.row(name(job), job.folder))) for job in jobs]
+    watched = [
+        replace(job, watcher=tell(job, display.row(name, job.folder)))
+        for name, job in zip(names_of(jobs), jobs, strict=True)
+    ]
     with stopped_by_signals(stop), display:
         results = train_together(
             watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES, record=record

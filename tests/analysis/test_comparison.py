@@ -13,7 +13,6 @@ from hypersparse.analysis import comparison
 def result(method: str, sparsity: float | None, seed: int, last: float, *, sparse: bool = True) -> dict[str, Any]:
     part = {"last": last, "best": last + 0.01}
     return {
-        "method": method,
         "seed": seed,
         "dense": None if sparse else part,
         "sparse": part if sparse else None,
@@ -35,8 +34,12 @@ def results() -> list[dict[str, Any]]:
     ]
 
 
+def collected(runs: list[dict[str, Any]]) -> pd.DataFrame:
+    return comparison.collect(runs, [run["recipe"]["method"]["name"] for run in runs])
+
+
 def test_mean_deviation_and_places() -> None:
-    summary = comparison.summarize(comparison.collect(results()))
+    summary = comparison.summarize(collected(results()))
     art = summary[(summary["method"] == "art") & (summary["sparsity"] == 0.9)].iloc[0]
     assert art["last"] == pytest.approx(92.0)
     assert art["last_deviation"] == pytest.approx(2.0)  # of the sample: divided by n - 1
@@ -56,14 +59,14 @@ def test_the_same_accuracies_in_another_order_are_equally_good() -> None:
     values = (350 / 360, 351 / 360, 355 / 360)
     one = [result("art", 0.9, seed, last) for seed, last in enumerate(values)]
     other = [result("imp", 0.9, seed, last) for seed, last in enumerate(reversed(values))]
-    summary = comparison.summarize(comparison.collect([*one, *other]))
+    summary = comparison.summarize(collected([*one, *other]))
     assert summary["last"].nunique() == 2  # to the last bit
     assert summary["place"].tolist() == [1.0, 1.0]
 
 
 def test_dense_networks_alone_have_a_column() -> None:
     alone = [result("dense", None, seed, last, sparse=False) for seed, last in enumerate((0.96, 0.98))]
-    summary = comparison.summarize(comparison.collect(alone))
+    summary = comparison.summarize(collected(alone))
     assert comparison.grid(summary) == (["method", "dense", "epochs"], [["dense", "97.00 ± 1.41", "5"]])
     assert "over 2 seed(s)" in comparison.markdown(summary, "digits")
 
@@ -72,7 +75,7 @@ def test_dense_networks_alone_have_a_column() -> None:
 def test_a_single_sparsity_is_drawn(tmp_path: Path) -> None:
     one = [result("art", 0.9, 0, 0.9), result("snip", 0.9, 0, 0.8), result("dense", None, 0, 0.97, sparse=False)]
     one.append(result("art", 0.9, 1, 0.94))
-    runs = comparison.collect(one)
+    runs = collected(one)
     assert comparison.write(tmp_path, runs, "digits")[3].is_file()
     (axes,) = comparison.draw(comparison.summarize(runs), "digits").axes
     bars = [line.get_segments() for line in axes.collections if isinstance(line, LineCollection)]
@@ -81,7 +84,7 @@ def test_a_single_sparsity_is_drawn(tmp_path: Path) -> None:
 
 
 def test_files_of_a_comparison(tmp_path: Path) -> None:
-    paths = comparison.write(tmp_path / "new" / "folder", comparison.collect(results()), "digits")
+    paths = comparison.write(tmp_path / "new" / "folder", collected(results()), "digits")
     names = ["runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv"]
     assert [path.name for path in paths] == names
     assert len(pd.read_csv(paths[0])) == 8

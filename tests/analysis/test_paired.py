@@ -3,13 +3,12 @@
 import pandas as pd
 import pytest
 
-from hypersparse.analysis.comparison import collect
 from hypersparse.analysis.paired import markdown, paired
-from tests.analysis.test_comparison import result
+from tests.analysis.test_comparison import collected, result
 
 
 def runs() -> pd.DataFrame:
-    return collect(
+    return collected(
         [
             *(result("art", 0.9, seed, last) for seed, last in enumerate((0.90, 0.92, 0.94))),
             *(result("snip", 0.9, seed, last) for seed, last in enumerate((0.89, 0.90, 0.91))),

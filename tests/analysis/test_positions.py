@@ -169,7 +169,7 @@ def test_runs_that_counted_nothing_are_said(tmp_path: Path) -> None:
 
 def test_levels_are_named_apart() -> None:
     words = [{"model": "a", "method": method, "sparsity": 0.9} for method in ("art l1", "art l2")]
-    assert level_names(words) == ["90 % pruned art l1", "90 % pruned art l2"]
+    assert level_names(words) == ["90 % pruned, art l1", "90 % pruned, art l2"]
 
 
 def test_class_accuracy_and_its_area(tmp_path: Path) -> None:

@@ -49,6 +49,16 @@ def test_what_is_stored_is_written_the_same_again(path: Path) -> None:
     assert as_csv(pd.read_csv(path)) == path.read_text()
 
 
+def test_a_variant_that_had_another_name_is_still_read(tmp_path: Path) -> None:
+    store(tmp_path, dense=[2, 1, 0], pruned=[2, 1, 0], data="cifar10", validation=1)
+    runs = runs_in(tmp_path)
+    (path,) = keep(runs, samples_of(runs, dataset(LABELS), None))
+    text = path.read_text()
+    path.write_text(text.replace('"art hypersparse, validation=1"', "art hypersparse validation=1"))
+    assert path.read_text() != text
+    assert set(read_kept(runs)["method"]) == {"pre-training", "art hypersparse, validation=1"}
+
+
 def test_means_of_another_record_are_refused(tmp_path: Path) -> None:
     kept_runs(tmp_path)
     paths = sorted(tmp_path.glob(f"*/seed-0/{FILE}"))

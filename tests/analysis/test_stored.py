@@ -9,20 +9,20 @@ from tests.analysis.small import write
 
 def test_names_say_what_differs(tmp_path: Path) -> None:
     runs = [write(tmp_path), write(tmp_path, sparsity=0.98), write(tmp_path, seed=1)]
-    assert names(runs) == ["art 90 %", "art 98 %", "art 90 %"]
+    assert names(runs, "sparsity", "data") == [f"art hypersparse, {sparsity} %" for sparsity in (90, 98, 90)]
     assert {name: [run.seed for run in members] for name, members in by_name(runs).items()} == {
-        "art 90 %": [0, 1],
-        "art 98 %": [0],
+        "art hypersparse, 90 %": [0, 1],
+        "art hypersparse, 98 %": [0],
     }
-    assert names([*runs, write(tmp_path, method="dense")])[-1] == "dense"
-    assert names([runs[0], write(tmp_path, method_options={"penalty": "l1"})]) == ["art hypersparse", "art l1"]
+    assert names([*runs, write(tmp_path, method="dense")], "sparsity")[-1] == "dense"
+    assert names(runs) == ["art hypersparse"] * 3
 
 
 def test_options_that_are_not_the_presets_make_a_variant(tmp_path: Path) -> None:
     usual, other = write(tmp_path), write(tmp_path, method_options={"growth": 1.5})
-    assert (usual.variant, other.variant) == (None, "growth=1.5")
-    assert names([usual, other]) == ["art", "art growth=1.5"]
-    assert names([other]) == ["art"]
+    assert (usual.variant, other.variant) == ("art hypersparse", "art hypersparse, growth=1.5")
+    assert (usual.is_usual, other.is_usual) == (True, False)
+    assert names([usual, other]) == [usual.variant, other.variant]
 
 
 def test_unfinished_runs_are_left_out_and_none_is_said(tmp_path: Path) -> None:

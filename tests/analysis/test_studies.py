@@ -1,5 +1,6 @@
 """Every analysis on runs written by hand: its numbers, and that it draws."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,12 @@ import pandas as pd
 import pytest
 
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
-from hypersparse.analysis.paper import epochs_to_mask, table
+from hypersparse.analysis.paper import epochs_to_mask, recipe_of, table
 from hypersparse.analysis.stored import load
 from hypersparse.analysis.style import COLUMN, PAGE, Study, line_styles, panels, title
 from hypersparse.analysis.style import write as write_study
 from hypersparse.errors import OptionError, RunError
+from hypersparse.runs.store import RunStore
 from tests.analysis.small import TOTALS, record, write
 
 
@@ -29,11 +31,11 @@ def test_intersection_has_the_papers_keypoints(tmp_path: Path) -> None:
     assert row["final_epoch"] == 2 + (epochs_to_mask(run.folder) or 0)  # after 2 of pre-training
     assert row["paper_final_epoch"] is None  # digits are not in the paper
     assert study.data["intersection"].tolist() == [0.2, 0.5, 0.9, 1.0]
-    assert drawn(study) == ["art"]
+    assert drawn(study) == ["art hypersparse"]
     snip = write(tmp_path, method="snip", arrays=record(intersection=np.full(5, np.nan)))  # its mask was there at once
     (both,) = intersection.studies([snip, write(tmp_path, seed=2)])
     assert both.tables["intersection-digits-resnet8-keypoints"]["method"].tolist() == ["art"]
-    assert drawn(both) == ["art"]
+    assert drawn(both) == ["art hypersparse"]
     dense = write(tmp_path, method="dense", arrays=record(intersection=np.zeros(0)))
     with pytest.raises(RunError, match="has a final mask"):
         intersection.studies([dense])
@@ -90,7 +92,7 @@ def test_layers_are_means_over_seeds(tmp_path: Path) -> None:
     other = {"conv1.weight": 6, "linear.weight": 4}
     runs = [write(tmp_path), write(tmp_path, seed=1, kept_by_layer=other), write(tmp_path, method="snip")]
     (study,) = allocation.studies([*runs, write(tmp_path, method="dense")])
-    art = study.data[study.data["name"] == "art"]
+    art = study.data[study.data["name"] == "art hypersparse"]
     assert art["kept"].tolist() == [5, 5]
     assert art["density"].tolist() == [5 / 20, 5 / 80]
     assert art["deviation"].round(3).tolist() == [1.414, 1.414]
@@ -107,7 +109,7 @@ def test_many_lines_become_a_figure_for_each_sparsity(tmp_path: Path) -> None:
     runs = [write(tmp_path, method=method, sparsity=sparsity) for method in methods for sparsity in (0.9, 0.98)]
     found = allocation.studies(runs)
     assert [study.name for study in found] == ["layers-digits-resnet8-0.9", "layers-digits-resnet8-0.98"]
-    assert set(found[1].data["name"]) == set(methods)
+    assert set(found[1].data["name"]) == {"art hypersparse", *methods[1:]}
 
 
 def test_many_lines_are_named_beside_them(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_every_network_has_its_figures(tmp_path: Path) -> None:
         titles = [study.figure.get_suptitle().replace("\n", " ") for study in found]
         assert titles == [f"{words}: {model} on digits" for model in models]
     hurt = [study.figure.get_suptitle().replace("\n", " ") for study in tradeoffs.classes(runs)]
-    assert hurt == [f"Whom sparsity hurts: {model} on digits, art" for model in models]
+    assert hurt == [f"Whom sparsity hurts: {model} on digits, art hypersparse" for model in models]
 
 
 @pytest.mark.parametrize("width", [COLUMN, PAGE])
@@ -153,13 +155,32 @@ def test_lines_are_told_apart_where_colours_come_again() -> None:
 def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
     study = epochs.study([write(tmp_path), write(tmp_path, seed=1), write(tmp_path, method_options={"penalty": "l1"})])
     summary = study.tables["epochs-summary"]
-    assert summary[["penalty", "epochs", "seeds"]].to_numpy().tolist() == [["hypersparse", 2, 2], ["l1", 2, 1]]
+    assert summary[["variant", "epochs", "seeds"]].to_numpy().tolist() == [["art hypersparse", 2, 2], ["art l1", 2, 1]]
     assert summary["paper"].isna().all()
     assert drawn(study) == []  # error bars have their names elsewhere; the paper's mark is not there
     run = write(tmp_path, method="snip")
     run.folder.log_file.unlink()
     with pytest.raises(RunError, match="None of these runs was regularized"):
         epochs.study([run])
+
+
+def test_the_papers_epochs_stand_beside_runs_as_in_its_recipe_only(tmp_path: Path) -> None:
+    cell = next(cell for cell in table("regularized_epochs").itertuples() if cell.penalty == "l1")
+    usual = recipe_of(cell)
+    other = replace(usual, training=replace(usual.training, epochs=9))
+    runs = []
+    for recipe in (usual, other):
+        folder = RunStore(tmp_path).folder(recipe, 0)
+        folder.path.mkdir(parents=True)
+        folder.write_recipe(recipe, 0)
+        folder.write_result({"seed": 0, "until": None})
+        folder.append_log({"epoch": 0, "phase": "regularize", "best_epoch": 0})
+        runs += load([folder.path])
+    summary = epochs.study(runs).tables["epochs-summary"].set_index("variant")
+    assert summary.loc["art l1", "paper"] == cell.epochs_mean
+    assert pd.isna(summary.loc["art l1, epochs=9", "paper"])
+    alone = epochs.study(runs[1:]).tables["epochs-summary"]
+    assert alone["paper"].isna().all()  # though no name is needed to tell it apart
 
 
 def test_weights_that_cross(tmp_path: Path) -> None:
@@ -185,7 +206,7 @@ def test_agreement_of_two_seeds_and_of_chance(tmp_path: Path) -> None:
 def test_accuracy_against_costs(tmp_path: Path) -> None:
     study = tradeoffs.accuracy([write(tmp_path), write(tmp_path, method="dense"), write(tmp_path, seed=1, until="x")])
     assert study.data[["group", "kept", "last", "best"]].to_numpy().tolist() == [
-        ["art", 10, 70, 75],
+        ["art hypersparse", 10, 70, 75],
         ["dense", 100, 60, 70],
     ]
     assert len(study.figure.axes) == 3
@@ -206,8 +227,9 @@ def test_every_axis_of_costs_has_numbers(tmp_path: Path, fewest: int) -> None:
 def test_models_are_not_averaged(tmp_path: Path) -> None:
     other = write(tmp_path, model="mlp", sparse={"last": 0.9, "best": 0.9})
     study = tradeoffs.accuracy([write(tmp_path), other])
-    assert study.data[["group", "last"]].to_numpy().tolist() == [["art resnet8", 70], ["art mlp", 90]]
-    assert drawn(study) == ["art resnet8", "art mlp"] * 3
+    first, second = "art hypersparse, resnet8", "art hypersparse, mlp"
+    assert study.data[["group", "last"]].to_numpy().tolist() == [[first, 70], [second, 90]]
+    assert drawn(study) == [first, second] * 3
 
 
 def test_effective_weights(tmp_path: Path) -> None:
@@ -235,7 +257,7 @@ def test_classes_have_the_names_that_any_of_the_runs_knows(tmp_path: Path) -> No
 def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
     dense = write(tmp_path, method="dense", arrays=record(class_correct=np.array([[10, 9]] * 5)))
     (study,) = tradeoffs.classes([dense, write(tmp_path)], ["cat", "dog"])
-    table = study.tables["classes-digits-resnet8-art-damage"]
+    table = study.tables["classes-digits-resnet8-art-hypersparse-damage"]
     assert table.to_numpy().tolist() == [["dog", -40.0], ["cat", -10.0]]
     assert study.figure.axes[0].get_xlabel() == "points of accuracy against the dense network"
     sparser = write(tmp_path, sparsity=0.98, kept=2)
@@ -244,15 +266,20 @@ def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="All of these runs are dense"):
         tradeoffs.classes([dense])
     (alone,) = tradeoffs.classes([write(tmp_path, seed=1)])
-    assert alone.tables["classes-digits-resnet8-art-damage"].to_numpy().tolist() == [["1", 50.0], ["0", 90.0]]
+    assert alone.tables[f"{alone.name}-damage"].to_numpy().tolist() == [
+        ["1", 50.0],
+        ["0", 90.0],
+    ]
     (named,) = tradeoffs.classes([write(tmp_path, seed=2, classes=["cat", "dog"])])  # as the run itself says
-    assert named.tables["classes-digits-resnet8-art-damage"]["class"].tolist() == ["dog", "cat"]
+    assert named.tables["classes-digits-resnet8-art-hypersparse-damage"]["class"].tolist() == ["dog", "cat"]
 
 
 def test_a_study_is_written_as_pictures_and_numbers(tmp_path: Path) -> None:
-    (study,) = masks.crossings([write(tmp_path / "runs")])
+    run = write(tmp_path / "runs")
+    (study,) = masks.crossings([run])
     paths = write_study(tmp_path / "figures", study)
     assert [path.name for path in paths] == [f"crossing-digits-resnet8.{suffix}" for suffix in ("png", "svg", "csv")]
     assert pd.read_csv(paths[2])["share"].tolist() == [0.4, 0.3, 0.1]
     first = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write_study(tmp_path / "figures", study)] == first
+    (again,) = masks.crossings([run])
+    assert [path.read_bytes() for path in write_study(tmp_path / "figures", again)] == first

@@ -65,3 +65,12 @@ def test_a_run_that_ended_with_its_mask_is_not_done_when_more_is_asked(
     finish(whole, until="regularize")
     assert "0/1" in shown(grid_of([whole], monkeypatch)[0])
     assert "1/1" in shown(grid_of([masked], monkeypatch)[0])
+
+
+def test_variants_of_a_method_have_rows_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipes = [small(), small(method={"penalty": "l1"}), small(method={"growth": 2.0})]
+    jobs = [Job(recipe, 0, tmp_path / f"{number}") for number, recipe in enumerate(recipes)]
+    lines = shown(grid_of(jobs, monkeypatch)[0]).splitlines()
+    wanted = ["art hypersparse, growth=3.0", "art l1, growth=3.0", "art hypersparse, growth=2.0"]
+    assert [line.split("  ")[0] for line in lines[1:4]] == wanted
+    assert all("0/1" in line for line in lines[1:4])

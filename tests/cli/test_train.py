@@ -224,7 +224,7 @@ def test_several_runs_share_a_command(tmp_path: Path) -> None:
     assert found == [(0, 0.9), (0, 0.95), (1, 0.9), (1, 0.95)]
     again = run(*arguments, folder=tmp_path)
     for shown in (done.stdout, again.stdout):
-        assert all(f"art-hypersparse-{sparsity} · seed {seed} " in shown for seed, sparsity in found)
+        assert all(f"art hypersparse, {100 * sparsity:g} % · seed {seed} " in shown for seed, sparsity in found)
     assert "pre-train" not in again.stdout
     assert sum(not result["shared_seconds"] for result in results) == 2  # one pre-training a seed
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hypersparse import __version__
+from hypersparse.analysis.report.averages import compare, group_of, name_variants
 from hypersparse.analysis.report.gather import Gathered, RunPage, gather
 from hypersparse.analysis.report.template import asset, fill, source_hash, to_json
-from hypersparse.analysis.report.variants import compare, group_of, name_variants
 from hypersparse.errors import RunError
 from hypersparse.training.atomic import write_atomically
 from hypersparse.training.folder import RunFolder

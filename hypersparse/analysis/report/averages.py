@@ -1,4 +1,4 @@
-"""Which runs are seeds of the same thing: runs that differ in seed and sparsity only, named by how they differ."""
+"""Mean and deviation of runs that are seeds of the same thing: those of one variant and sparsity."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,9 +6,8 @@ from typing import Any
 
 from hypersparse.analysis.comparison import collect, summarize
 from hypersparse.analysis.report.gather import RunPage, rounded
-from hypersparse.recipe import flatten
+from hypersparse.runs.variants import variants
 
-APART = ("method.sparsity", "method.name", "data.name", "model.name", "ablation.name", "until", "start", "start_digest")
 MEANS = ("training_flops", "training_flops_sparse", "final_bytes", "dense_bytes")
 Group = tuple[str, str]  # data and model
 
@@ -19,19 +18,8 @@ def group_of(page: RunPage) -> Group:
 
 
 def name_variants(pages: Sequence[RunPage]) -> dict[str, str]:
-    """A name for each run's method, by the run's id: `art`, or `art, penalty=l1` where others have another penalty."""
-    alike: dict[tuple[str, ...], list[RunPage]] = {}
-    for page in pages:
-        alike.setdefault((*group_of(page), _base(page)), []).append(page)
-    names = {}
-    for same in alike.values():
-        options = [_options(page.tables) for page in same]
-        # What an older recipe does not say is no difference by itself.
-        keys = [key for key in dict.fromkeys(key for own in options for key in own) if _differs(key, options)]
-        for page, own in zip(same, options, strict=True):
-            said = [f"{key.rpartition('.')[2]}={own[key]}" for key in keys if key in own]
-            names[page.id] = ", ".join([_base(page), *said])
-    return names
+    """The variant of each run, by the run's id."""
+    return dict(zip((page.id for page in pages), variants([page.tables for page in pages]), strict=True))
 
 
 def compare(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -46,7 +34,7 @@ def compare(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[str
 
 
 def _summary(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    runs = collect([_result(page, names[page.id]) for page in pages])
+    runs = collect([_result(page) for page in pages], [names[page.id] for page in pages])
     for name in MEANS:
         runs[name] = [float("nan") if (cost := page.content[name]) is None else float(cost) for page in pages]
     groups = runs.groupby(["method", "sparsity"], sort=False, dropna=False)
@@ -57,11 +45,10 @@ def _summary(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[st
     ]
 
 
-def _result(page: RunPage, name: str) -> dict[str, Any]:
+def _result(page: RunPage) -> dict[str, Any]:
     """What `collect` needs of a result, from what was read without damage."""
     row, parts = page.row, {part: page.content[f"{part}_best"] for part in ("dense", "sparse")}
     return {
-        "method": name,
         "recipe": {"method": {"sparsity": row.sparsity if "sparsity" in page.tables["method"] else None}},
         "dense": None if row.dense_last is None else {"last": row.dense_last, "best": parts["dense"]},
         "sparse": None if row.sparse_last is None else {"last": row.sparse_last, "best": parts["sparse"]},
@@ -71,20 +58,3 @@ def _result(page: RunPage, name: str) -> dict[str, Any]:
         "epochs": page.outcome["epochs"],
         "wall_seconds": row.seconds,
     }
-
-
-def _base(page: RunPage) -> str:
-    words = [str(page.row.method).rpartition(":")[2], page.row.ablation]
-    return ", ".join(word for word in words if word)
-
-
-def _options(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """What may tell two recipes of a method apart."""
-    flat = flatten(tables)
-    said = {name: value for name, value in flat.items() if name not in APART}
-    # Seeds that begin with weights of their own are seeds all the same.
-    return {**said, "start": "trained weights" if flat.get("start") else "new"}
-
-
-def _differs(key: str, options: Sequence[Mapping[str, Any]]) -> bool:
-    return len({repr(own[key]) for own in options if key in own}) > 1
