@@ -23,11 +23,6 @@ def epochs_of(recipe: Recipe) -> int:
     return sum(phase.epochs // 3 if phase.until else phase.epochs for phase in plan)
 
 
-def epochs_left(job: Job) -> int:
-    """Epochs of a plan that are not in the run's log yet."""
-    return max(0, epochs_of(job.recipe) - len(RunFolder(job.folder).log()))
-
-
 class _Counted:
     def __init__(self, grid: "Grid", job: Job) -> None:
         self._grid, self._job = grid, job

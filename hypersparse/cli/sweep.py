@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
+from hypersparse.cli.cost import cost, measured_in
 from hypersparse.cli.display import load_data
-from hypersparse.cli.formats import duration
-from hypersparse.cli.grid import Grid, epochs_left
+from hypersparse.cli.grid import Grid
 from hypersparse.cli.keeping import networks_kept
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, folders_of, write_report
@@ -109,7 +109,9 @@ def sweep(
     console.print(f"[bold]{escape(found.title)}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
     jobs = [job_of(run, store) for run in left]
     if dry_run:
-        console.print(_cost(jobs, machine, load))
+        stores = [store, *([RunStore(results)] if results else [])]
+        trial = partial(_trial, machine=machine, load=load)
+        console.print(cost(jobs, measured_in(stores, machine), trial))
         return
     stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
     keeping = networks_kept(console, networks, data_dir, found.runs, store, stop)
@@ -157,34 +159,8 @@ def _check_executor(executor: str, gpus_per_run: float | None) -> None:
         raise OptionError("`--gpus-per-run` is for `--executor ray`; on one device `--at-once` says how many share it.")
 
 
-def _cost(jobs: Sequence[Job], machine: Machine, load: Load) -> Table:
-    """Epochs and hours by data, model and method, one run after another; open ends are guessed."""
-    table = Table("data", "model", "method", "runs", "epochs", "s an epoch", "time", box=None, pad_edge=False)
-    paces: dict[tuple[str, str], float | None] = {}  # of the first run on them
-    rows: dict[tuple[str, str, str], list[int]] = {}
-    for job in jobs:
-        recipe = job.recipe
-        place = recipe.data.name, recipe.model.name
-        if place not in paces:
-            paces[place] = _pace(recipe, machine, load)
-        row = rows.setdefault((*place, recipe.method.name), [0, 0])
-        row[0] += 1
-        row[1] += epochs_left(job)
-    total = 0.0
-    for (data, model, method), (count, epochs) in rows.items():
-        pace = paces[data, model]
-        total += epochs * (pace or 0.0)
-        shown = ("?", "data missing") if pace is None else (f"{pace:.2f}", duration(epochs * pace))
-        table.add_row(data, model, method, str(count), str(epochs), *shown)
-    epochs = sum(epochs for _, epochs in rows.values())
-    known = [pace is not None for pace in paces.values()]
-    words = duration(total) if all(known) else f"at least {duration(total)}" if any(known) else "?"
-    table.add_row("all", "", "", str(len(jobs)), str(epochs), "", words)
-    return table
-
-
-def _pace(recipe: Recipe, machine: Machine, load: Load) -> float | None:
-    """Seconds of an epoch on this device, by a short trial; None where the data are not there."""
+def _trial(recipe: Recipe, machine: Machine, load: Load) -> float | None:
+    """Seconds of an epoch on this device, by a few steps; None where the data are not there."""
     try:
         return seconds_an_epoch(recipe, machine, load(recipe))
     except DataError:

@@ -106,7 +106,7 @@ def test_networks_of_finished_runs_are_kept(tmp_path: Path) -> None:
     assert "random-0.9" not in listed.stdout
 
 
-@pytest.mark.parametrize(("data", "words"), [('"cifar10"', "?"), ('["synthetic", "cifar10"]', "at least")])
+@pytest.mark.parametrize(("data", "words"), [('"cifar10"', "not known"), ('["synthetic", "cifar10"]', "at least")])
 def test_where_data_are_missing_the_time_is_not_known(data: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(f'title = "Two"\n[[grid]]\ndata = {data}\nmodel = "resnet8"\nmethod = "dense"\n')
     dry = run("sweep", "two.toml", "--device", "cpu", "--dry-run", folder=tmp_path)

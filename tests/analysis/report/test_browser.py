@@ -71,7 +71,7 @@ def test_it_loads_without_complaints_or_requests_and_draws_its_charts(browser: o
         assert str(drawing.get_attribute("aria-label")).startswith(("Accuracy over", "Test accuracy over"))
     assert seen.page.locator("#runs-table tbody tr").count() == RUNS
     assert "is damaged" in seen.page.locator(".notice").inner_text()
-    assert "art, 4 seeds" in seen.page.locator(".cards").inner_text()
+    assert "art hypersparse, 4 seeds" in seen.page.locator(".cards").inner_text()
     assert seen.complaints == []
     assert seen.foreign == []
     assert seen.requests == [many.as_uri()]
