@@ -28,7 +28,7 @@ def test_a_page_of_two_runs(tmp_path: Path) -> None:
     assert "| 5 | 1.5 | cpu | fp32 | 2.13.0 |" in text
     assert text.count("Missing") == 1  # nobody kept the means of Compression Position
     assert "## Compression Position" in text.partition("Missing")[0].splitlines()[-5:]
-    assert "| art | 2 | 4 (20) | 6 (7.5) |" in text  # of 20 and 80 weights
+    assert "| art hypersparse | 2 | 4 (20) | 6 (7.5) |" in text  # of 20 and 80 weights
     for line in text.splitlines():
         if line.startswith("!["):
             assert (tmp_path / "docs" / line.rpartition("(")[2].rstrip(")")).is_file()
