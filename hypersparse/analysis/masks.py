@@ -50,6 +50,7 @@ def _crossing(file: str, usable: Sequence[Stored]) -> Study:
 def agreement(runs: Sequence[Stored]) -> Study:
     """How much of one seed's final mask another seed's has too, beside what chance would give."""
     usable = [run for run in with_records(runs) if len(run.record.get("final_sample", ()))]
+    # Named among all runs, since the title says neither network nor sparsity.
     groups = {name: members for name, members in by_name(usable).items() if len(members) > 1} if usable else {}
     if not groups:
         raise RunError("Agreement needs a recipe with two seeds that have final masks in their records; there is none.")
@@ -59,7 +60,7 @@ def agreement(runs: Sequence[Stored]) -> Study:
         for one, other in combinations(members, 2)
     ]
     frame = pd.DataFrame(rows)
-    figure, ((axes,),) = panels(height=0.9 + 0.35 * len(groups))
+    figure, ((axes,),) = panels(width=width_beside(groups), height=0.9 + 0.35 * len(groups))
     for place, (name, style) in enumerate(zip(groups, line_styles(len(groups)), strict=True)):
         own = frame[frame["name"] == name]
         axes.plot(100 * own["agreement"], [place] * len(own), markersize=5, alpha=0.8, **style | {"linestyle": ""})
