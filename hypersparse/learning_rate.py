@@ -34,7 +34,7 @@ class LearningRate:
         """At the start of an epoch of a phase."""
         self.check()
         progress = (phase.schedule_start + epoch) / (phase.schedule_epochs or phase.epochs)
-        factor = 1.0 if phase.hold_lr else self._schedule(progress)
+        factor = phase.lr_factor * (1.0 if phase.hold_lr else self._schedule(progress))
         self._base += self._found()[len(self._base) :]  # of groups that were added meanwhile
         self._applied = [base * factor for base in self._base]
         for group, lr in zip(self._optimizer.param_groups, self._applied, strict=True):

@@ -78,14 +78,14 @@ def _epochs(phase: Phase) -> str:
 
 
 def _rate(phase: Phase, recipe: Recipe) -> str:
-    training = recipe.training
+    training, lr = recipe.training, recipe.training.lr * phase.lr_factor
     if phase.hold_lr or training.schedule == "constant":
-        return f"{training.lr:g}"
+        return f"{lr:g}"
     if training.schedule == "cosine":
-        return f"{training.lr:g} to 0, cosine"
+        return f"{lr:g} to 0, cosine"
     # A phase may be the middle of a schedule; drops before it have happened when it begins.
     places = [fraction * (phase.schedule_epochs or phase.epochs) - phase.schedule_start for fraction in training.drops]
-    first = training.lr * training.drop_factor ** sum(place <= 0 for place in places)
+    first = lr * training.drop_factor ** sum(place <= 0 for place in places)
     at = ", ".join(f"{place:g}" for place in places if 0 < place < phase.epochs)
     return f"{first:g}, x {training.drop_factor:g} at {at}" if at else f"{first:g}"
 

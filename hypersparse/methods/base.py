@@ -71,6 +71,7 @@ class Phase:
     until: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase
     restart: bool = False  # begin with a fresh optimizer
     hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase
+    lr_factor: float = 1.0  # on all learning rates of this phase
     schedule_epochs: int | None = None  # the schedule's length, where it is not this phase's own
     schedule_start: int = 0  # the epoch of the schedule with which this phase begins
     pretraining: bool = False  # left out when the network comes trained

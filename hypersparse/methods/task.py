@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -57,6 +58,12 @@ class Task:
         device = next(model.parameters()).device
         with torch.no_grad(), evaluating(model):
             return self._whole(model, device) if self.whole else self._mean(model, device)
+
+    def pass_over(self, model: nn.Module, batches: int) -> None:
+        """Run the network as it is on so many batches to train on, for what it gathers meanwhile."""
+        device = next(model.parameters()).device
+        for inputs, _ in islice(self._to_train_on(), batches):
+            self.run(model, _to(inputs, device))
 
     def first_batch(self, device: torch.device) -> Batch:
         """The first batch to train on."""

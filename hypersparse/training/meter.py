@@ -29,14 +29,15 @@ class Meter:
 
     def scored(self, ratings: Tensor) -> None:
         """Be told the ratings of a score the method asked for, while the network is still as it was scored."""
-        nonzero = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).tolist()
-        self._add(len(ratings), dict(zip(self._weights, nonzero, strict=True)))
+        self._add(len(ratings), self._nonzero())
 
     def run(self, model: nn.Module, inputs: Any) -> Any:
-        """The outputs of a network; with gradients it is counted here, forward and backward."""
+        """The outputs of a network; what is not scored is counted here, with gradients forward and backward."""
         if torch.is_grad_enabled():
             mask = self._weights.mask
             self._add(FORWARD_AND_BACKWARD * len(inputs), None if mask is None else mask.kept_by_layer())
+        elif model.training:  # a pass for batch norm; scores are of networks in evaluation mode
+            self._add(len(inputs), self._nonzero())
         return self._run(model, inputs)
 
     def epoch(self, sparsifier: Sparsifier, *, images: int, steps: int) -> dict[str, float]:
@@ -61,6 +62,10 @@ class Meter:
         found = self.scoring
         self.scoring = dict.fromkeys(found, 0.0)
         return {} if self.cost is None else found
+
+    def _nonzero(self) -> dict[str, int]:
+        counts = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).tolist()
+        return dict(zip(self._weights, counts, strict=True))
 
     def _add(self, passes: float, kept: dict[str, int] | None) -> None:
         if self.cost is not None:

@@ -25,7 +25,8 @@ class Scorer:
 
     def run(self, model: nn.Module, images: Tensor) -> Tensor:
         """The outputs of `model`, which is the run's or another one."""
-        fast = model is self._model and len(images) == self._size and not torch.is_grad_enabled()
+        scored = not (model.training or torch.is_grad_enabled())  # what it was compiled for
+        fast = scored and model is self._model and len(images) == self._size
         outputs: Tensor = self._compiled(images) if fast else model(images)
         return outputs
 
