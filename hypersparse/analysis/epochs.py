@@ -38,11 +38,14 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
     rows = summary.groupby(SETTING, sort=False).ngroup()  # variants of a setting share its row
     variants = list(dict.fromkeys(summary["variant"]))
     figure, ((axes,),) = panels(width=PAGE, height=0.9 + (0.12 + 0.16 * len(variants)) * (rows.max() + 1))
-    for number, (variant, style) in enumerate(zip(variants, line_styles(len(variants)), strict=True)):
+    here = summary.groupby(rows)["variant"]
+    middles = (here.transform("count") - 1) / 2  # what a row has is centred on it
+    places = rows + (here.cumcount() - middles) * APART
+    for variant, style in zip(variants, line_styles(len(variants)), strict=True):
         own = summary[summary["variant"] == variant]
-        places = rows[own.index] + (number - (len(variants) - 1) / 2) * APART
         look = {"linestyle": "", "markersize": 5, "color": style["color"], "marker": style["marker"]}
-        axes.errorbar(own["epochs"], places, xerr=own["deviation"].fillna(0.0), label=short[variant], **look)
+        line = {"xerr": own["deviation"].fillna(0.0), "label": short[variant]}
+        axes.errorbar(own["epochs"], places[own.index], **line, **look)
         paper = own.dropna(subset=["paper"])
         axes.errorbar(paper["paper"], places[paper.index], xerr=paper["paper_deviation"], mfc="white", **look)
     if summary["paper"].notna().any():

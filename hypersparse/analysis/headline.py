@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,12 +101,26 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
     return [
         *render(rows, rows, "md").splitlines(),
         "",
+        *_missing(cells),
         f"![Accuracy over sparsity, ours beside the paper's]({drawn})",
         "",
         f"Accuracy in per cent, of {count} in [{stored}]({stored}), on {' and on '.join(machines)}. Best epochs are",
         "picked on the test set, as in the paper; epochs to the mask are regularized ones. Rows, figure and",
         f"[all tables and figures]({made}) are made anew from there by `{command(store, page, readme)}`.",
     ]
+
+
+def _missing(there: Collection[tuple[str, float]]) -> list[str]:
+    """A line that names the cells without runs, if there are any."""
+    known = _own(paper.table("accuracy"), "method", METHOD)
+    gone = {
+        name: [
+            f"{100 * level:g}" for level in known[known["model"] == model]["sparsity"] if (model, level) not in there
+        ]
+        for model, name in MODELS.items()
+    }
+    words = [f"{name} at {', '.join(levels)} %" for name, levels in gone.items() if levels]
+    return [f"Missing so far: {'; '.join(words)}.", ""] if words else []
 
 
 def _draw(cells: pd.DataFrame) -> Figure:

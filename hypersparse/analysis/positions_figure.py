@@ -52,7 +52,11 @@ def study_of(rows: pd.DataFrame, data: str, name: str = NAME) -> Study:
         tables[f"{name}-difference"] = wide(means, "difference")
     if rows["seed"].nunique() > 1:
         tables[f"{name}-seeds"] = rows
-    return Study(name, _draw(means, found, data), means, tables)
+    figure = _draw(means, found, data)
+    models = {str(model).rpartition(":")[2] for model in rows["model"]}
+    if len(models) == 1:  # a page may have the same figure of several
+        title(figure, f"{figure.get_suptitle()} ({models.pop()})")
+    return Study(name, figure, means, tables)
 
 
 def _draw(means: pd.DataFrame, found: pd.DataFrame, data: str) -> Figure:

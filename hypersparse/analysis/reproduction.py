@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, paper, positions_page, tradeoffs
+from hypersparse.analysis import (
+    allocation,
+    epochs,
+    gradients,
+    intersection,
+    masks,
+    paper,
+    positions_page,
+    tradeoffs,
+    variants,
+)
+from hypersparse.analysis.coverage import coverage
 from hypersparse.analysis.headline import command
 from hypersparse.analysis.stored import Stored, load
 from hypersparse.analysis.style import Study, write
@@ -19,11 +30,18 @@ TABLES: dict[str, Callable[[RunStore], pd.DataFrame]] = {
     "accuracy": paper.accuracy,
     "epochs": paper.regularized_epochs,
     "intersection": intersection.beside_paper,
+    "variants": variants.variants,
 }
+COVERED = {"accuracy": "best", "epochs": "epochs", "intersection": "one_before"}  # what stands for a cell with runs
 TITLES = {
     "accuracy": "Accuracy in per cent. `best` is picked on the test set, as in the paper; `last` is the last epoch.",
     "epochs": "Regularized epochs to the final mask.",
     "intersection": "Share of the final mask found after pre-training and one epoch before the final mask.",
+    "variants": (
+        "What is not as in the preset, against the preset's recipe with the same seeds (`pairs`): mean difference in "
+        "points for the last and for the best epoch, the 95 % interval of the last one's, and the difference in all "
+        "epochs trained."
+    ),
 }
 LAYERS, POSITIONS = "Where the kept weights lie", "Compression Position"
 WORDS = {
@@ -66,7 +84,7 @@ def write_page(store: RunStore, page: Path, readme: Path | None = None) -> list[
     if notes.is_file():
         lines += [notes.read_text().strip(), ""]
     for name, make in TABLES.items():
-        lines += [f"## {name.capitalize()}", "", TITLES[name], "", *_table(make(store)), ""]
+        lines += [f"## {name.capitalize()}", "", TITLES[name], "", *_table(make(store), COVERED.get(name)), ""]
     for heading, draw in FIGURES.items():
         lines += figures.lines(heading, _drawn(draw, runs))
     lines += figures.lines(POSITIONS, positions_page.studies(runs))  # not `_drawn`: a file that is wrong must be said
@@ -97,10 +115,18 @@ class _Figures:
         return lines if len(lines) > before else [*lines, "Missing: no stored run has what this figure needs.", ""]
 
 
-def _table(frame: pd.DataFrame) -> list[str]:
-    there = frame[frame["seeds"] > 0]
-    rows = [render(there, readable(there), "md").rstrip()] if len(there) else []
-    return [*rows, *([""] if rows else []), f"Of {len(frame)} cells: {tally(frame)}."]
+def _table(frame: pd.DataFrame, covered: str | None) -> list[str]:
+    """The cells with runs of ours, and what of the rest is missing."""
+    shown = frame[frame["seeds"] > 0] if covered else frame
+    words = readable(shown)
+    words["seeds"] = ["missing" if seeds == "0" else seeds for seeds in words["seeds"]]
+    rows = render(shown, words, "md").splitlines() if len(shown) else []
+    lines = [*rows, *([""] if rows else []), f"Of {len(frame)} cells: {tally(frame)}."]
+    if covered is None:
+        return lines
+    every = coverage(frame, covered)
+    said = f"Every cell, with `{covered}` and in brackets how many seeds:"
+    return [*lines, "", said, "", *render(every, every, "md").splitlines()]
 
 
 def _drawn(draw: Make, runs: Sequence[Stored]) -> Iterator[Study]:

@@ -11,7 +11,14 @@ def tally(frame: pd.DataFrame) -> str:
     if not verdicts:
         there = int((frame["seeds"] > 0).sum())
         return f"{there} with runs of ours, {len(frame) - there} missing"
-    return ", ".join(f"{count} {name}" for name, count in frame[verdicts[0]].value_counts().items())
+    counts = {name.removesuffix("_verdict"): _counted(frame[name]) for name in verdicts}
+    first, *others = counts
+    more = [f"by the {name} epoch {counts[name]}" for name in others if counts[name] != counts[first]]
+    return "; ".join([counts[first], *more])
+
+
+def _counted(verdicts: "pd.Series[str]") -> str:
+    return ", ".join(f"{count} {name}" for name, count in verdicts.value_counts().items())
 
 
 def readable(frame: pd.DataFrame) -> pd.DataFrame:

@@ -30,7 +30,7 @@ COSTS = {
     "final_bytes": "file (bytes)",
 }
 WIDE = 300  # largest to smallest, above which only tens have room on an axis: with more Matplotlib writes none
-NAMED = {"kept": "what is kept", "training_flops": "what training costs", "final_bytes": "what is stored"}
+NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes": "size of the file"}
 
 
 def accuracy(runs: Sequence[Stored]) -> Study:
@@ -55,7 +55,8 @@ def accuracy(runs: Sequence[Stored]) -> Study:
         _draw_cost(each, frame, cost)
     axes[0, 0].set_ylabel("test accuracy, last epoch (%)", fontsize=8)
     legend_beside(axes[0, -1])
-    title(figure, "Accuracy against " + " and ".join(NAMED[cost] for cost in known))
+    *first, last = (NAMED[cost] for cost in known)
+    title(figure, "Accuracy against " + " and ".join([", ".join(first), last] if first else [last]))
     return Study("accuracy", figure, frame)
 
 
@@ -149,7 +150,7 @@ def _draw_damage(wide: pd.DataFrame, total: int, what: str, against: str | None)
     words = f"points of accuracy against {against}" if against else "accuracy (%)"
     axes.set_xlabel(words, fontsize=8)
     legend_beside(axes, title="sparsity", title_fontsize=7)
-    title(figure, f"Whom sparsity hurts: {what}")
+    title(figure, f"{'Whom sparsity hurts' if against else 'Accuracy of each class'}: {what}")
     return figure
 
 
@@ -161,7 +162,8 @@ def _draw_cost(axes: Axes, frame: pd.DataFrame, cost: str) -> None:
         line = {} if len(means) > 1 and cost != "training_flops" else {"linestyle": ""}
         axes.plot(means[cost], means["last"], linewidth=1.2, markersize=4, label=group, **style | line)
     axes.set_xscale("log")
-    axes.set_xlabel(COSTS[cost], fontsize=8)
+    unknown = int(frame[cost].isna().sum())
+    axes.set_xlabel(COSTS[cost] + (f"\nmissing: {unknown} of {len(frame)} runs" if unknown else ""), fontsize=8)
     wide = frame[cost].max() > WIDE * frame[cost].min()
     axes.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
     axes.xaxis.set_major_formatter(

@@ -20,7 +20,10 @@ COLORS = {"reproduced": "green", "better": "cyan", "differs": "red", "missing": 
 
 def paper(
     which: Annotated[
-        str, typer.Argument(help="accuracy, epochs to the final mask, or intersection with the final mask.")
+        str,
+        typer.Argument(
+            help="accuracy, epochs to the final mask, intersection with the final mask, or variants of ART."
+        ),
     ] = "accuracy",
     results: Annotated[
         Path | None, typer.Option("--results", help="Where finished runs lie; the folder `results` by default.")

@@ -101,7 +101,7 @@ def _what_happens(phase: Phase) -> str:
     if phase.adjust:
         parts.append(f"{_words(phase.adjust)} every {phase.adjust_every} steps")
     if phase.penalty:
-        parts.append("a penalty on the weights, growing every epoch")
+        parts.append("a growing penalty on the weights")
     if phase.until:
         parts.append(f"until {_words(phase.until)}")
     if phase.leave:

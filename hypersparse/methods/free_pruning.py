@@ -61,7 +61,8 @@ class FreePruning(Method):
         """The factor on the penalty in this step, as a tensor that a captured step reads."""
         if not self.growth_steps:
             return self.strength * self.growth**state.epoch_tensor
-        steps = state.memory[STEPS] = state.memory[STEPS].to(state.weights.device)  # a checkpoint's is on the CPU
+        steps: Tensor = state.memory[STEPS].to(state.weights.device)  # a checkpoint's is on the CPU
+        state.memory[STEPS] = steps
         return self.strength * self.growth ** (steps / self.growth_steps)
 
     def begin_to_count(self, state: TrainingState) -> None:

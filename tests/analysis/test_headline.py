@@ -40,6 +40,7 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     row = "| 2 | 85.50 ± 0.71 | 84.50 ± 0.71 | 84.45 ± 0.55 | 42.00 ± 0.00 |  |"  # the paper has no epochs there
     assert f"| CIFAR-10, ResNet-32, ART, 99.8 % {row}" in text
     assert "of 2 runs in [results](results), on cpu in fp32 with PyTorch 2.13.0." in text
+    assert "Missing so far: ResNet-32 at 90, 95, 98, 99, 99.5 %; VGG-19 at 90, 95, 98, 99, 99.5, 99.8 %.\n" in text
     assert "](docs/figures/headline.png)" in text
     assert "what was there" not in text
     assert text.startswith("# Title\n")

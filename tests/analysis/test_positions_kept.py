@@ -1,5 +1,6 @@
 """Compression Position without the data set: the means that are kept beside runs, and the page made of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -74,9 +75,12 @@ def test_the_page_has_the_papers_seven_rows(tmp_path: Path) -> None:
     kept_runs(tmp_path)
     (study,) = positions_page.studies(runs_in(tmp_path))
     assert study.name == "positions-cifar10-resnet32"
+    assert study.figure.get_suptitle().endswith("(resnet32)")
     lines = positions_page.section(study)
     rows = [line.split(" | ") for line in lines]
     assert [row[1] for row in rows[2:9]] == ["1", "missing", "missing", "1", "missing", "missing", "1"]
+    other = positions_page.section(replace(study, name="positions-cifar10-vgg19"))  # nobody says whose they are
+    assert other == lines
     (deer,) = [row for row in rows if row[:2] == ["| 0.98", "0"]]
     assert deer[2] == "0.250 (0.045)"  # the only image of a deer that nobody named wrongly, and the paper's mean
 

@@ -131,7 +131,7 @@ def test_every_network_has_its_figures(tmp_path: Path) -> None:
         titles = [study.figure.get_suptitle().replace("\n", " ") for study in found]
         assert titles == [f"{words}: {model} on digits" for model in models]
     hurt = [study.figure.get_suptitle().replace("\n", " ") for study in tradeoffs.classes(runs)]
-    assert hurt == [f"Whom sparsity hurts: {model} on digits, art hypersparse" for model in models]
+    assert hurt == [f"Accuracy of each class: {model} on digits, art hypersparse" for model in models]
 
 
 @pytest.mark.parametrize("width", [COLUMN, PAGE])
@@ -183,6 +183,16 @@ def test_the_papers_epochs_stand_beside_runs_as_in_its_recipe_only(tmp_path: Pat
     assert alone["paper"].isna().all()  # though no name is needed to tell it apart
 
 
+def test_the_only_penalty_of_a_row_stands_on_it(tmp_path: Path) -> None:
+    penalties = [{"penalty": name} for name in ("hypersparse", "l1", "l2")]
+    runs = [write(tmp_path, method_options=each) for each in penalties] + [write(tmp_path, sparsity=0.98)]
+    (axes,) = epochs.study(runs).figure.axes
+    places = sorted(
+        float(value) for line in axes.lines if len(line.get_xdata()) for value in np.atleast_1d(line.get_ydata())
+    )
+    assert sorted(set(places)) == [-0.25, 0.0, 0.25, 1.0]
+
+
 def test_weights_that_cross(tmp_path: Path) -> None:
     (study,) = masks.crossings([write(tmp_path)])
     assert study.data["share"].tolist() == [0.4, 0.3, 0.1]
@@ -212,6 +222,13 @@ def test_accuracy_against_costs(tmp_path: Path) -> None:
     assert len(study.figure.axes) == 3
     with pytest.raises(RunError, match="went to its end"):
         tradeoffs.accuracy([write(tmp_path, seed=2, until="regularize")])
+
+
+def test_runs_whose_work_is_not_known_are_counted(tmp_path: Path) -> None:
+    study = tradeoffs.accuracy([write(tmp_path), write(tmp_path, seed=1, training_flops=None)])
+    assert [axes.get_xlabel() for axes in study.figure.axes] == [
+        "weights kept (%)", "training work (dense FLOPs)\nmissing: 1 of 2 runs", "file (bytes)",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fewest", [1, 30, 900])
@@ -265,7 +282,9 @@ def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
     assert both.figure.axes[0].get_xlabel() == "points of accuracy against that at 90 %"
     with pytest.raises(RunError, match="All of these runs are dense"):
         tradeoffs.classes([dense])
+    assert both.figure.texts[0].get_text().startswith("Whom sparsity hurts")
     (alone,) = tradeoffs.classes([write(tmp_path, seed=1)])
+    assert alone.figure.texts[0].get_text().startswith("Accuracy of each class")  # against nothing nobody is hurt
     assert alone.tables[f"{alone.name}-damage"].to_numpy().tolist() == [
         ["1", 50.0],
         ["0", 90.0],

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from hypersparse.analysis.tables import readable
+from hypersparse.analysis.tables import readable, tally
 
 
 def test_means_stand_beside_their_deviations_and_lone_ones_have_as_many_digits() -> None:
@@ -21,3 +21,10 @@ def test_means_stand_beside_their_deviations_and_lone_ones_have_as_many_digits()
     assert shown["best"].tolist() == ["92.50 ± 0.01", "94.20", ""]
     assert shown["epochs"].tolist() == ["53.00 ± 0.00", "24", ""]
     assert shown["share"].tolist() == ["0.2885", "0.5", ""]
+
+
+def test_verdicts_on_the_last_epoch_are_counted_where_they_are_others() -> None:
+    best = ["reproduced", "reproduced", "missing"]
+    frame = pd.DataFrame({"best_verdict": best, "last_verdict": ["reproduced", "differs", "missing"]})
+    assert tally(frame) == "2 reproduced, 1 missing; by the last epoch 1 reproduced, 1 differs, 1 missing"
+    assert tally(frame.assign(last_verdict=best)) == "2 reproduced, 1 missing"

@@ -1,0 +1,74 @@
+"""Recipes with an option changed against the same recipe as the preset has it, seed by seed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from hypersparse.analysis.statistics import compare_paired, deviation, mean
+from hypersparse.analysis.stored import Stored, grouped, load
+from hypersparse.errors import RunError
+from hypersparse.runs.store import RunStore
+
+TASK = ("data", "model", "method", "penalty", "sparsity")
+DIGITS = 4  # sums of the same accuracies in another order are no difference
+NUMBERS = ("last", "best", "epochs")
+COLUMNS = (
+    *TASK, "variant", "seeds", "last", "last_deviation", "best", "best_deviation", "pairs",
+    "last_difference", "low", "high", "best_difference", "epochs_difference",
+)  # fmt: skip
+# Written as missing while they are: `experiments/variants.toml` trains them at these sparsities.
+WANTED = {
+    "data": "cifar10", "model": "resnet32", "method": "art", "penalty": "hypersparse",
+    "variant": ("schedule=cosine", "reestimate=100"), "sparsity": (0.98, 0.998),
+}  # fmt: skip
+
+
+def variants(store: RunStore) -> pd.DataFrame:
+    """A row a variant: its accuracy, and the mean difference over the seeds that the plain recipe has too.
+
+    Accuracies in per cent and differences in points; `low` and `high` are the 95 % interval of the last epoch's.
+    """
+    try:
+        runs = [run for run in load([run.path for run in store.runs()]) if run.result["until"] is None]
+    except RunError:  # none is finished
+        runs = []
+    rows = []
+    for task, here in grouped(runs, *TASK).items():
+        own = grouped(here, "variant")
+        plain = own.pop((None,), [])
+        rows += [
+            {**dict(zip(TASK, task, strict=True)), **_row(name, members, plain)} for (name,), members in own.items()
+        ]
+    there = {tuple(row[word] for word in (*TASK, "variant")) for row in rows}
+    rows += [row for row in _wanted() if tuple(row[word] for word in (*TASK, "variant")) not in there]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values(["variant", *TASK], ignore_index=True).round(DIGITS)
+
+
+def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[str, Any]:
+    ours, theirs = _numbers(members), _numbers(plain)
+    differences = {number: compare_paired(ours[number], theirs[number]) for number in NUMBERS}
+    last = differences["last"]
+    shown: dict[str, Any] = {"variant": name, "seeds": len(members)}
+    for number in ("last", "best"):
+        values = tuple(ours[number].values())
+        shown |= {number: mean(values), f"{number}_deviation": deviation(values)}
+    shown["pairs"] = last.count if last else 0
+    shown |= {f"{number}_difference": found.difference if found else None for number, found in differences.items()}
+    return shown | {"low": last.low if last else None, "high": last.high if last else None}
+
+
+def _numbers(runs: Sequence[Stored]) -> dict[str, dict[int, float]]:
+    """Of each run by its seed."""
+    parts = {run.seed: run.result["sparse"] or run.result["dense"] for run in runs}
+    found = {name: {seed: 100 * part[name] for seed, part in parts.items()} for name in ("last", "best")}
+    return {**found, "epochs": {run.seed: float(sum(run.result["epochs"].values())) for run in runs}}
+
+
+def _wanted() -> list[dict[str, Any]]:
+    fixed = {word: WANTED[word] for word in TASK if word != "sparsity"}
+    return [
+        {**fixed, "sparsity": sparsity, "variant": variant, "seeds": 0, "pairs": 0}
+        for variant in WANTED["variant"]
+        for sparsity in WANTED["sparsity"]
+    ]

@@ -1,0 +1,61 @@
+"""Variants against the plain recipe, seed by seed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hypersparse.analysis.variants import TASK, WANTED, variants
+from hypersparse.runs.experiment import Experiment
+from hypersparse.runs.store import RunStore
+from tests.analysis.small import write
+
+VARIANTS = Path(__file__).parents[2] / "experiments" / "variants.toml"
+
+
+def run(root: Path, seed: int, last: float, *, epochs: int = 5, **changed: Any) -> None:
+    result = {"sparse": {"last": last, "best": last + 0.01}, "epochs": {"fine-tune": epochs}, **changed}
+    write(root, seed=seed, **result)
+
+
+def test_differences_are_over_the_seeds_of_both(tmp_path: Path) -> None:
+    for seed, last in enumerate((0.90, 0.91, 0.80)):
+        run(tmp_path, seed, last)
+    for seed, last in ((0, 0.91), (1, 0.94), (7, 0.5)):  # nobody trained seed 7 plainly
+        run(tmp_path, seed, last, epochs=4, method_options={"reestimate": 2})
+    found = variants(RunStore(tmp_path))
+    (row,) = found[found["seeds"] > 0].to_dict("records")
+    assert (row["data"], row["method"], row["sparsity"], row["variant"]) == ("digits", "art", 0.9, "reestimate=2")
+    assert (row["seeds"], row["pairs"]) == (3, 2)
+    assert row["last"] == pytest.approx((91 + 94 + 50) / 3)
+    assert row["last_difference"] == pytest.approx(2.0)  # 1 and 3 points
+    assert row["best_difference"] == pytest.approx(2.0)
+    assert row["epochs_difference"] == -1
+    assert row["high"] - 2.0 == pytest.approx(12.706 * 2**0.5 / 2**0.5, rel=1e-3)  # Student's t with one degree
+
+
+def test_without_the_plain_recipe_there_is_no_difference(tmp_path: Path) -> None:
+    run(tmp_path, 0, 0.9, method_options={"growth_steps": 9})
+    run(tmp_path, 0, 0.9, method_options={"growth": 1.5}, until="regularize")  # nor of what ended early
+    found = variants(RunStore(tmp_path))
+    (row,) = found[found["seeds"] > 0].to_dict("records")
+    assert (row["variant"], row["pairs"]) == ("growth_steps=9", 0)
+    assert row["last_difference"] != row["last_difference"]  # not a number
+
+
+def test_what_is_wanted_is_missing_until_it_is_trained(tmp_path: Path) -> None:
+    found = variants(RunStore(tmp_path))
+    assert set(found["variant"]) == set(WANTED["variant"])
+    assert found["seeds"].tolist() == [0] * 4
+
+
+def test_the_experiment_trains_what_is_wanted() -> None:
+    trained = set()
+    for each in Experiment.read(VARIANTS).runs:
+        method, training = each.recipe.method, each.recipe.training
+        said = {"schedule": training.schedule, "reestimate": method.reestimate}  # type: ignore[attr-defined]
+        task = (each.recipe.data.name, each.recipe.model.name, method.name, method.penalty, method.sparsity)  # type: ignore[attr-defined]
+        trained |= {(*task, f"{name}={value}") for name, value in said.items()}
+    fixed = [WANTED[word] for word in TASK if word != "sparsity"]
+    wanted = {(*fixed, sparsity, variant) for sparsity in WANTED["sparsity"] for variant in WANTED["variant"]}
+    assert wanted <= trained
