@@ -1,6 +1,6 @@
 """Recipes with an option changed against the same recipe as the preset has it, seed by seed."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -58,7 +58,7 @@ def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[
     return shown | {"low": last.low if last else None, "high": last.high if last else None}
 
 
-def _numbers(runs: Sequence[Stored]) -> dict[str, dict[int, float]]:
+def _numbers(runs: Sequence[Stored]) -> dict[str, dict[Hashable, float]]:
     """Of each run by its seed."""
     parts = {run.seed: run.result["sparse"] or run.result["dense"] for run in runs}
     found = {name: {seed: 100 * part[name] for seed, part in parts.items()} for name in ("last", "best")}
