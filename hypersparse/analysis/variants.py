@@ -60,9 +60,12 @@ def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[
 
 def _numbers(runs: Sequence[Stored]) -> dict[str, dict[Hashable, float]]:
     """Of each run by its seed."""
-    parts = {run.seed: run.result["sparse"] or run.result["dense"] for run in runs}
-    found = {name: {seed: 100 * part[name] for seed, part in parts.items()} for name in ("last", "best")}
-    return {**found, "epochs": {run.seed: float(sum(run.result["epochs"].values())) for run in runs}}
+    found: dict[str, dict[Hashable, float]] = {number: {} for number in NUMBERS}
+    for run in runs:
+        part = run.result["sparse"] or run.result["dense"]
+        found["last"][run.seed], found["best"][run.seed] = 100 * part["last"], 100 * part["best"]
+        found["epochs"][run.seed] = float(sum(run.result["epochs"].values()))
+    return found
 
 
 def _wanted() -> list[dict[str, Any]]:
