@@ -50,6 +50,8 @@ def evaluate(
             "test_accuracy": found.accuracy,
             "test_loss": found.loss,
             **_counts(built),
+            # A file without its dead structure has fewer weights in all, so that its own share of zeros is another.
+            "recipe_sparsity": getattr(recipe.method, "sparsity", None),
         },
         as_json,
     )
@@ -69,6 +71,8 @@ def _report(found: dict[str, Any], as_json: bool) -> None:
     table.add_column()
     table.add_column(overflow="fold")  # a long path is wrapped, not cut
     for name, value in found.items():
+        if value is None:
+            continue
         shown = f"{value:.4f}" if isinstance(value, float) else escape(str(value))
         if name == "test_accuracy":
             shown = f"[bold]{100 * value:.2f} %[/]"

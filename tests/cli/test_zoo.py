@@ -65,3 +65,10 @@ def test_other_commands_know_the_names(tmp_path: Path, monkeypatch: pytest.Monke
         open_network("digits-resnet8-0.97", Asked(runs_dir=tmp_path))
     with pytest.raises(RunError, match=r"lists them\.$"):
         open_network("something", Asked(runs_dir=tmp_path))
+
+
+def test_evaluate_says_the_sparsity_that_the_name_does() -> None:
+    done = CliRunner().invoke(app, ["evaluate", "digits-resnet8-0.98", "--json"], catch_exceptions=False)
+    found = json.loads(done.stdout)
+    assert found["recipe_sparsity"] == 0.98
+    assert found["sparsity"] < 0.98  # of what is left without dead structure
