@@ -23,7 +23,7 @@ def coverage(frame: pd.DataFrame, value: str) -> pd.DataFrame:
             alike.setdefault(mine, []).append(str(name))
         for words, names in alike.items():
             cells = dict(zip(map(_level, levels), words, strict=False))
-            rows.append({"data": str(data), "model": str(model), kind: ", ".join(names), **cells})
+            rows.append({"data": str(data), "model": str(model), kind: "; ".join(names), **cells})
     return pd.DataFrame(rows)
 
 

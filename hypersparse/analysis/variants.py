@@ -20,7 +20,7 @@ COLUMNS = (
 # Written as missing while they are: `experiments/variants.toml` trains them at these sparsities.
 WANTED = {
     "data": "cifar10", "model": "resnet32", "method": "art", "penalty": "hypersparse",
-    "variant": ("schedule=cosine", "reestimate=100"), "sparsity": (0.98, 0.998),
+    "variant": ("art hypersparse, schedule=cosine", "art hypersparse, reestimate=100"), "sparsity": (0.98, 0.998),
 }  # fmt: skip
 
 
@@ -35,8 +35,8 @@ def variants(store: RunStore) -> pd.DataFrame:
         runs = []
     rows = []
     for task, here in grouped(runs, *TASK).items():
-        own = grouped(here, "variant")
-        plain = own.pop((None,), [])
+        plain = [run for run in here if run.is_usual]
+        own = grouped([run for run in here if not run.is_usual], "variant")
         rows += [
             {**dict(zip(TASK, task, strict=True)), **_row(name, members, plain)} for (name,), members in own.items()
         ]

@@ -8,6 +8,7 @@ import pytest
 from hypersparse.analysis.variants import TASK, WANTED, variants
 from hypersparse.runs.experiment import Experiment
 from hypersparse.runs.store import RunStore
+from hypersparse.runs.variants import variant
 from tests.analysis.small import write
 
 VARIANTS = Path(__file__).parents[2] / "experiments" / "variants.toml"
@@ -25,7 +26,9 @@ def test_differences_are_over_the_seeds_of_both(tmp_path: Path) -> None:
         run(tmp_path, seed, last, epochs=4, method_options={"reestimate": 2})
     found = variants(RunStore(tmp_path))
     (row,) = found[found["seeds"] > 0].to_dict("records")
-    assert (row["data"], row["method"], row["sparsity"], row["variant"]) == ("digits", "art", 0.9, "reestimate=2")
+    assert (row["data"], row["method"], row["sparsity"], row["variant"]) == (
+        "digits", "art", 0.9, "art hypersparse, reestimate=2",
+    )  # fmt: skip
     assert (row["seeds"], row["pairs"]) == (3, 2)
     assert row["last"] == pytest.approx((91 + 94 + 50) / 3)
     assert row["last_difference"] == pytest.approx(2.0)  # 1 and 3 points
@@ -39,7 +42,7 @@ def test_without_the_plain_recipe_there_is_no_difference(tmp_path: Path) -> None
     run(tmp_path, 0, 0.9, method_options={"growth": 1.5}, until="regularize")  # nor of what ended early
     found = variants(RunStore(tmp_path))
     (row,) = found[found["seeds"] > 0].to_dict("records")
-    assert (row["variant"], row["pairs"]) == ("growth_steps=9", 0)
+    assert (row["variant"], row["pairs"]) == ("art hypersparse, growth_steps=9", 0)
     assert row["last_difference"] != row["last_difference"]  # not a number
 
 
@@ -50,12 +53,13 @@ def test_what_is_wanted_is_missing_until_it_is_trained(tmp_path: Path) -> None:
 
 
 def test_the_experiment_trains_what_is_wanted() -> None:
-    trained = set()
-    for each in Experiment.read(VARIANTS).runs:
-        method, training = each.recipe.method, each.recipe.training
-        said = {"schedule": training.schedule, "reestimate": method.reestimate}  # type: ignore[attr-defined]
-        task = (each.recipe.data.name, each.recipe.model.name, method.name, method.penalty, method.sparsity)  # type: ignore[attr-defined]
-        trained |= {(*task, f"{name}={value}") for name, value in said.items()}
+    trained = {
+        (
+            each.recipe.data.name, each.recipe.model.name, each.recipe.method.name, "hypersparse",
+            each.recipe.method.sparsity, variant(each.recipe.to_mapping()),  # type: ignore[attr-defined]
+        )
+        for each in Experiment.read(VARIANTS).runs
+    }  # fmt: skip
     fixed = [WANTED[word] for word in TASK if word != "sparsity"]
-    wanted = {(*fixed, sparsity, variant) for sparsity in WANTED["sparsity"] for variant in WANTED["variant"]}
+    wanted = {(*fixed, sparsity, name) for sparsity in WANTED["sparsity"] for name in WANTED["variant"]}
     assert wanted <= trained
