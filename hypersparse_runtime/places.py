@@ -40,6 +40,7 @@ class Places:
     at: dict[str, int] = field(default_factory=dict)
     floats: int = 0
     unclean: list[Room] = field(default_factory=list)
+    within: dict[Room, list[str]] = field(default_factory=dict)  # all values that are in a room, one after the other
 
     def of(self, name: str) -> int:
         """Where a value is; anywhere for one of which nothing is read, so that it was never made."""
@@ -52,10 +53,13 @@ def lay(placed: Placed, lanes: int) -> Places:
     return apart if apart.floats <= ROOMY else _Laying(placed, lanes, overlaid=True).places
 
 
-def zeros_of(placed: Placed, room: Room, lanes: int) -> Array:
-    """Runs of floats around and between the rows of the planes that are read, `(first, number)` from the value on."""
-    value = placed.values[room.value]
-    read = read_of(placed, room.value)
+def zeros_of(placed: Placed, values: list[str], lanes: int) -> Array:
+    """Runs of floats around and between the rows of the planes that are read, `(first, number)` from a value on.
+
+    `values` are of one geometry and lie in one room. Of each other channels are read, and the zeros are set but once.
+    """
+    value = placed.values[values[0]]
+    read = np.unique(np.concatenate([read_of(placed, name) for name in values]))
     planes = np.unique(np.concatenate([read, read - 1]))  # what is above a plane is below the one before
     rows = np.arange(value.height) * value.pitch
     pads = [(rows + value.width, np.append(rows[1:], value.echo or value.plane) - (rows + value.width))]
@@ -113,7 +117,7 @@ class _Laying:
             return
         if over is not None and over not in (step.input, *self.private) and self.last[over] == index:
             at[step.output] = at[over]
-            self.taken[step.output] = self.taken.pop(over)
+            self._take(step.output, self.taken.pop(over))
             del self.last[over]
             return
         self._reserve(index, step.output)
@@ -124,7 +128,7 @@ class _Laying:
         rooms = self.free.setdefault(self._key(name), [])
         if rooms and name not in self.private:
             room = rooms.pop()
-            self.taken[name] = room
+            self._take(name, room)
             self.places.at[name] = room.start + self._margin(name)
         else:
             self._build(index, name)
@@ -144,9 +148,13 @@ class _Laying:
         for rooms in self.free.values():
             rooms[:] = [each for each in rooms if not each.meets(room)]
         self.rooms.append(room)
-        self.taken[name] = room
+        self._take(name, room)
         self.places.at[name] = start + self._margin(name)
         self.places.floats = max(self.places.floats, room.end)
+
+    def _take(self, name: str, room: Room) -> None:
+        self.taken[name] = room
+        self.places.within.setdefault(room, []).append(name)
 
     def _release(self, index: int) -> None:
         """Free what was read the last time."""

@@ -52,7 +52,7 @@ def _clearings(index: int, placed: Placed, places: Places, tables: Tables, lanes
     rows = []
     for room in places.unclean:
         if room.step == index:
-            value, runs = placed.values[room.value], zeros_of(placed, room, lanes)
+            value, runs = placed.values[room.value], zeros_of(placed, places.within[room], lanes)
             row = _blank(value, value, lanes)
             row.update(
                 kind=KINDS.index("clear"), output=places.of(room.value), rows=len(runs), channels=tables.add(runs)

@@ -116,3 +116,24 @@ def test_pooling_by_two_is_exact_and_keeps_nan(sides: tuple[int, int], level: st
 
     model = SparseModel(trace(Pools(), (5, *sides)), engine="hypersparse", threads=1, instructions=level)
     np.testing.assert_array_equal(model(images), torch.max_pool2d(torch.from_numpy(images), 2).numpy())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_zeros_are_set_for_every_value_that_comes_into_a_room(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first value of 8x8 planes is read in its first channels only, the third one, in the same room, in others."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    for _ in range(4):
+        layers += [nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * 64, 3)).eval()
+    with torch.no_grad():
+        for number, layer in enumerate(layer for layer in model if isinstance(layer, nn.Conv2d)):
+            read = torch.arange(layer.in_channels) % 4 == number % 4 if number else torch.ones(3, dtype=torch.bool)
+            layer.weight[:, ~read] = 0
+    images = np.random.default_rng(0).normal(size=(3, 3, 16, 16)).astype(np.float32)
+    monkeypatch.setattr(places, "ROOMY", 0)
+    sparse = SparseModel(trace(model, (3, 16, 16)), engine="hypersparse", threads=1, instructions=level)
+    with torch.no_grad():
+        wanted = model(torch.from_numpy(images)).numpy()
+    for _ in range(2):
+        np.testing.assert_allclose(sparse(images), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
