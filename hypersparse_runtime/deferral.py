@@ -91,7 +91,8 @@ class _Pass:
     def _read(self, number: int) -> Array:
         """The channels that a layer reads; with a stride, also those of others whose phases are copied together."""
         layer = self.network.layers[number]
-        others = [each for each in self.network.layers if shares_phases(layer, each)]
+        strided = layer.stride != (1, 1)  # else none shares anything, and looking would take the square of the layers
+        others = [each for each in self.network.layers if shares_phases(layer, each)] if strided else []
         return np.unique(
             np.concatenate([each.entries.channel for each in [layer, *others] if each.entries is not None])
         )

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from hypersparse_runtime.coding import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
 from hypersparse_runtime.container import FileError, container, inflated, parsed, sections_of, to_json, whole
-from hypersparse_runtime.graph import INPUT, OPS, Graph, GraphError, Node, shapes
+from hypersparse_runtime.graph import INPUT, OPS, Graph, Node
+from hypersparse_runtime.limits import check_sizes
 
 HALF = "half"  # float32 kept as float16
 DTYPES = ("float32", HALF, "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -36,7 +37,6 @@ WORTH_POSITIONS = 0.95  # an array of which more is kept is stored whole
 MOST_BYTES = 2**32  # of a file
 MOST_GRAPH = 2**24  # of its JSON
 MOST_WEIGHTS_PER_BYTE, FEW_WEIGHTS = 4096, 2**22  # what a file may claim to hold; VGG-19 at 99.8 % has 150 a byte
-MOST_VALUES = 2**26  # elements of one value for one image
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ def read(path: str | Path) -> Graph:
 
 def pack(graph: Graph, *, half: bool = False) -> bytes:
     """A network as the bytes of a file; with `half` its float32 arrays in half precision, where they fit into it."""
+    check_sizes(graph)
     arrays = {name: np.asarray(array) for name, array in graph.tensors.items()}
     stored_as = {name: _dtype(name, array, half) for name, array in arrays.items()}
     masks = {name: np.asarray(array != 0) for name, array in arrays.items()}
@@ -126,12 +127,7 @@ def unpack(content: bytes) -> Graph:
     _check_claims(entries, len(content))
     arrays = _arrays(entries, sections, lengths)
     graph = Graph(input_shape, nodes, arrays, about)
-    try:
-        largest = max(prod(shape) for shape in shapes(graph).values())
-    except GraphError as error:
-        raise FileError(str(error).rstrip(".")) from None
-    if largest > MOST_VALUES:
-        raise FileError(f"one of its values has {largest} elements, and {MOST_VALUES} are the most")
+    check_sizes(graph)
     return graph
 
 

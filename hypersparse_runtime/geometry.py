@@ -92,7 +92,8 @@ def place(network: Network, *, rows: bool) -> Placed:
     shapes, steps = dict(network.shapes), []
     shared: dict[tuple[str, Pair], Split] = {}
     for number, layer in enumerate(network.layers):
-        steps += _stride_free(layer, _sharing(network.layers[number:]), shapes, shared)
+        sharing = [] if layer.stride == (1, 1) else _sharing(network.layers[number:])
+        steps += _stride_free(layer, sharing, shapes, shared)
         shared = {key: split for key, split in shared.items() if key[0] != layer.output}
     groups = _Groups()
     reaches: dict[str, _Reach] = defaultdict(_Reach)

@@ -114,7 +114,7 @@ def _conv(graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
     (x,) = inputs
     weight, groups = _array(graph, node, "weight"), _count(node, "groups")
     fits = len(x) == 3 and weight.ndim == 4 and weight.shape[1] * groups == x[0] and weight.shape[0] % groups == 0
-    _need(fits, node.output, "a weight that does not fit its input", (weight.shape, x))
+    _need(fits and all(weight.shape), node.output, "a weight that does not fit its input", (weight.shape, x))
     _vector(graph, node, "bias", weight.shape[0])
     dilation = pair(node, "dilation", least=1)
     kernel = tuple(step * (side - 1) + 1 for step, side in zip(dilation, weight.shape[2:], strict=True))

@@ -85,7 +85,7 @@ class SparseModel:
     def __call__(self, images: NDArray[Any], *, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Outputs for images (number, channels, height, width), which go into `out` if that is given."""
         if not isinstance(images, np.ndarray) or images.dtype != np.float32 or not images.flags.c_contiguous:
-            images = np.ascontiguousarray(images, dtype=np.float32)
+            images = self._as_floats(images)
         if images.shape[1:] != self.input_shape or images.ndim != len(self.input_shape) + 1:
             expected = ", ".join(["number", *map(str, self.input_shape)])
             raise ValueError(f"The network takes images of the shape ({expected}); got {images.shape}.")
@@ -97,6 +97,18 @@ class SparseModel:
         if len(images):
             self._engine.run(images, out)
         return out
+
+    def _as_floats(self, images: Any) -> NDArray[np.float32]:
+        """Images of another type or order; what cannot be meant is refused."""
+        given = np.asarray(images)
+        if given.dtype.kind not in "fiub":
+            raise ValueError(f"Images are arrays of numbers, best of float32; got {given.dtype}.")
+        if given.dtype.kind in "iu" and given.ndim > 1 and "normalisation" in self.graph.about:
+            raise ValueError(
+                f"The network takes normalised images, (pixel / scale - mean) / std with what `about['normalisation']` "
+                f"says, as float32; got {given.dtype}, as pixels are."
+            )
+        return np.ascontiguousarray(given, dtype=np.float32)
 
     def _chosen(self, network: Network, engine: str, instructions: str | None) -> Engine:
         if engine == "numpy":

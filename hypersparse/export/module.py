@@ -12,6 +12,7 @@ from hypersparse.errors import ModelError
 from hypersparse.export import opaque
 from hypersparse.export.quiet import first_line
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
+from hypersparse_runtime.limits import MOST_OF_A_VALUE
 
 MADE = "~"  # begins the names of arrays that are not in the model's state_dict
 BATCH_NORM_ROLES = {"weight": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}
@@ -131,10 +132,19 @@ def to_module(graph: Graph) -> Network:
     for node in graph.nodes:
         if node.opaque:
             opaque.function_of(node)
+    _check_types(graph)
     network = Network(graph)
-    if any(node.opaque for node in graph.nodes):
-        _check_shapes(network, graph, sides)
+    _check_shapes(network, graph, sides)
     return network
+
+
+def _check_types(graph: Graph) -> None:
+    """Layers multiply numbers of one type; an opaque node may turn one into another."""
+    layers = [node for node in graph.nodes if node.op in ("conv", "linear")]
+    types = {graph.tensors[name].dtype for node in layers for name in node.tensors.values()}
+    if any(kind.kind != "f" for kind in types) or (len(types) > 1 and not any(node.opaque for node in graph.nodes)):
+        came = ", ".join(sorted(map(str, types)))
+        raise ModelError(f"The layers of a network should have arrays of one floating-point type; these are {came}.")
 
 
 def _check_shapes(network: Network, graph: Graph, sides: Mapping[str, tuple[int, ...]]) -> None:
@@ -152,6 +162,8 @@ def _check_shapes(network: Network, graph: Graph, sides: Mapping[str, tuple[int,
         values[node.output] = came
         if isinstance(came, Tensor) and tuple(came.shape[1:]) != sides[node.output]:
             raise ModelError(f"`{node.op}` should give {sides[node.output]} and gives {tuple(came.shape[1:])}.")
+        if isinstance(came, Tensor) and came.numel() > MOST_OF_A_VALUE:  # it may have multiplied the batch
+            raise ModelError(f"`{node.op}` gives {came.numel()} elements, and {MOST_OF_A_VALUE} are the most.")
 
 
 def _layer(graph: Graph, node: Node, flat: bool) -> nn.Module:
@@ -188,7 +200,9 @@ def compute(node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> 
         assert weight is not None
         return functional.linear(x, weight, bias)
     if node.op == "batch_norm":
-        return functional.batch_norm(x, tensors["mean"], tensors["variance"], weight, bias, eps=options["epsilon"])
+        return functional.batch_norm(
+            x, tensors["mean"].detach(), tensors["variance"].detach(), weight, bias, eps=options["epsilon"]
+        )
     if node.op in ("max_pool", "avg_pool"):
         pool = functional.max_pool2d if node.op == "max_pool" else functional.avg_pool2d
         pooled: Tensor = pool(x, options["kernel"], options["stride"], options["padding"])

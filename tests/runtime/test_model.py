@@ -3,6 +3,7 @@
 import multiprocessing
 import threading
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -291,7 +292,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 def test_lists_are_images_too_and_other_things_get_a_sentence() -> None:
     model = SparseModel(Graph((2,), (Node("relu", ("input",), "y"),), {}), engine="hypersparse")
     assert model([[1, -1]]).tolist() == [[1.0, 0.0]]  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"images of the shape \(number, 2\); got"):
+    with pytest.raises(ValueError, match="arrays of numbers, best of float32; got object"):
         model(None)  # type: ignore[arg-type]
 
 
@@ -309,3 +310,16 @@ def test_programs_are_timed_in_turns_on_equally_many_images() -> None:
     one, many = Fake("one", 1, [3.0, 1.0, 2.0]), Fake("many", 16, [5.0, 9.0, 7.0])
     assert measured(one, many) == [1.0, 5.0]  # type: ignore[arg-type]
     assert calls == [("one", 16), ("many", 16)] * 3
+
+
+def test_pixels_and_what_is_no_number_are_refused_where_images_are_normalised() -> None:
+    graph = Graph((2,), (Node("linear", ("input",), "y", {"weight": "w"}),), {"w": np.eye(2, dtype=np.float32)})
+    pixels = np.array([[1, 2]], dtype=np.uint8)
+    assert SparseModel(graph)(pixels).tolist() == [[1.0, 2.0]]
+    for wrong in (pixels.astype(complex), np.array([["a", "b"]]), None):
+        with pytest.raises(ValueError, match="arrays of numbers"):
+            SparseModel(graph)(wrong)  # type: ignore[arg-type]
+    normalised = replace(graph, about={"normalisation": {"scale": 255, "mean": [0.5], "std": [0.5]}})
+    with pytest.raises(ValueError, match=r"takes normalised images.*got uint8"):
+        SparseModel(normalised)(pixels)
+    assert SparseModel(normalised)(pixels.astype(np.float64)).tolist() == [[1.0, 2.0]]
