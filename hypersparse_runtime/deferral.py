@@ -46,6 +46,8 @@ class _State:
 
 def with_deferred_sums(network: Network) -> Network:
     """The same outputs, with fewer rows computed."""
+    if any(layer.bias is not None and not np.isfinite(layer.bias).all() for layer in network.layers):
+        return network  # of a network that diverged; NaN has a meaning of its own here
     pass_over = _Pass(network)
     for number, layer in enumerate(network.layers):
         pass_over.take(number, layer)

@@ -113,6 +113,21 @@ def test_nan_stays_nan_as_in_pytorch() -> None:
     assert np.isnan(SparseModel(trace(model, (1, 4, 4)), engine="hypersparse")(images.numpy())).all()
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_bias_that_is_no_number_is_seen_in_channels_without_weights(level: str, value: float) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
+    with torch.no_grad():
+        model[0].weight[1] = 0
+        model[0].bias[1] = value
+        model[3].weight[0, 16:32] = 0.5
+        model[3].weight[1] = 1.0
+        wanted = model(torch.ones(1, 1, 4, 4)).numpy()
+    assert not np.isfinite(wanted).any()
+    found = SparseModel(trace(model, (1, 4, 4)), engine="hypersparse", instructions=level)
+    np.testing.assert_array_equal(found(np.ones((1, 1, 4, 4), np.float32)), wanted)
+
+
 def small() -> nn.Module:
     return sparse_(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)), 0.9)
 
