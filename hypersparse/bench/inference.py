@@ -19,6 +19,7 @@ from hypersparse_runtime.library import load_kernel
 KEYS = ("model", "sparsity", "engine", "batch", "threads", "milliseconds", "speedup", "bytes", "max_difference")
 TURN_SECONDS = 0.004  # that an engine runs before the next has its turn, one call at least
 MOST_CALLS = 20  # in a turn
+WRONG = 1e-3  # off by more of PyTorch's largest output an engine computes something else
 Row = dict[str, Any]
 
 
@@ -63,6 +64,7 @@ class InferenceBench:
         self.engines, self.rounds, self.masks = engines, rounds, masks
         self.rows: list[Row] = []
         self.notes: list[str] = []
+        self.wrong: list[str] = []  # sentences on engines that compute something else
         self._subject: Subject | None = None
         self._peak = peak_gflops()
 
@@ -97,7 +99,13 @@ class InferenceBench:
         rows = [
             self._row(case, each, times[each.engine], memory[each.engine], wanted, images) for each in made.values()
         ]
-        add_speedups_(rows)
+        right = [row for row in rows if row["max_difference"] <= WRONG]
+        add_speedups_(right)
+        self.wrong += [
+            f"{row['engine']} is wrong on {case.title}: off by {row['max_difference']:.0e} of PyTorch's largest output."
+            for row in rows
+            if row not in right
+        ]
         self.rows += rows
 
     def _wanted(self, images: NDArray[np.float32]) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from typing import Annotated
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from typer import Option
+from typer import Exit, Option
 
 import hypersparse
 from hypersparse.bench.cells import parse_counts, parse_names
@@ -75,9 +75,11 @@ def inference(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         measured.run(cases, Bar(progress, len(cases)))
     console = Console()
-    _print(console if console.is_terminal else Console(width=WIDE), measured.rows, measured.notes)
+    _print(console if console.is_terminal else Console(width=WIDE), measured.rows, [*measured.notes, *measured.wrong])
     if json_file:
         write_json(json_file, measured.rows)
+    if measured.wrong:
+        raise Exit(1)
 
 
 def _check(masks: Path | None, counts: list[int]) -> None:

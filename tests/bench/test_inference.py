@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,16 @@ import pytest
 from torch import nn
 from typer.testing import CliRunner
 
-from hypersparse.bench.contenders import Contender
+from hypersparse.bench import inference
+from hypersparse.bench.contenders import Contender, make
 from hypersparse.bench.inference import KEYS, add_speedups_, in_turns
-from hypersparse.bench.subjects import clustered_, front_loaded, parse_sparsities, subject
+from hypersparse.bench.subjects import MODELS, clustered_, front_loaded, parse_sparsities, subject
+from hypersparse.cli.bench_inference import MASKS
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError
 from hypersparse.export.compressed import save_sparse
 from hypersparse.models import build
+from hypersparse.sparsity.budgets import PAPER_SPARSITIES
 
 SMALL = ("bench", "inference", "--quick", "--models", "resnet8", "--rounds", "1", "--sparsities", "0.98")
 
@@ -46,6 +50,34 @@ def test_engines_take_turns() -> None:
     times = in_turns(engines, np.zeros((8, 3, 32, 32), dtype=np.float32), 2)
     assert calls == ["a", "b", "a", "b", "a", "b"]  # the first two calls say how many go in a turn
     assert len(times["a"].wall) == len(times["b"].cpu) == 2
+
+
+@pytest.mark.slow
+def test_an_engine_that_computes_something_else_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(engine: str, *asked: Any, **options: Any) -> Contender:
+        made = make(engine, *asked, **options)
+        return made if engine == "torch" else replace(made, predict=lambda images: 2 * made.predict(images))
+
+    monkeypatch.setattr(inference, "make", doubled)
+    done = CliRunner().invoke(app, [*SMALL, "--engines", "torch,hypersparse"])
+    assert done.exit_code == 1
+    assert "hypersparse is wrong on resnet8 98 %, batch 1, 1 thread: off by 1e+00" in done.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("sparsity", PAPER_SPARSITIES)
+def test_masks_from_training_are_computed_as_pytorch_does(model: str, sparsity: float) -> None:
+    found, batch = subject(model, sparsity, MASKS), 16 if sparsity in (0.98, 0.998) else 1
+    images = np.random.default_rng(0).normal(size=(batch, 3, 32, 32)).astype(np.float32)
+    wanted, got = (make(each, found, batch=batch, threads=1).predict(images) for each in ("torch", "hypersparse"))
+    assert np.abs(got - wanted).max() < 1e-5 * np.abs(wanted).max()
+    assert len(np.unique(wanted.round(3))) > 5  # signals neither fade nor grow
+
+
+def test_there_is_a_mask_of_a_real_run_for_every_figure() -> None:
+    assert {file.stem for file in MASKS.glob("*.hsp")} == {f"{m}-{s:g}" for m in MODELS for s in PAPER_SPARSITIES}
+    assert sum(file.stat().st_size for file in MASKS.glob("*.hsp")) < 2e6
 
 
 def test_made_up_masks_keep_as_many_as_asked() -> None:
