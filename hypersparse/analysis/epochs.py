@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -13,7 +12,8 @@ from hypersparse.errors import RunError
 
 KEYS = ["data", "model", "variant", "sparsity"]
 SETTING = ["data", "model", "sparsity"]
-APART = 0.25  # between variants, in rows
+APART, BETWEEN = 1.0, 0.8  # variants of a row, and rows
+INCHES = 0.17  # of a variant
 
 
 def study(runs: Sequence[Stored]) -> Study:
@@ -37,10 +37,12 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
     summary = summary.sort_values(["data", "model", "sparsity", "variant"]).reset_index(drop=True)
     rows = summary.groupby(SETTING, sort=False).ngroup()  # variants of a setting share its row
     variants = list(dict.fromkeys(summary["variant"]))
-    figure, ((axes,),) = panels(width=PAGE, height=0.9 + (0.12 + 0.16 * len(variants)) * (rows.max() + 1))
-    here = summary.groupby(rows)["variant"]
-    middles = (here.transform("count") - 1) / 2  # what a row has is centred on it
-    places = rows + (here.cumcount() - middles) * APART
+    counts = summary.groupby(rows).size()
+    heights = counts * APART + BETWEEN
+    middles = heights.cumsum() - heights / 2
+    figure, ((axes,),) = panels(width=PAGE, height=0.9 + INCHES * heights.sum())
+    place_in_row = summary.groupby(rows).cumcount() - (rows.map(counts) - 1) / 2  # what a row has is centred on it
+    places = rows.map(middles) + place_in_row * APART
     for variant, style in zip(variants, line_styles(len(variants)), strict=True):
         own = summary[summary["variant"] == variant]
         look = {"linestyle": "", "markersize": 5, "color": style["color"], "marker": style["marker"]}
@@ -52,8 +54,8 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
         axes.plot([], [], linestyle="", marker="o", mfc="white", color=GREY, label="the paper's")
     settings = summary[SETTING].drop_duplicates().to_numpy()
     names = [f"{data} {model} {100 * sparsity:g} %" for data, model, sparsity in settings]
-    axes.set_yticks(np.arange(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(middles.to_list(), names)
+    axes.set_ylim(heights.sum(), 0)
     axes.set_xlim(left=0)
     axes.set_xlabel("regularized epochs to the final mask")
     legend_beside(axes)

@@ -53,12 +53,19 @@ def with_curves(runs: Sequence[Stored]) -> list[Stored]:
 
 
 def studies(runs: Sequence[Stored]) -> list[Study]:
-    """Of each model on each data set the least sparse run with HyperSparse, where the curves are easiest to see."""
+    """Of each model on each data set the least sparse run with HyperSparse, where the curves are easiest to see.
+
+    One that was pressed so briefly that it has a single curve comes after those with several.
+    """
     having = [run for run in with_curves(runs) if run.words["penalty"] == "hypersparse"]
     found: dict[tuple[str, str], Stored] = {}
-    for run in sorted(having, key=lambda run: (run.words["sparsity"], not run.is_usual, run.variant, run.seed)):
+    for run in sorted(having, key=_rank):
         found.setdefault((run.words["data"], run.words["model"]), run)
     return [replace(study(run), name=file_name("gradients", *place)) for place, run in found.items()]
+
+
+def _rank(run: Stored) -> tuple[Any, ...]:
+    return len(run.record["curve_epochs"]) < 2, run.words["sparsity"], not run.is_usual, run.variant, run.seed
 
 
 def _choose(there: Sequence[int], wanted: Sequence[int] | None) -> list[int]:

@@ -1,4 +1,4 @@
-"""The headline of the README, made of the stored runs: ART on CIFAR-10, both networks beside the paper's numbers."""
+"""The headline of the README, made of the stored runs: CIFAR-10, both networks, beside the paper's numbers."""
 
 import os
 import shlex
@@ -19,7 +19,7 @@ from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.atomic import write_text
 
-DATA, METHOD = "cifar10", "art-hypersparse"
+DATA, METHOD, DENSE = "cifar10", "art-hypersparse", "dense"
 MODELS = {"resnet32": "ResNet-32", "vgg19": "VGG-19"}
 RESULTS = Path("results")  # where runs lie if nobody says
 BEGIN = "<!-- made by hypersparse paper --page docs/reproduction.md --readme README.md -->"  # finds its place: as it is
@@ -67,7 +67,7 @@ def command(store: RunStore, page: Path, readme: Path | None) -> str:
 
 def headline(store: RunStore) -> Study:
     """The cells of the headline, the paper's and ours; `data` has only those with runs of ours."""
-    cells = paper.accuracy(store, _own(paper.table("accuracy"), "method", METHOD))
+    cells = paper.accuracy(store, _own(paper.table("accuracy"), "method", METHOD, DENSE))
     known = _own(paper.table("regularized_epochs"), "penalty", METHOD.removeprefix("art-"))  # it has not all of them
     names = {"epochs_mean": "paper_epochs", "epochs_std": "paper_epochs_deviation"}
     known = known[["model", "sparsity", *names]].rename(columns=names)
@@ -89,7 +89,7 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
     shown = readable(study.data)
     rows = shown[list(COLUMNS)].rename(columns=COLUMNS)
     cells = list(zip(study.data["model"], study.data["sparsity"], strict=True))
-    rows.insert(0, "recipe", [f"CIFAR-10, {MODELS[model]}, ART, {100 * sparsity:g} %" for model, sparsity in cells])
+    rows.insert(0, "recipe", [f"CIFAR-10, {MODELS[model]}, {_recipe(sparsity)}" for model, sparsity in cells])
     runs = [run for cell in cells for run in paper.runs_of(_cell(*cell), store)]
     results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
     machines = sorted({_machine(result["machine"]) for result in results})
@@ -112,21 +112,23 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
 
 def _missing(there: Collection[tuple[str, float]]) -> list[str]:
     """A line that names the cells without runs, if there are any."""
-    known = _own(paper.table("accuracy"), "method", METHOD)
+    known = _own(paper.table("accuracy"), "method", METHOD, DENSE)
     gone = {
-        name: [
-            f"{100 * level:g}" for level in known[known["model"] == model]["sparsity"] if (model, level) not in there
-        ]
+        name: [_recipe(level) for level in known[known["model"] == model]["sparsity"] if (model, level) not in there]
         for model, name in MODELS.items()
     }
-    words = [f"{name} at {', '.join(levels)} %" for name, levels in gone.items() if levels]
-    return [f"Missing so far: {'; '.join(words)}.", ""] if words else []
+    words = [f"{name}: {'; '.join(recipes)}" for name, recipes in gone.items() if recipes]
+    return [f"Missing so far, of {'. Of '.join(words)}.", ""] if words else []
+
+
+def _recipe(sparsity: float) -> str:
+    return f"ART, {100 * sparsity:g} %" if sparsity else DENSE
 
 
 def _draw(cells: pd.DataFrame) -> Figure:
     figure, axes = panels(1, len(MODELS), width=PAGE, height=2.7)
     for each, (model, name) in zip(axes[0], MODELS.items(), strict=True):
-        _draw_model(each, cells[cells["model"] == model].reset_index(drop=True), model)
+        _draw_model(each, cells[cells["model"] == model])
         each.set_title(name, loc="left", fontsize=TEXT)
     axes[0, 0].set_ylabel("test accuracy (%)", fontsize=8)
     legend(axes[0, 0], loc="lower left")
@@ -134,19 +136,23 @@ def _draw(cells: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw_model(axes: Axes, cells: pd.DataFrame, model: str) -> None:
+def _draw_model(axes: Axes, cells: pd.DataFrame) -> None:
     look: dict[str, Any] = {
         "linestyle": "",
         "markersize": 5,
         "capsize": 2,
         "linewidth": 1.2,
     }  # a line would hide what lies below it
+    dense, cells = cells[cells["sparsity"] == 0], cells[cells["sparsity"] > 0].reset_index(drop=True)
+    for column, words, color in (("paper", "paper", FAINT), ("best", "ours, best epoch", BLUE)):
+        dashes: dict[str, Any] = {"color": color, "linestyle": "--", "linewidth": 1.2}
+        axes.plot([], [], label=f"dense: {words}", **dashes)  # in the legend, though one network's may be missing
+        for level in dense[column].dropna():
+            axes.axhline(level, **dashes)
     places = cells.index - BESIDE
     axes.errorbar(
         places, cells["paper"], yerr=cells["paper_deviation"], label="paper, best epoch", color=GREY, marker="s", **look
     )
-    dense = _own(paper.table("accuracy"), "method", "dense").set_index("model")["accuracy_mean"]
-    axes.axhline(float(dense[model]), color=FAINT, linestyle="--", label="paper, dense network")
     ours = cells[cells["seeds"] > 0]
     for name, fill, beside in (("best", BLUE, 0.0), ("last", "white", BESIDE)):
         spread = ours[f"{name}_deviation"].astype(float)
@@ -163,15 +169,15 @@ def _epochs(store: RunStore, model: str, sparsity: float) -> paper.Ours:
     return paper.Ours(tuple(float(count) for count in counts if count is not None))
 
 
-def _own(known: pd.DataFrame, column: str, wanted: str) -> pd.DataFrame:
+def _own(known: pd.DataFrame, column: str, *wanted: str) -> pd.DataFrame:
     """The rows of one of the paper's tables on the headline's data and models."""
-    rows = known[(known["dataset"] == DATA) & known["model"].isin(MODELS) & (known[column] == wanted)]
+    rows = known[(known["dataset"] == DATA) & known["model"].isin(MODELS) & known[column].isin(wanted)]
     return rows.sort_values(["model", "sparsity"])
 
 
 def _cell(model: str, sparsity: float) -> SimpleNamespace:
     """As a row of the paper's table has it."""
-    return SimpleNamespace(dataset=DATA, model=model, method=METHOD, sparsity=sparsity)
+    return SimpleNamespace(dataset=DATA, model=model, method=METHOD if sparsity else DENSE, sparsity=sparsity)
 
 
 def _machine(machine: dict[str, Any]) -> str:

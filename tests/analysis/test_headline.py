@@ -26,6 +26,16 @@ def write_run(root: Path, *, seed: int, best: float, last: float) -> None:
     folder.write_result({"seed": seed, "until": None, "sparse": sparse, "dense": None, "machine": MACHINE})
 
 
+def write_dense_run(root: Path) -> None:
+    recipe = resolve({"data": {"name": "cifar10"}, "model": {"name": "vgg19"}, "method": {"name": "dense"}})
+    folder = RunFolder(root / recipe.label / "seed-0")
+    folder.path.mkdir(parents=True)
+    folder.write_recipe(recipe, 0)
+    folder.append_log({"epoch": 0})
+    dense = {"best": 0.931, "last": 0.922}
+    folder.write_result({"seed": 0, "until": None, "sparse": None, "dense": dense, "machine": MACHINE})
+
+
 def readme(path: Path) -> Path:
     path.write_text(f"# Title\n\n{BEGIN}\nwhat was there\n{END}\n\nThe rest.\n")
     return path
@@ -40,7 +50,8 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     row = "| 2 | 85.50 ± 0.71 | 84.50 ± 0.71 | 84.45 ± 0.55 | 42.00 ± 0.00 |  |"  # the paper has no epochs there
     assert f"| CIFAR-10, ResNet-32, ART, 99.8 % {row}" in text
     assert "of 2 runs in [results](results), on cpu in fp32 with PyTorch 2.13.0." in text
-    assert "Missing so far: ResNet-32 at 90, 95, 98, 99, 99.5 %; VGG-19 at 90, 95, 98, 99, 99.5, 99.8 %.\n" in text
+    others = "; ".join(f"ART, {level} %" for level in (90, 95, 98, 99, 99.5))
+    assert f"of ResNet-32: dense; {others}. Of VGG-19: dense; {others}; ART, 99.8 %.\n" in text
     assert "](docs/figures/headline.png)" in text
     assert "what was there" not in text
     assert text.startswith("# Title\n")
@@ -49,6 +60,16 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     again = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
     assert page.read_text() == text
     assert again == written
+
+
+def test_a_dense_network_has_a_row_and_a_line(tmp_path: Path) -> None:
+    write_dense_run(tmp_path / "results")
+    page = readme(tmp_path / "README.md")
+    write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
+    assert "| CIFAR-10, VGG-19, dense | 1 | 93.10 | 92.20 | 93.84 ± 0.12 |  |  |" in page.read_text()
+    _, axes = headline(RunStore(tmp_path / "results")).figure.axes
+    levels = [line.get_ydata()[0] for line in axes.lines if list(line.get_xdata()) == [0, 1]]  # type: ignore[arg-type, index]
+    assert levels == pytest.approx([93.84, 93.1])
 
 
 def test_without_runs_it_is_missing(tmp_path: Path) -> None:
