@@ -1,6 +1,6 @@
 """Print the rows of two runs of `hypersparse bench inference --json` as the tables of a page here.
 
-    python benchmarks/inference_tables.py ROWS.json ROWS_OF_ANOTHER_RUN.json
+python benchmarks/inference_tables.py ROWS.json ROWS_OF_ANOTHER_RUN.json
 """
 
 import json
@@ -8,7 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MUST = {0.9: 2, 0.95: 4, 0.98: 9, 0.99: 15, 0.995: 28, 0.998: 50}  # times the better dense engine, one image, one thread
+MUST = {
+    0.9: 2,
+    0.95: 4,
+    0.98: 9,
+    0.99: 15,
+    0.995: 28,
+    0.998: 50,
+}  # times the better dense engine, one image, one thread
 OF_BATCHES = 0.7  # of that
 NAMES = {"resnet32": "ResNet-32", "vgg19": "VGG-19"}
 ENGINES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
@@ -39,7 +46,10 @@ def line(sparsity: float, own: dict[str, Row], other: Row, must: float | None) -
     words |= {"of quiet calls": f"{ours['speedup_low']:.3g}x", "must": f"{must:g}x" if must else ""}
     words |= {"other run (quiet)": f"{other['speedup']:.3g}x ({other['speedup_low']:.3g}x)", "ran in": ran}
     if ours["batch"] == 1:
-        words |= {"million products": f"{ours['products'] / 1e6:.3g}", "of peak": f"{100 * ours['roofline_share']:.0f} %"}
+        words |= {
+            "million products": f"{ours['products'] / 1e6:.3g}",
+            "of peak": f"{100 * ours['roofline_share']:.0f} %",
+        }
         words |= {"file, kB": f"{ours['bytes'] / 1e3:,.0f}"}
     return words | {"difference": f"{ours['max_difference']:.0e}"}
 
@@ -57,7 +67,10 @@ def table(rows: list[Row], others: list[Row], setting: tuple[str, int, int]) -> 
     return [
         f"## {NAMES[model]}, batch {batch}, {threads} thread{'s' if threads > 1 else ''}",
         "",
-        *(f"| {' | '.join(each)} |" for each in (head, ["---"] * len(head), *(list(words.values()) for words in lines))),
+        *(
+            f"| {' | '.join(each)} |"
+            for each in (head, ["---"] * len(head), *(list(words.values()) for words in lines))
+        ),
         "",
     ]
 

@@ -19,6 +19,9 @@ from hypersparse_runtime.library import load_kernel
 KEYS = ("model", "sparsity", "engine", "batch", "threads", "milliseconds", "speedup", "bytes", "max_difference")
 TURN_SECONDS = 0.004  # that an engine runs before the next has its turn, one call at least
 MOST_CALLS = 20  # in a turn
+SETTLE_SECONDS = (
+    0.12  # before each turn with several threads: an engine's own go on spinning after a call, and take a core
+)
 WRONG = 1e-3  # off by more of PyTorch's largest output an engine computes something else
 Row = dict[str, Any]
 
@@ -94,7 +97,8 @@ class InferenceBench:
                 self.notes.append(f"{engine} left out of {case.title}: {reason[0] if reason else type(error).__name__}")
                 continue
             memory[engine] = max(0, resident_bytes() - before)
-        times = in_turns(list(made.values()), images, self.rounds)
+        pause = SETTLE_SECONDS if case.threads > 1 else 0.0
+        times = in_turns(list(made.values()), images, self.rounds, pause=pause)
         wanted = self._wanted(images)
         rows = [
             self._row(case, each, times[each.engine], memory[each.engine], wanted, images) for each in made.values()
@@ -144,13 +148,16 @@ class InferenceBench:
         }
 
 
-def in_turns(contenders: Sequence[Contender], images: NDArray[np.float32], rounds: int) -> dict[str, Times]:
+def in_turns(
+    contenders: Sequence[Contender], images: NDArray[np.float32], rounds: int, *, pause: float = 0.0
+) -> dict[str, Times]:
     """Time every engine a few calls at a time, so that all of them see the same disturbances."""
     times = {each.engine: Times() for each in contenders}
     calls = {each.engine: _calls(each, images) for each in contenders}
     for _ in range(rounds):
         for each in contenders:
             kept = times[each.engine]
+            time.sleep(pause)
             for _ in range(calls[each.engine]):
                 wall, cpu = time.perf_counter(), time.process_time()
                 each.predict(images)

@@ -163,7 +163,7 @@ INLINE VEC NAME(larger_or_nan)(VEC a, VEC b) {
   return (VEC)_mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
 }
 
-/* Rows of 4 to 32 without a gap: 64 floats that follow each other become 16, first by pairs within rows, then by rows. */
+/* Rows of 4 to 32 without a gap: 64 floats that follow each other become 16. Where a row is a vector or two, rows first. */
 INLINE void NAME(pool_dense)(const float *from, float *to, int64_t count, IVEC top, IVEC bottom) {
   for (int64_t i = 0; i < count; i += VL, from += 4 * VL) {
     const VEC a = NAME(load)(from), b = NAME(load)(from + VL), c = NAME(load)(from + 2 * VL), d = NAME(load)(from + 3 * VL);
@@ -171,6 +171,15 @@ INLINE void NAME(pool_dense)(const float *from, float *to, int64_t count, IVEC t
     const VEC second = NAME(larger_or_nan)(__builtin_shuffle(c, d, EVENS), __builtin_shuffle(c, d, EVENS + 1));
     *(VEC *)(to + i) = NAME(larger_or_nan)(__builtin_shuffle(first, second, top),
                                            __builtin_shuffle(first, second, bottom));
+  }
+}
+
+INLINE void NAME(pool_vectors)(const float *from, float *to, int64_t count, int64_t below) {
+  const int64_t beside = 3 * VL - below;
+  for (int64_t i = 0; i < count; i += VL, from += 4 * VL) {
+    const VEC left = NAME(larger_or_nan)(NAME(load)(from), NAME(load)(from + below));
+    const VEC right = NAME(larger_or_nan)(NAME(load)(from + beside), NAME(load)(from + beside + below));
+    *(VEC *)(to + i) = NAME(larger_or_nan)(__builtin_shuffle(left, right, EVENS), __builtin_shuffle(left, right, EVENS + 1));
   }
 }
 #endif
@@ -209,7 +218,10 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
     float *to = memory->workspace + step->output + channels[row] * step->output_plane;
 #if VL == 16
     if (dense) {
-      NAME(pool_dense)(from, to, step->out_height * half, top, top + (int)half);
+      if (step->width >= VL)
+        NAME(pool_vectors)(from, to, step->out_height * half, step->width);
+      else
+        NAME(pool_dense)(from, to, step->out_height * half, top, top + (int)half);
       continue;
     }
 #endif

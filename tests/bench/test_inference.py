@@ -1,4 +1,5 @@
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,23 @@ def test_masks_from_training_are_computed_as_pytorch_does(model: str, sparsity: 
 def test_there_is_a_mask_of_a_real_run_for_every_figure() -> None:
     assert {file.stem for file in MASKS.glob("*.hsp")} == {f"{m}-{s:g}" for m in MODELS for s in PAPER_SPARSITIES}
     assert sum(file.stat().st_size for file in MASKS.glob("*.hsp")) < 2e6
+
+
+def test_before_a_turn_the_threads_of_others_come_to_rest() -> None:
+    ends: list[float] = []
+    begins: list[float] = []
+
+    def predict(images: np.ndarray) -> np.ndarray:
+        begins.append(time.perf_counter())
+        while time.perf_counter() < begins[-1] + 0.005:  # longer than a turn
+            pass
+        ends.append(time.perf_counter())
+        return images
+
+    in_turns([Contender(name, predict, 0, 0) for name in "ab"], np.zeros((1, 1), dtype=np.float32), 2, pause=0.02)
+    gaps = [begin - end for begin, end in zip(begins[2:], ends[1:-1], strict=True)]
+    assert len(gaps) == 4
+    assert min(gaps) >= 0.02
 
 
 def test_made_up_masks_keep_as_many_as_asked() -> None:
