@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.cli.formats import duration
+from hypersparse.cli.grid import likely_epochs
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.table import DAMAGE
@@ -114,8 +115,8 @@ def epochs_left(job: Job) -> list[tuple[str, int]]:
     begun = max((place for place, phase in enumerate(plan) if phase.name in trained), default=-1)
     left = []
     for place, phase in enumerate(plan):
-        whole = phase.epochs // 3 if phase.until else phase.epochs
-        left.append((phase.name, 0 if place < begun else max(0, whole - trained.count(phase.name))))
+        missing = likely_epochs(phase) - trained.count(phase.name)
+        left.append((phase.name, 0 if place < begun else max(0, missing)))
     return left
 
 

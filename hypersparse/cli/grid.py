@@ -10,6 +10,7 @@ from rich.table import Table
 
 from hypersparse.cli.display import Shown
 from hypersparse.cli.formats import duration
+from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.runs.variants import names
 from hypersparse.sparsifier import Sparsifier
@@ -18,9 +19,13 @@ from hypersparse.training.together import Job, is_finished
 
 
 def epochs_of(recipe: Recipe) -> int:
-    """Epochs of a plan; a phase with an open end is guessed to be a third of its limit."""
-    plan = recipe.plan()
-    return sum(phase.epochs // 3 if phase.until else phase.epochs for phase in plan)
+    """Epochs of a plan, as far as they are known."""
+    return sum(likely_epochs(phase) for phase in recipe.plan())
+
+
+def likely_epochs(phase: Phase) -> int:
+    """Epochs of a phase; one with an open end is guessed to be a third of its limit."""
+    return max(1, phase.epochs // 3) if phase.until else phase.epochs
 
 
 class _Counted:
