@@ -8,16 +8,17 @@ import typer
 from rich.console import Console
 
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.networks import SUFFIX, Asked, open_network
+from hypersparse.cli.networks import SUFFIX, Asked, open_to_write
 from hypersparse.errors import OptionError
 from hypersparse.export.c_source import save_c
-from hypersparse.export.check import Check, Predict
+from hypersparse.export.check import RANDOM_INPUTS, Check, Predict, difference
 from hypersparse.export.compressed import deployed, exact, load_sparse, save_graph
 from hypersparse.export.module import to_module
 from hypersparse.export.onnx import in_onnx_runtime, save_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.trace import trace
+from hypersparse.export.trained import Alone, Trained
 from hypersparse_runtime.graph import Graph
 
 FORMATS = (SUFFIX, ".onnx", ".c", ".safetensors")
@@ -28,7 +29,10 @@ Out = Annotated[
 Images = Annotated[
     int | None,
     typer.Option(
-        "--images", min=0, help=f"Test images it must predict as before; all with --deploy, else {FEW_IMAGES}."
+        "--images",
+        min=0,
+        help=f"Test images it must predict as before; all with `export --deploy`, else {FEW_IMAGES}. With 0 random "
+        "inputs are compared, and an .hsp file needs no data.",
     ),
 ]
 
@@ -57,21 +61,34 @@ def export(
     """Write a trained network as a small .hsp file, ONNX, C source or a state_dict, and test it on the test images."""
     _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch)
     asked = Asked(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
-    stored = open_network(network, asked, unfinished=True)
+    stored = open_to_write(network, asked, tested=images != 0)
     console = Console(soft_wrap=True, highlight=False)
     if stored.note:
         console.print(f"{stored.path.parent} is {stored.note}.", style="yellow", markup=False)
-    graph = trace(stored.model, stored.dataset.shape, stored.about())
-    check = Check(stored, images if images is not None else len(stored.dataset.test) if deploy else FEW_IMAGES)
+    graph = trace(stored.model, stored.shape, stored.about())
+    check = _check(stored, images, deploy=deploy)
     if shrunk:
         graph = shrink_graph(graph).graph
     if deploy:
-        graph = deployed(graph, check.agrees if check.count else None)
+        graph = deployed(graph, check.agrees if check else None)
     size = write(graph, out, batch=batch)
     console.print(f"{out}: {size:,} bytes, {_kept(graph):,} weights that are not zero", markup=False)
-    if check.count:
-        predict, what = _predictor(graph, out, batch)
+    predict, what = _predictor(graph, out, batch)
+    if check:
         console.print(f"{check.sentence(predict)}, by {what}", markup=False)
+    else:
+        apart = difference(stored.model, predict, stored.shape)
+        sentence = (
+            f"Not tested on images; outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest"
+        )
+        console.print(f"{sentence}, by {what}", markup=False)
+
+
+def _check(stored: Trained | Alone, images: int | None, *, deploy: bool) -> Check | None:
+    """On as many test images as were asked for; None if on none."""
+    if images == 0 or isinstance(stored, Alone):
+        return None
+    return Check(stored, len(stored.dataset.test) if images is None and deploy else images or FEW_IMAGES)
 
 
 def write(graph: Graph, out: Path, *, batch: int | None = None) -> int:

@@ -11,9 +11,9 @@ from torch import nn
 from hypersparse import zoo
 from hypersparse.cli.choices import data_folders, parse_setting
 from hypersparse.cli.display import load_data
-from hypersparse.errors import ModelError, OptionError, RunError
+from hypersparse.errors import DataError, ModelError, OptionError, RunError
 from hypersparse.export.compressed import load_sparse
-from hypersparse.export.trained import Trained
+from hypersparse.export.trained import Alone, Trained
 from hypersparse.recipe import Recipe, merge, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.training.checkpoint import load_tree
@@ -52,6 +52,19 @@ def open_network(name: str, asked: Asked, *, unfinished: bool = False) -> Traine
     if not note:
         load_weights_(built, path)
     return Trained(path, built, recipe, dataset, note)
+
+
+def open_to_write(name: str, asked: Asked, *, tested: bool) -> Trained | Alone:
+    """As above, to write it; one that is not `tested` on images needs no data, if its file says all else."""
+    path = _file(name, asked.runs_dir, True)
+    says_all = path.suffix == SUFFIX and not (asked.data or asked.model or asked.settings)
+    if says_all and not tested:
+        return Alone(path, load_sparse(path))
+    try:
+        return open_network(name, asked, unfinished=True)
+    except DataError as error:
+        hint = " Or pass --images 0, which tests it without images." if says_all else ""
+        raise DataError(f"{error}{hint}") from None
 
 
 def in_zoo(name: str) -> Path | None:

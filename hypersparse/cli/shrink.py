@@ -4,23 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.export import FEW_IMAGES, FORMATS, write
-from hypersparse.cli.networks import Asked, open_network
+from hypersparse.cli.export import FEW_IMAGES, FORMATS, Images, write
+from hypersparse.cli.networks import Asked, open_to_write
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export.check import Check
+from hypersparse.export.check import RANDOM_INPUTS, Check, difference
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
-from hypersparse.sparsity.evaluating import evaluating
+from hypersparse.export.trained import Trained
 
 CLOSE = 1e-5  # largest difference of an output, of the largest output
-RANDOM_INPUTS = 16
 
 
 def shrink(
@@ -30,6 +28,7 @@ def shrink(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write it: .hsp, .onnx, .c or .safetensors.")
     ] = None,
+    images: Images = FEW_IMAGES,
     data: DataName = None,
     model: ModelName = None,
     settings: Settings = None,
@@ -40,24 +39,19 @@ def shrink(
     if out is not None and out.suffix not in FORMATS:
         raise OptionError(f"The ending of --out says what is written: {', '.join(FORMATS)}; got `{out.name}`.")
     asked = Asked(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
-    stored = open_network(network, asked, unfinished=True)
-    shape = stored.dataset.shape
-    found = shrink_graph(trace(stored.model, shape, stored.about()))
+    stored = open_to_write(network, asked, tested=images != 0)
+    found = shrink_graph(trace(stored.model, stored.shape, stored.about()))
     console = Console()
     print_layers(console, found.layers)
     _print_sums(console, found)
-    small, inputs = found.module(), torch.randn(RANDOM_INPUTS, *shape)
-    with torch.no_grad(), evaluating(stored.model):
-        expected, came = stored.model(inputs), small(inputs)
-    difference = float((expected - came).abs().max() / expected.abs().max().clamp(min=1e-30))
-    if not difference <= CLOSE:
-        raise ModelError(
-            f"The smaller network's outputs differ by {difference:.1g} of the largest; nothing was written."
-        )
-    console.print(
-        f"Outputs for {RANDOM_INPUTS} random inputs differ by {difference:.1g} of the largest.", soft_wrap=True
-    )
-    console.print(Check(stored, FEW_IMAGES).sentence(small) + ".", soft_wrap=True, highlight=False)
+    small = found.module()
+    apart = difference(stored.model, small, stored.shape)
+    if not apart <= CLOSE:
+        raise ModelError(f"The smaller network's outputs differ by {apart:.1g} of the largest; nothing was written.")
+    console.print(f"Outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest.", soft_wrap=True)
+    if images != 0 and isinstance(stored, Trained):
+        sentence = Check(stored, FEW_IMAGES if images is None else images).sentence(small)
+        console.print(f"{sentence}.", soft_wrap=True, highlight=False)
     if out is not None:
         size = write(found.graph, out)
         console.print(f"{out}: {size:,} bytes", markup=False, highlight=False, soft_wrap=True)

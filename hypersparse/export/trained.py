@@ -1,4 +1,4 @@
-"""`Trained`: a network together with what it was trained on."""
+"""`Trained`: a network together with what it was trained on; `Alone`: one without its data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,10 @@ from typing import Any
 from torch import nn
 
 from hypersparse.data.dataset import Dataset
+from hypersparse.export.module import Network
 from hypersparse.recipe import Recipe
+
+KEPT = ("classes", "normalisation", "recipe", "provenance")  # of what a file says, when it becomes another one
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +23,11 @@ class Trained:
     dataset: Dataset
     note: str = ""  # what a person should know about it, if anything
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        return self.dataset.shape
+
     def about(self) -> dict[str, Any]:
         """What goes into a file beside the network: plain JSON."""
         scale = 255 if self.dataset.test.images.element_size() == 1 else 1
@@ -30,3 +38,21 @@ class Trained:
             "recipe": self.recipe.to_toml(),
             "provenance": {"file": "/".join(self.path.parts[-3:]), **({"note": self.note} if self.note else {})},
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Alone:
+    """A network from an .hsp file, which says itself what else its data would."""
+
+    path: Path
+    model: Network
+    note: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        return self.model.input_shape
+
+    def about(self) -> dict[str, Any]:
+        """What goes into a file beside the network: plain JSON."""
+        return {key: self.model.about[key] for key in KEPT if key in self.model.about}

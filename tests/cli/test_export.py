@@ -9,8 +9,11 @@ import typer
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from hypersparse import zoo
 from hypersparse.cli.evaluate import evaluate
 from hypersparse.cli.export import export
+from hypersparse.cli.shrink import shrink
+from hypersparse.data import files
 from hypersparse.errors import DataError, HypersparseError, ModelError, OptionError, RunError
 from hypersparse.export.compressed import load_sparse
 from hypersparse.runs.store import RunStore
@@ -20,6 +23,7 @@ from tests.runs.tiny import FINISHED, STOPPED, run_of
 app = typer.Typer()
 app.command()(export)
 app.command()(evaluate)
+app.command()(shrink)
 
 
 def call(*arguments: str | Path) -> str:
@@ -129,3 +133,23 @@ def test_a_damaged_run_is_said_to_be_one(store: RunStore, tmp_path: Path) -> Non
     cut.write_bytes(run_of(store, FINISHED).final_file.read_bytes()[:2000])
     with pytest.raises(ModelError, match="is not a whole safetensors file"):
         call("export", cut, "-o", tmp_path / "a.hsp")
+
+
+def test_a_file_needs_no_data_where_it_is_not_tested_on_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERSPARSE_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def offline(*asked: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(files, "fetch", offline)
+    text = call("export", "cifar10-resnet32-0.998", "-o", tmp_path / "a.hsp", "--images", "0")
+    assert "Not tested on images; outputs for 16 random inputs differ by 0 of the largest" in text
+    ours, theirs = load_sparse(tmp_path / "a.hsp"), zoo.load("cifar10-resnet32-0.998")
+    assert ours.about["classes"] == theirs.about["classes"]
+    assert ours.about["normalisation"] == theirs.about["normalisation"]
+    assert ours.about["recipe"] == theirs.about["recipe"]
+    with pytest.raises(DataError, match=r"was not found .* Or pass --images 0, which tests it without images\."):
+        call("export", "cifar10-resnet32-0.998", "-o", tmp_path / "b.hsp")
+    assert not (tmp_path / "b.hsp").exists()
+    assert "random inputs differ" in call("shrink", "cifar10-resnet32-0.998", "--images", "0")
