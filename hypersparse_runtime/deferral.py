@@ -103,14 +103,15 @@ class _Pass:
         assert layer.bias is not None
         computed, rest = _rows(layer)
         bias = layer.bias[rest]
-        self.states[layer.output].constant[rest] = np.maximum(bias, 0) if layer.relu else bias
+        self.states[layer.output].constant[rest] = layer.activation(bias)
         self.layers.append(replace(layer, rows=computed))
 
     def _in_place(self, layer: Layer, added: str) -> None:
         assert layer.bias is not None
         self.names[layer.output] = added
         state = self.states[added]
-        computed, rest = _rows(layer)
+        # max(x + offset, floor) has no ceiling: what is clipped is not put off
+        computed, rest = _rows(layer) if layer.clip is None else (layer.rows, layer.rows[:0])
         if len(computed):
             self.layers.append(replace(_with_state(layer, state), rows=computed, output=added))
         state.add_(rest, layer.bias[rest], relu=layer.relu)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, pair
+from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, pair
 from hypersparse_runtime.layers import Array
 from hypersparse_runtime.onnx import to_onnx
 
@@ -159,6 +159,11 @@ def _relu(_graph: Graph, _node: Node, x: Array) -> Array:
     return np.maximum(x, 0)
 
 
+def _clip(_graph: Graph, node: Node, x: Array) -> Array:
+    result: Array = np.clip(x, *np.float32(bounds(node)))
+    return result
+
+
 def _add(_graph: Graph, _node: Node, x: Array, y: Array) -> Array:
     result: Array = x + y
     return result
@@ -194,6 +199,7 @@ _RULES: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "linear": _linear,
         "batch_norm": _batch_norm,
         "relu": _relu,
+        "clip": _clip,
         "add": _add,
         "plane": _plane,
         "max_pool": _max_pool,

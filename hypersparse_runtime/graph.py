@@ -6,6 +6,7 @@
 | `linear` | x (C) | `weight` (O, C), `bias` (O)? | |
 | `batch_norm` | x (C, H, W) or (C) | `weight`, `bias`, `mean`, `variance` (C) | `epsilon` |
 | `relu` | x | | |
+| `clip` | x | | `low`, `high`: numbers, one of them may be missing |
 | `add` | x, y of one shape | | |
 | `plane` | x | `value`, of the shape of x | |
 | `max_pool`, `avg_pool` | x (C, H, W) | | `kernel`, `stride`, `padding`: two; `avg_pool` counts padding |
@@ -23,15 +24,16 @@ role}, {"batch": 1} and {"dtype": name} stand for what they name) and the `shape
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-OPS = ("conv", "linear", "batch_norm", "relu", "add", "plane", "max_pool", "avg_pool", "mean", "flatten")
+OPS = ("conv", "linear", "batch_norm", "relu", "clip", "add", "plane", "max_pool", "avg_pool", "mean", "flatten")
 INPUT = "input"  # name of the value that a network is given
+MOST_BOUND = float(np.finfo(np.float32).max)  # of a `clip`
 
 Shape = tuple[int, ...]
 Option = Any  # int, float, pairs of int; of an opaque node anything JSON can say
@@ -144,6 +146,12 @@ def _same(_graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
     return inputs[0]
 
 
+def _clip(_graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
+    low, high = bounds(node)
+    _need(low <= high, node.output, "bounds of which the lower is the larger", (low, high))
+    return inputs[0]
+
+
 def _plane(graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
     shape = _array(graph, node, "value").shape
     _need(shape == inputs[0], node.output, "a plane of another shape than its input", (shape, inputs[0]))
@@ -174,6 +182,7 @@ _SHAPES: Mapping[str, Callable[[Graph, Node, list[Shape]], Shape]] = MappingProx
         "linear": _linear,
         "batch_norm": _batch_norm,
         "relu": _same,
+        "clip": _clip,
         "add": _same,
         "plane": _plane,
         "max_pool": _pool,
@@ -192,6 +201,19 @@ def pair(node: Node, name: str, *, least: int) -> tuple[int, int]:
         raise GraphError(f"`{node.output}` needs `{name}`, a pair of whole numbers of at least {least}; got {value!r}.")
     first, second = value  # type: ignore[misc]
     return first, second
+
+
+def bounds(node: Node) -> tuple[float, float]:
+    """Between what a `clip` keeps its value; a bound that is missing is infinite.
+
+    >>> bounds(Node("clip", (INPUT,), "y", options={"low": 0.0}))
+    (0.0, inf)
+    """
+    given = [node.options[name] for name in ("low", "high") if name in node.options]
+    if not given or not all(isinstance(bound, float) and abs(bound) <= MOST_BOUND for bound in given):
+        said = "needs `low`, `high` or both, which are finite numbers of float32"
+        raise GraphError(f"`{node.output}` {said}; got {dict(node.options)}.")
+    return node.options.get("low", -inf), node.options.get("high", inf)
 
 
 def _count(node: Node, name: str) -> int:

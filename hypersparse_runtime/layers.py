@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, pair, shapes
+from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, pair, shapes
 
 Pair = tuple[int, int]
 Array = NDArray[Any]
@@ -60,10 +60,23 @@ class Layer:
     floor: Array | None = None
     lift: Array | None = None  # two numbers an input channel: max(input + lift[0], lift[1]) is read, with a stride only
     relu: bool = False
+    clip: tuple[float, float] | None = None  # what it is kept between, in the place of a ReLU
     kernel: Pair = (1, 1)
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
+
+    @property
+    def activated(self) -> bool:
+        """Whether it ends in something that is not a sum, so that nothing more can be added."""
+        return self.relu or self.clip is not None
+
+    def activation(self, sums: Array) -> Array:
+        """What becomes of sums in the end."""
+        if self.clip is not None:
+            clipped: Array = np.clip(sums, *self.clip)
+            return clipped
+        return np.maximum(sums, 0) if self.relu else sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +231,9 @@ class _Builder:
     def _relu(self, node: Node) -> None:
         self._close(node, replace(self._open(node, 0, sums=True), relu=True))
 
+    def _clip(self, node: Node) -> None:
+        self._close(node, replace(self._open(node, 0, sums=True), clip=bounds(node)))
+
     def _plane(self, node: Node) -> None:
         layer = self._open(node, 0, sums=True)
         value = self.graph.array(node, "value")
@@ -246,7 +262,7 @@ class _Builder:
     def _can_take(self, name: str, *, sums: bool) -> bool:
         """Whether the layer that made a value may do more to it: nobody else reads it, and the order is kept."""
         made = next((layer for layer in self.layers if layer.output == self.same[name]), None)
-        if made is None or made.entries is None or made.relu or self.readers[name] != 1 or self.same[name] != name:
+        if made is None or made.entries is None or made.activated or self.readers[name] != 1 or self.same[name] != name:
             return False
         return sums or made.residual is None
 

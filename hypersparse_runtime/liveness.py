@@ -30,7 +30,7 @@ def _zero_rows(layer: Layer, zero: dict[str, Array]) -> Array:
     fixed = layer.bias.reshape(-1, 1)
     if layer.plane is not None:
         fixed = fixed + layer.plane.reshape(len(fixed), -1)
-    nothing = (fixed <= 0).all(axis=1) if layer.relu else (fixed == 0).all(axis=1)
+    nothing = (layer.activation(fixed) == 0).all(axis=1)
     read = np.zeros(len(fixed), dtype=bool)
     read[layer.entries.row] = True
     added = np.ones(len(fixed), dtype=bool) if layer.residual is None else zero[layer.residual]

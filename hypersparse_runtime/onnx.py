@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
+from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, shapes
 
 IR_VERSION, OPSET = 8, 17
 FLOAT = 1  # among the types of a tensor
@@ -22,7 +22,8 @@ def to_onnx(graph: Graph) -> bytes:
     nodes = [_node(graph, node) for node in graph.nodes]
     used = sorted({name for node in graph.nodes for name in node.tensors.values()})
     planes = {node.tensors["value"] for node in graph.nodes if node.op == "plane"}
-    arrays = [_tensor(name, graph.tensors[name], plane=name in planes) for name in used]
+    arrays = [_tensor(_array_name(name), graph.tensors[name], plane=name in planes) for name in used]
+    arrays += [_tensor(name, np.array(bound), plane=False) for node in graph.nodes for name, bound in _bounds(node)]
     body = b"".join(_field(1, node) for node in [part for parts in nodes for part in parts])
     body += _text(2, "hypersparse") + b"".join(_field(5, array) for array in arrays)
     body += _field(11, _value(INPUT, graph.input_shape)) + _field(12, _value(OUTPUT, known[graph.output]))
@@ -39,7 +40,15 @@ def _node(graph: Graph, node: Node) -> list[bytes]:
     if node.op == "mean":
         wide = f"{name} wide"
         return [_call("GlobalAveragePool", inputs, wide), _call("Flatten", [wide], name, {"axis": 1})]
+    if node.op == "clip":
+        arrays = [name for name, _ in _bounds(node)]
     return [_call(NAMES[node.op], [*inputs, *arrays], name, _OPTIONS.get(node.op, _no_options)(node))]
+
+
+def _bounds(node: Node) -> list[tuple[str, float]]:
+    """The numbers of a `clip` as named arrays, which is how ONNX has them."""
+    both = zip(("low", "high"), bounds(node), strict=True) if node.op == "clip" else ()
+    return [(f"{name} of {node.output}", bound) for name, bound in both]
 
 
 _ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -56,6 +65,7 @@ NAMES: Mapping[str, str] = MappingProxyType(  # of ONNX, for ours
         "linear": "Gemm",
         "batch_norm": "BatchNormalization",
         "relu": "Relu",
+        "clip": "Clip",
         "add": "Add",
         "plane": "Add",
         "max_pool": "MaxPool",
@@ -121,9 +131,7 @@ def _attribute(name: str, value: Any) -> bytes:
 def _tensor(name: str, array: NDArray[Any], *, plane: bool) -> bytes:
     sides = (1, *array.shape) if plane else array.shape
     raw = np.ascontiguousarray(array, dtype="<f4").tobytes()
-    return (
-        b"".join(_number(1, side) for side in sides) + _number(2, FLOAT) + _text(8, _array_name(name)) + _field(9, raw)
-    )
+    return b"".join(_number(1, side) for side in sides) + _number(2, FLOAT) + _text(8, name) + _field(9, raw)
 
 
 def _value(name: str, shape: Sequence[int]) -> bytes:

@@ -67,6 +67,7 @@ def _blank(before: Geometry, after: Geometry, lanes: int) -> dict[str, int]:
         plane=NONE,
         residual=NONE,
         residues=NONE,
+        clip=NONE,
         mask=NONE,
         shifts=NONE,
         groups=1,

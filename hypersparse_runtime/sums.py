@@ -126,6 +126,7 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
         "entries": tables.add(entries),
         "bias": tables.add(layer.bias[layer.rows], np.float32),
         "relu": int(layer.relu),
+        "clip": NONE if layer.clip is None else tables.add(np.array(layer.clip), np.float32),
         "chains": shape.chains,
     }
     if layer.plane is not None:

@@ -11,7 +11,7 @@ from hypersparse_runtime.layers import Array
 KINDS = ("conv", "dot", "split", "max_pool", "mean", "pack", "unpack", "direct", "square", "shared", "echo", "clear")
 _NAMES = """
 kind level input output input_plane output_plane rows channels groups distances shifts starts entries sides bias
-plane plane_size mask residual residues relu segments segment_stride segment_length pad_first pad_length
+plane plane_size mask residual residues relu clip segments segment_stride segment_length pad_first pad_length
 pad_stride pad_end tile tile_outer chains lanes lane_shift height width pitch out_height out_width out_pitch
 kernel_y kernel_x stride_y stride_x pad_y pad_x
 """

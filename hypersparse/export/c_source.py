@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hypersparse.errors import ModelError
 from hypersparse.export.folding import readers
 from hypersparse.training.atomic import write_text
-from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, shapes
+from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, bounds, shapes
 
 NUMBERS_PER_LINE = 8
 KERNELS = "kernels.c"  # the functions that every such file begins with
@@ -146,7 +146,8 @@ class _Writer:
         buffers = "\n".join(f"static float buffer_{place}[{buffer.size}];" for place, buffer in enumerate(self.buffers))
         calls = "\n    ".join([*self.calls, f"copy({self._pointer(self.graph.output)}, output, {outputs});"])
         used = [part for part in re.split(r"\n(?=static )", kernels) if _is_called(part, calls)]
-        head = f'#include <stddef.h>\n#include <stdint.h>\n#include "{stem}.h"\n\ntypedef {kind} place_t;\n'
+        math = "#include <math.h>\n" if re.search(r"\bINFINITY\b", calls) else ""
+        head = f'{math}#include <stddef.h>\n#include <stdint.h>\n#include "{stem}.h"\n\ntypedef {kind} place_t;\n'
         body = f"void {prefix}_predict(const float *input, float *output)\n{{\n    {calls}\n}}\n"
         return "\n".join([head, *used, *self.arrays, buffers, "", body])
 
@@ -204,6 +205,15 @@ def _relu(writer: _Writer, node: Node, _name: str, inputs: list[str], output: st
     return f"relu({inputs[0]}, {output}, {prod(writer.sides[node.output])});"
 
 
+def _clip(writer: _Writer, node: Node, _name: str, inputs: list[str], output: str) -> str:
+    between = ", ".join(_number(bound, "float") if isfinite(bound) else _infinite(bound) for bound in bounds(node))
+    return f"clip({inputs[0]}, {output}, {prod(writer.sides[node.output])}, {between});"
+
+
+def _infinite(bound: float) -> str:
+    return "INFINITY" if bound > 0 else "-INFINITY"
+
+
 def _add(writer: _Writer, node: Node, _name: str, inputs: list[str], output: str) -> str:
     return f"add({inputs[0]}, {inputs[1]}, {output}, {prod(writer.sides[node.output])});"
 
@@ -230,13 +240,14 @@ def _flatten(writer: _Writer, node: Node, _name: str, inputs: list[str], output:
     return f"copy({inputs[0]}, {output}, {prod(writer.sides[node.output])});"
 
 
-IN_PLACE = ("relu", "plane", "batch_norm", "add")
+IN_PLACE = ("relu", "clip", "plane", "batch_norm", "add")
 EMITTERS: Mapping[str, Emitter] = MappingProxyType(
     {
         "conv": _conv,
         "linear": _linear,
         "batch_norm": _batch_norm,
         "relu": _relu,
+        "clip": _clip,
         "add": _add,
         "plane": _plane,
         "max_pool": _pool,

@@ -12,7 +12,7 @@ from torch import fx
 from hypersparse.errors import ModelError
 from hypersparse.export.module import MADE
 from hypersparse.export.opaque import GETITEM
-from hypersparse_runtime.graph import Node
+from hypersparse_runtime.graph import MOST_BOUND, Node
 
 
 class BatchSizeError(Exception):
@@ -162,6 +162,20 @@ def _relu(call: Call) -> Node | None:
     return call.made("relu")
 
 
+def _clip(call: Call) -> Node | None:
+    """ReLU6, Hardtanh and clamps between numbers."""
+    given = call.arguments
+    low = given.get("min_val", given.get("min"))
+    high = given.get("max_val", given.get("max"))
+    if call.name == "aten.relu6.default":
+        low, high = 0.0, 6.0
+    both = {name: float(bound) for name, bound in (("low", low), ("high", high)) if bound is not None}
+    usable = all(abs(bound) <= MOST_BOUND for bound in both.values())  # infinity and NaN are not
+    if not both or not usable or both.get("low", -MOST_BOUND) > both.get("high", MOST_BOUND):
+        return None
+    return call.made("clip", **both)
+
+
 def _add(call: Call) -> Node | None:
     first, second = call.arguments["self"], call.arguments["other"]
     if call.arguments["alpha"] != 1 or call.input_shape() != call.shape():  # the first may be repeated for the second
@@ -234,6 +248,7 @@ RULES: Mapping[str, Callable[[Call], Node | None]] = MappingProxyType(
         "aten.conv2d.padding": _conv,
         "aten.linear.default": _linear,
         "aten.relu.default": _relu,
+        **{f"aten.{name}.default": _clip for name in ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max")},
         "aten.add.Tensor": _add,
         "aten.max_pool2d.default": _max_pool,
         "aten.avg_pool2d.default": _avg_pool,

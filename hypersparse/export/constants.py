@@ -13,7 +13,7 @@ from hypersparse.export import opaque
 from hypersparse.export.module import compute
 from hypersparse_runtime.graph import INPUT, Graph, Node, Shape
 
-CHANNELWISE = ("batch_norm", "relu", "plane", "max_pool", "avg_pool", "mean")  # each channel from the same one
+CHANNELWISE = ("batch_norm", "relu", "clip", "plane", "max_pool", "avg_pool", "mean")  # each channel from the same one
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,6 +51,12 @@ static void relu(const float *x, float *y, int size)
         y[at] = x[at] > 0.0f ? x[at] : 0.0f;
 }
 
+static void clip(const float *x, float *y, int size, float low, float high)
+{
+    for (int at = 0; at < size; at++)
+        y[at] = x[at] < low ? low : x[at] > high ? high : x[at];
+}
+
 static void add(const float *x, const float *z, float *y, int size)
 {
     for (int at = 0; at < size; at++)

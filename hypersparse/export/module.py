@@ -11,7 +11,7 @@ from torch.nn import functional
 from hypersparse.errors import ModelError
 from hypersparse.export import opaque
 from hypersparse.export.quiet import first_line
-from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
+from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, shapes
 from hypersparse_runtime.limits import MOST_OF_A_VALUE
 
 MADE = "~"  # begins the names of arrays that are not in the model's state_dict
@@ -207,6 +207,8 @@ def compute(node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> 
         pool = functional.max_pool2d if node.op == "max_pool" else functional.avg_pool2d
         pooled: Tensor = pool(x, options["kernel"], options["stride"], options["padding"])
         return pooled
+    if node.op == "clip":
+        return torch.clamp(x, *bounds(node))
     return _simple(node.op, inputs, tensors)
 
 

@@ -15,7 +15,7 @@ from hypersparse.export.folding import fresh
 from hypersparse.export.module import to_module
 from hypersparse.export.quiet import first_line, quiet
 from hypersparse.training.atomic import write_atomically
-from hypersparse_runtime.graph import INPUT, Graph, Node, shapes
+from hypersparse_runtime.graph import INPUT, Graph, Node, bounds, shapes
 from hypersparse_runtime.onnx import NAMES
 
 OUTPUT = "output"
@@ -67,6 +67,9 @@ def _by_hand(graph: Graph, batch: int | None) -> bytes:
         [onnx.helper.make_tensor_value_info(name, kind, [first, *sides[value]])]
         for name, value in ((INPUT, INPUT), (OUTPUT, graph.output))
     ]
+    clips = {name: bound for node in graph.nodes for name, bound in _bounds(graph, node).items()}
+    number = onnx.helper.tensor_dtype_to_np_dtype(kind)
+    arrays += [onnx.numpy_helper.from_array(np.array(bound, number), name) for name, bound in clips.items()]
     body = onnx.helper.make_graph(nodes, "hypersparse", *ends, initializer=sorted(arrays, key=lambda array: array.name))
     model = onnx.helper.make_model(
         body, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="hypersparse"
@@ -86,11 +89,21 @@ def _named_apart(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
+def _bounds(graph: Graph, node: Node) -> dict[str, float]:
+    """The numbers of a `clip` by names that nothing else has: arrays in ONNX."""
+    if node.op != "clip":
+        return {}
+    taken = dict.fromkeys([INPUT, OUTPUT, *(other.output for other in graph.nodes), *graph.tensors])
+    names = [fresh(f"{node.output}.{bound}", taken) for bound in ("low", "high")]
+    return dict(zip(names, bounds(node), strict=True))
+
+
 def _onnx_nodes(onnx: Any, graph: Graph, node: Node) -> list[Any]:
     """A node as one or two of ONNX; the network's value is called `output`."""
     options, inputs = node.options, list(node.inputs)
     output = OUTPUT if node.output == graph.output else node.output
     arrays = [node.tensors[role] for role in ("weight", "bias", "mean", "variance", "value") if role in node.tensors]
+    arrays += _bounds(graph, node)
     attributes: dict[str, Any] = {}
     if node.op in ("conv", "max_pool", "avg_pool"):
         attributes |= {"strides": options["stride"], "pads": [*options["padding"]] * 2}

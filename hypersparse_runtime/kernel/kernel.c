@@ -55,6 +55,7 @@ static double seconds(void) {
 #ifdef __x86_64__
 #define NAME(word) word##_avx2
 #define LARGER _mm256_max_ps
+#define SMALLER _mm256_min_ps
 #define TARGET __attribute__((target("avx2,fma")))
 #define VL 8
 #define MOST_ONE 7
@@ -64,6 +65,7 @@ static double seconds(void) {
 #include "steps.h"
 #undef NAME
 #undef LARGER
+#undef SMALLER
 #undef TARGET
 #undef VL
 #undef MOST_ONE
@@ -73,6 +75,7 @@ static double seconds(void) {
 
 #define NAME(word) word##_avx512
 #define LARGER _mm512_max_ps
+#define SMALLER _mm512_min_ps
 #define ADD_INSIDE(sum, weight, value, side) ((VEC)_mm512_mask3_fmadd_ps(weight, value, sum, side))
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")))
 #define VL 16
@@ -83,6 +86,7 @@ static double seconds(void) {
 #include "steps.h"
 #undef NAME
 #undef LARGER
+#undef SMALLER
 #undef ADD_INSIDE
 #undef TARGET
 #undef VL

@@ -34,6 +34,7 @@ struct step {
   int64_t residues;       /* table: offset and floor of each row, for max(residual + offset, floor), NaN: none; or -1.
                              For SPLIT of what is copied */
   int64_t relu;
+  int64_t clip;           /* table: what sums are kept between, two floats, in the place of a ReLU; or -1 */
   int64_t segments, segment_stride, segment_length; /* runs of floats of an output plane that are computed; for ECHO how
                              far on a plane is copied, and its floats */
   int64_t pad_first, pad_length, pad_stride, pad_end; /* floats set to zero again in each run; stride 0: none */

@@ -211,6 +211,10 @@ TARGET static void NAME(dot)(const struct step *step, const struct memory *memor
       for (int i = 0; i < 4; i++) part[i] = FUSED(entry[i].weight, input[entry[i].offset], part[i]);
     }
     sum += (part[0] + part[1]) + (part[2] + part[3]);
+    if (step->clip >= 0) {
+      const float *clip = (const float *)tables + step->clip;
+      sum = sum < clip[0] ? clip[0] : sum > clip[1] ? clip[1] : sum;
+    }
     memory->workspace[step->output + at] = step->relu && sum <= 0.0f ? 0.0f : sum;
   }
 }

@@ -19,6 +19,16 @@ INLINE VEC NAME(larger_of)(VEC first, VEC second) {
 #endif
 }
 
+/* The smaller; the second where that is NaN. */
+INLINE VEC NAME(smaller_of)(VEC first, VEC second) {
+#ifdef SMALLER
+  return (VEC)SMALLER(first, second);
+#else
+  const IVEC high = second >= first;
+  return (VEC)(((IVEC)second & ~high) | ((IVEC)first & high));
+#endif
+}
+
 /* An entry's weight in every lane, and where it reads: one load of 64 bits, not two. Loads are what is short: 5 to 7 % of a
  * network where they are shared. */
 INLINE VEC NAME(unpacked)(const void *entry, const float *input, const float **from) {
@@ -47,6 +57,7 @@ struct NAME(job) {
   const int32_t *shifts; /* a vector of places for each group */
   const int32_t *distances;
   const int32_t *sides; /* of direct rows: a word for each entry */
+  const float *clip; /* what sums are kept between, or NULL */
   float bias, offset, floor;
   int clamped; /* whether max(residual + offset, floor) is added and not just the residual */
   int relu, lane, lane_shift /* the first lane; and of lanes, which are a power of two */, groups, row_vectors;
@@ -82,6 +93,10 @@ INLINE void NAME(finish)(const int count, VEC *sum, const struct NAME(job) * job
   if (job->relu) {
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) sum[t] = NAME(larger_of)((VEC){0}, sum[t]);
+  } else if (job->clip) {
+    const VEC low = job->clip[0] - (VEC){0}, high = job->clip[1] - (VEC){0};
+#pragma GCC unroll 32
+    for (int t = 0; t < count; t++) sum[t] = NAME(smaller_of)(high, NAME(larger_of)(low, sum[t]));
   }
   if (job->mask) {
 #pragma GCC unroll 32
@@ -101,6 +116,7 @@ INLINE struct NAME(job) NAME(new_job)(const struct step *step, const struct memo
       .sides = tables + step->sides,
       .clamped = step->residues >= 0,
       .relu = (int)step->relu,
+      .clip = step->clip < 0 ? 0 : (const float *)tables + step->clip,
       .lane_shift = (int)step->lane_shift,
       .groups = (int)step->groups,
       .row_vectors = step->out_pitch > VL ? (int)(step->out_pitch / VL) : 1,

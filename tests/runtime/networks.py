@@ -41,10 +41,12 @@ def _apply(graph: Graph, node: Node, inputs: list[Tensor]) -> Tensor:
         norm = (given["mean"], given["variance"], given["weight"], given["bias"])
         return functional.batch_norm(x, *norm, eps=options["epsilon"])
     kernel = options.pop("kernel", None)
+    low, high = options.get("low"), options.get("high")
     results: dict[str, Any] = {
         "conv": lambda: functional.conv2d(x, given["weight"], given.get("bias"), **options),
         "linear": lambda: functional.linear(x, given["weight"], given.get("bias")),
         "relu": lambda: x.relu(),
+        "clip": lambda: torch.clamp(x, low, high),
         "add": lambda: x + inputs[1],
         "plane": lambda: x + given["value"],
         "max_pool": lambda: functional.max_pool2d(x, kernel, **options),
@@ -108,7 +110,8 @@ class Builder:
 
     def part(self, x: str, channels: int) -> tuple[str, int]:
         """A layer or a block of any kind."""
-        kind = self.draw(st.sampled_from(["conv", "grouped", "norm", "residual", "pool", "relu", "plane", "twice"]))
+        kinds = ["conv", "grouped", "norm", "residual", "pool", "relu", "clip", "plane", "twice"]
+        kind = self.draw(st.sampled_from(kinds))
         if kind == "conv":
             width = self.draw(st.integers(1, 9))
             kernel = (self.draw(st.integers(1, 5)), self.draw(st.integers(1, 5)))
@@ -128,7 +131,7 @@ class Builder:
             return self.add("plane", x, value=self.array(*shapes(self.graph())[x])) if self.nodes else x, channels
         if kind == "twice":
             return self.add("add", x, x), channels
-        return self.norm(x, channels) if kind == "norm" else self.add("relu", x), channels
+        return self.norm(x, channels) if kind == "norm" else self._activated(x, clipped=kind == "clip"), channels
 
     def _sides(self, low: int, high: int) -> tuple[int, int]:
         return self.draw(st.integers(low, high)), self.draw(st.integers(low, high))
@@ -136,7 +139,11 @@ class Builder:
     def _ending(self, x: str, width: int) -> str:
         if self.draw(st.booleans()):
             x = self.norm(x, width)
-        return self.add("relu", x) if self.draw(st.booleans()) else x
+        return self._activated(x, clipped=self.draw(st.booleans())) if self.draw(st.booleans()) else x
+
+    def _activated(self, x: str, *, clipped: bool) -> str:
+        bounds = [{"low": 0.0, "high": 1.5}, {"low": -0.5, "high": 0.25}, {"low": 0.5}, {"high": -0.5}]
+        return self.add("clip", x, **self.draw(st.sampled_from(bounds))) if clipped else self.add("relu", x)
 
     def _residual(self, x: str, channels: int) -> tuple[str, int]:
         width, stride, before = (
@@ -152,7 +159,7 @@ class Builder:
             sizes = {"stride": (stride, stride), "padding": (0, 0), "dilation": (1, 1)}
             x = self.conv(x, channels, width, (1, 1), **sizes)
         total = self.add("add", *((x, inner) if self.draw(st.booleans()) else (inner, x)))
-        return (total if before else self.add("relu", total)), width
+        return (total if before else self._activated(total, clipped=self.draw(st.booleans()))), width
 
 
 @st.composite

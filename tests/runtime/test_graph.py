@@ -52,6 +52,12 @@ def test_shapes_by_hand() -> None:
         ((Node("mean", (INPUT,), "m"), Node("add", ("m", INPUT), "y")), "two shapes"),
         ((Node("add", (INPUT,), "y"),), "count of inputs"),
         ((Node("plane", (INPUT,), "y", {"value": "w"}),), "plane"),
+        ((Node("clip", (INPUT,), "y"),), "needs `low`, `high` or both"),
+        ((Node("clip", (INPUT,), "y", {}, {"low": 0}),), "finite numbers of float32; got {'low': 0}"),
+        ((Node("clip", (INPUT,), "y", {}, {"low": 0.0, "high": float("nan")}),), "finite numbers"),
+        ((Node("clip", (INPUT,), "y", {}, {"high": 1e39}),), "finite numbers"),
+        ((Node("clip", (INPUT,), "y", {}, {"low": 1.0, "high": 0.5}),), "the lower is the larger"),
+        ((Node("clip", (INPUT, INPUT), "y", {}, {"low": 0.0}),), "count of inputs"),
         ((Node("batch_norm", (INPUT,), "y", dict.fromkeys(("weight", "bias", "mean", "variance"), "v")),), "epsilon"),
     ],
 )
