@@ -169,6 +169,10 @@ def _add(_graph: Graph, _node: Node, x: Array, y: Array) -> Array:
     return result
 
 
+def _concat(_graph: Graph, _node: Node, *parts: Array) -> Array:
+    return np.concatenate(parts, axis=1)
+
+
 def _plane(graph: Graph, node: Node, x: Array) -> Array:
     result: Array = x + _given(graph, node, "value")
     return result
@@ -201,6 +205,7 @@ _RULES: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "relu": _relu,
         "clip": _clip,
         "add": _add,
+        "concat": _concat,
         "plane": _plane,
         "max_pool": _max_pool,
         "avg_pool": _avg_pool,

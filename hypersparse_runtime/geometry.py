@@ -155,7 +155,7 @@ def _stride_free(
         wanted = np.concatenate([_phases(each, shapes)[0] for each in sharing])
         phases = np.unique(wanted, axis=0)
         lift = None if layer.lift is None else layer.lift[:, phases[:, 0]]
-        split = Split(layer.input, f"{layer.output} phases", phases, layer.stride, lift)
+        split = Split(layer.input, _phases_name(layer, shapes), phases, layer.stride, lift)
         sides = [-(-side // step) for side, step in zip(shapes[layer.input][1:], layer.stride, strict=True)]
         shapes[split.output] = (max(len(split.phases), 1), sides[0], sides[1])
         shared[key], made = split, [split]
@@ -165,6 +165,14 @@ def _stride_free(
     channel = np.array([planes[tuple(phase)] for phase in wanted.tolist()], dtype=np.int32)
     free = replace(layer, input=split.output, entries=replace(moved, channel=channel), stride=(1, 1), lift=None)
     return [*made, free]
+
+
+def _phases_name(layer: Layer, taken: dict[str, tuple[int, int, int]]) -> str:
+    """Of a value that has no name yet: several layers may make one value, each from phases of its own."""
+    name = f"{layer.output} phases"
+    while name in taken:
+        name += "'"
+    return name
 
 
 def _distances(layer: Layer) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@
 | `relu` | x | | |
 | `clip` | x | | `low`, `high`: numbers, one of them may be missing |
 | `add` | x, y of one shape | | |
+| `concat` | one or more of the same height and width, or vectors: their channels behind each other | | |
 | `plane` | x | `value`, of the shape of x | |
 | `max_pool`, `avg_pool` | x (C, H, W) | | `kernel`, `stride`, `padding`: two; `avg_pool` counts padding |
 | `mean` | x (C, H, W), over H and W, gives (C) | | |
@@ -31,7 +32,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-OPS = ("conv", "linear", "batch_norm", "relu", "clip", "add", "plane", "max_pool", "avg_pool", "mean", "flatten")
+OPS = (
+    "conv",
+    "linear",
+    "batch_norm",
+    "relu",
+    "clip",
+    "add",
+    "concat",
+    "plane",
+    "max_pool",
+    "avg_pool",
+    "mean",
+    "flatten",
+)
 INPUT = "input"  # name of the value that a network is given
 MOST_BOUND = float(np.finfo(np.float32).max)  # of a `clip`
 
@@ -108,7 +122,8 @@ def _shape_of(graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
     if node.opaque:
         shape = node.options.get("shape")
         return tuple(shape) if shape is not None else (1,)
-    _need(len(inputs) == (2 if node.op == "add" else 1), node.output, "another count of inputs", node.inputs)
+    count = {"add": 2, "concat": max(1, len(inputs))}.get(node.op, 1)
+    _need(len(inputs) == count, node.output, "another count of inputs", node.inputs)
     return _SHAPES[node.op](graph, node, inputs)
 
 
@@ -152,6 +167,12 @@ def _clip(_graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
     return inputs[0]
 
 
+def _concat(_graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
+    fits = all(len(shape) in (1, 3) and shape[1:] == inputs[0][1:] for shape in inputs)
+    _need(fits, node.output, "inputs of other heights and widths", inputs)
+    return (sum(shape[0] for shape in inputs), *inputs[0][1:])
+
+
 def _plane(graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
     shape = _array(graph, node, "value").shape
     _need(shape == inputs[0], node.output, "a plane of another shape than its input", (shape, inputs[0]))
@@ -184,6 +205,7 @@ _SHAPES: Mapping[str, Callable[[Graph, Node, list[Shape]], Shape]] = MappingProx
         "relu": _same,
         "clip": _clip,
         "add": _same,
+        "concat": _concat,
         "plane": _plane,
         "max_pool": _pool,
         "avg_pool": _pool,

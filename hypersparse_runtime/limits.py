@@ -10,6 +10,7 @@ from hypersparse_runtime.container import FileError
 from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, shapes
 
 MOST_NODES = 4096  # ResNet-110 has 388
+MOST_INPUTS = 1024  # of a concatenation; DenseNet-264 has 65
 MOST_OPTION = 2**31 - 1  # of a stride, a dilation and the like: kernels count in 32 bits
 MOST_OF_A_VALUE = 2**24  # elements for one image, with zeros around them; 64 MB
 MOST_OF_ALL_VALUES = 2**27  # ResNet-50 has 3.5e7 for an image of 224x224
@@ -20,6 +21,8 @@ def check_sizes(graph: Graph) -> None:
     if len(graph.nodes) > MOST_NODES:
         raise FileError(f"it has {len(graph.nodes)} operations, and {MOST_NODES} are the most")
     for node in graph.nodes:
+        if len(node.inputs) > MOST_INPUTS:
+            raise FileError(f"`{node.output}` reads {len(node.inputs)} values, and {MOST_INPUTS} are the most")
         _check_options(node)
     total = 0
     for name, size in _sizes(graph):

@@ -20,20 +20,22 @@ def _without_zeros(network: Network) -> Network:
         if layer.entries is not None:
             layer = replace(layer, entries=layer.entries.where(~zero[layer.input][layer.entries.channel]))
         layers.append(layer)
-        zero[layer.output] = _zero_rows(layer, zero)
+        known = zero.setdefault(layer.output, np.zeros(network.shapes[layer.output][0], dtype=bool))
+        known[layer.rows] = _zero_rows(layer, zero)  # other layers may make the other channels
     return replace(network, layers=tuple(layers))
 
 
 def _zero_rows(layer: Layer, zero: dict[str, Array]) -> Array:
+    """Of the rows that the layer computes."""
+    rows = layer.rows
     if layer.entries is None or layer.bias is None:
-        return zero[layer.input]  # a mean or a maximum of zeros
-    fixed = layer.bias.reshape(-1, 1)
+        return zero[layer.input][rows]  # a mean or a maximum of zeros
+    fixed = layer.bias[rows].reshape(-1, 1)
     if layer.plane is not None:
-        fixed = fixed + layer.plane.reshape(len(fixed), -1)
+        fixed = fixed + layer.plane.reshape(len(layer.bias), -1)[rows]
     nothing = (layer.activation(fixed) == 0).all(axis=1)
-    read = np.zeros(len(fixed), dtype=bool)
-    read[layer.entries.row] = True
-    added = np.ones(len(fixed), dtype=bool) if layer.residual is None else zero[layer.residual]
+    read = np.isin(rows, layer.entries.row)
+    added = np.ones(len(fixed), dtype=bool) if layer.residual is None else zero[layer.residual][rows]
     return nothing & ~read & added
 
 
@@ -43,9 +45,9 @@ def _without_unread(network: Network) -> Network:
     layers = []
     for layer in reversed(network.layers):
         kept = read[layer.output]
-        if not kept.any():
+        layer = replace(layer, rows=layer.rows[kept[layer.rows]])
+        if not len(layer.rows):
             continue
-        layer = replace(layer, rows=np.flatnonzero(kept))
         if layer.entries is None:
             read[layer.input] |= kept
         else:

@@ -42,7 +42,12 @@ def _node(graph: Graph, node: Node) -> list[bytes]:
         return [_call("GlobalAveragePool", inputs, wide), _call("Flatten", [wide], name, {"axis": 1})]
     if node.op == "clip":
         arrays = [name for name, _ in _bounds(node)]
-    return [_call(NAMES[node.op], [*inputs, *arrays], name, _OPTIONS.get(node.op, _no_options)(node))]
+    return [_call(NAMES[node.op], [*inputs, *arrays], name, attributes_of(node))]
+
+
+def attributes_of(node: Node) -> dict[str, Any]:
+    """A node's options as ONNX names them."""
+    return _OPTIONS.get(node.op, _no_options)(node)
 
 
 def _bounds(node: Node) -> list[tuple[str, float]]:
@@ -67,6 +72,7 @@ NAMES: Mapping[str, str] = MappingProxyType(  # of ONNX, for ours
         "relu": "Relu",
         "clip": "Clip",
         "add": "Add",
+        "concat": "Concat",
         "plane": "Add",
         "max_pool": "MaxPool",
         "avg_pool": "AveragePool",
@@ -97,6 +103,7 @@ _OPTIONS: Mapping[str, Callable[[Node], dict[str, Any]]] = MappingProxyType(
         "conv": _conv_options,
         "linear": lambda _node: {"transB": 1},
         "batch_norm": lambda node: {"epsilon": float(node.options["epsilon"])},
+        "concat": lambda _node: {"axis": 1},
         "max_pool": _max_options,
         "avg_pool": lambda node: {**_max_options(node), "count_include_pad": 1},
         "flatten": lambda _node: {"axis": 1},

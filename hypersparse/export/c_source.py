@@ -218,6 +218,15 @@ def _add(writer: _Writer, node: Node, _name: str, inputs: list[str], output: str
     return f"add({inputs[0]}, {inputs[1]}, {output}, {prod(writer.sides[node.output])});"
 
 
+def _concat(writer: _Writer, node: Node, _name: str, inputs: list[str], output: str) -> str:
+    calls, first = [], 0
+    for name, pointer in zip(node.inputs, inputs, strict=True):
+        size = prod(writer.sides[name])
+        calls.append(f"copy({pointer}, {output} + {first}, {size});")
+        first += size
+    return "\n    ".join(calls)
+
+
 def _plane(writer: _Writer, node: Node, name: str, inputs: list[str], output: str) -> str:
     value = writer.array(f"{name}_plane", writer.graph.array(node, "value"))
     return f"add({inputs[0]}, {value}, {output}, {prod(writer.sides[node.output])});"
@@ -249,6 +258,7 @@ EMITTERS: Mapping[str, Emitter] = MappingProxyType(
         "relu": _relu,
         "clip": _clip,
         "add": _add,
+        "concat": _concat,
         "plane": _plane,
         "max_pool": _pool,
         "avg_pool": _pool,

@@ -79,8 +79,10 @@ class Call:
 
     @property
     def simple(self) -> bool:
-        """Whether its first argument is a value that comes from the input."""
-        return bool(self.node.args) and self.node.args[0] in self.state.values
+        """Whether its first argument is a value that comes from the input, or a list of such values."""
+        first = self.node.args[0] if self.node.args else None
+        given = first if isinstance(first, list | tuple) else (first,)
+        return all(isinstance(value, fx.Node) and value in self.state.values for value in given)
 
     @property
     def output(self) -> str:
@@ -188,6 +190,17 @@ def _add(call: Call) -> Node | None:
     return Node("add", (call.state.values[first], call.state.values[second]), call.output)
 
 
+def _concat(call: Call) -> Node | None:
+    parts, sides = call.arguments["tensors"], len(call.shape()) + 1
+    if (
+        sides not in (2, 4)
+        or call.arguments["dim"] % sides != 1
+        or any(len(call.shape(part)) + 1 != sides for part in parts)
+    ):
+        return None
+    return Node("concat", tuple(call.state.values[part] for part in parts), call.output)
+
+
 def _max_pool(call: Call) -> Node | None:
     given = call.arguments
     if given["ceil_mode"] or _pair(given["dilation"]) != (1, 1):
@@ -250,6 +263,7 @@ RULES: Mapping[str, Callable[[Call], Node | None]] = MappingProxyType(
         "aten.relu.default": _relu,
         **{f"aten.{name}.default": _clip for name in ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max")},
         "aten.add.Tensor": _add,
+        **{f"aten.{name}.default": _concat for name in ("cat", "concat", "concatenate")},
         "aten.max_pool2d.default": _max_pool,
         "aten.avg_pool2d.default": _avg_pool,
         "aten.adaptive_avg_pool2d.default": _adaptive_avg_pool,

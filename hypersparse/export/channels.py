@@ -87,7 +87,15 @@ def _wanted_of_input(graph: Graph, node: Node, name: str, wanted: Bools, known: 
         return np.asarray(wanted.reshape(length, -1).any(1))
     if node.op == "add" or is_channelwise(node):
         return wanted
+    if node.op == "concat":
+        return np.logical_or.reduce([wanted[part] for part in _parts(node, known, name)])
     return np.ones(length, bool)  # an opaque node is never looked into
+
+
+def _parts(node: Node, lengths: Mapping[str, Known], name: str) -> list[slice]:
+    """Which channels of a concatenation are a value's; it may be there several times."""
+    ends = np.cumsum([0, *(len(lengths[each].constant) for each in node.inputs)])
+    return [slice(ends[place], ends[place + 1]) for place, each in enumerate(node.inputs) if each == name]
 
 
 def _flat_constants(known: Known) -> Bools:
@@ -127,12 +135,21 @@ def _couple_node(graph: Graph, node: Node, kept: Flags) -> None:
         together = np.logical_or.reduce([out, *(kept[name] for name in node.inputs)])
         for name in (*node.inputs, node.output):
             kept[name] = together
+    elif node.op == "concat":
+        _couple_concat(node, kept)
     elif node.op == "flatten":
         (name,) = node.inputs
         kept[name] = kept[name] | out.reshape(len(kept[name]), -1).any(1)
         kept[node.output] = np.repeat(kept[name], len(out) // len(kept[name]))
     elif node.op in LAYERS and out.any() and not kept[node.inputs[0]].any():
         kept[node.inputs[0]] = np.arange(len(kept[node.inputs[0]])) == 0  # a layer needs an input to be one
+
+
+def _couple_concat(node: Node, kept: Flags) -> None:
+    ends = np.cumsum([len(kept[name]) for name in node.inputs])[:-1]
+    for name, flags in zip(node.inputs, np.split(kept[node.output], ends), strict=True):
+        kept[name] = kept[name] | flags
+    kept[node.output] = np.concatenate([kept[name] for name in node.inputs])
 
 
 def rebuilt(graph: Graph, plan: Plan) -> Graph:
@@ -153,6 +170,8 @@ def _rebuilt_node(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any])
     if node.op in ("batch_norm", "plane"):
         for name in node.tensors.values():
             tensors[name] = np.asarray(tensors[name])[out]
+    if node.op == "concat":
+        return [replace(node, inputs=tuple(name for name in node.inputs if plan.kept[name].any()))]
     if node.opaque and is_channelwise(node) and node.options["shape"]:  # not of a number or a vector without a batch
         shape = (int(out.sum()), *node.options["shape"][1:])
         return [replace(node, options={**node.options, "shape": shape})]

@@ -52,6 +52,8 @@ def _known(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> Known
     value = computed(graph, node, [known.value for known in inputs])
     if node.op == "add":
         constant = inputs[0].constant & inputs[1].constant
+    elif node.op == "concat":
+        constant = np.concatenate([known.constant for known in inputs])
     elif node.op == "flatten":
         constant = np.repeat(inputs[0].constant, len(value) // len(inputs[0].constant))
     elif node.op in ("conv", "linear"):

@@ -216,6 +216,8 @@ def _simple(op: str, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Ten
     x = inputs[0]
     if op == "add":
         return x + inputs[1]
+    if op == "concat":
+        return torch.cat(inputs, 1)
     if op == "plane":
         return x + tensors["value"]
     if op == "relu":

@@ -16,7 +16,7 @@ from hypersparse.export.module import to_module
 from hypersparse.export.quiet import first_line, quiet
 from hypersparse.training.atomic import write_atomically
 from hypersparse_runtime.graph import INPUT, Graph, Node, bounds, shapes
-from hypersparse_runtime.onnx import NAMES
+from hypersparse_runtime.onnx import NAMES, attributes_of
 
 OUTPUT = "output"
 OPSET, IR_VERSION = 17, 8  # what engines from 2022 on read
@@ -100,30 +100,17 @@ def _bounds(graph: Graph, node: Node) -> dict[str, float]:
 
 def _onnx_nodes(onnx: Any, graph: Graph, node: Node) -> list[Any]:
     """A node as one or two of ONNX; the network's value is called `output`."""
-    options, inputs = node.options, list(node.inputs)
+    inputs = list(node.inputs)
     output = OUTPUT if node.output == graph.output else node.output
     arrays = [node.tensors[role] for role in ("weight", "bias", "mean", "variance", "value") if role in node.tensors]
     arrays += _bounds(graph, node)
-    attributes: dict[str, Any] = {}
-    if node.op in ("conv", "max_pool", "avg_pool"):
-        attributes |= {"strides": options["stride"], "pads": [*options["padding"]] * 2}
-    if node.op == "conv":
-        attributes |= {"dilations": options["dilation"], "group": options["groups"]}
-    elif node.op in ("max_pool", "avg_pool"):
-        attributes["kernel_shape"] = options["kernel"]
-    if node.op == "avg_pool":
-        attributes["count_include_pad"] = 1
-    elif node.op == "linear":
-        attributes["transB"] = 1
-    elif node.op == "batch_norm":
-        attributes["epsilon"] = options["epsilon"]
     if node.op == "mean":
         inner = f"{node.output}~"
         return [
             onnx.helper.make_node("GlobalAveragePool", inputs, [inner]),
             onnx.helper.make_node("Flatten", [inner], [output]),
         ]
-    return [onnx.helper.make_node(NAMES[node.op], inputs + arrays, [output], **attributes)]
+    return [onnx.helper.make_node(NAMES[node.op], inputs + arrays, [output], **attributes_of(node))]
 
 
 def _by_torch(graph: Graph, batch: int | None) -> bytes:

@@ -34,18 +34,19 @@ def example() -> Graph:
         "conv.weight": weight,
         "conv.bias": np.ones(8, np.float32),
         "norm": np.ones(8, np.float64),
-        "linear.weight": generator.standard_normal((4, 8)).astype(np.float32),
+        "linear.weight": generator.standard_normal((4, 16)).astype(np.float32),
         "count": np.array(3, np.int64),
     }
     norm = dict.fromkeys(("weight", "bias", "mean", "variance"), "norm")
-    silu = {"arguments": [{"input": 0}], "keywords": {}, "shape": (8,)}
+    silu = {"arguments": [{"input": 0}], "keywords": {}, "shape": (16,)}
     nodes = (
         Node("conv", (INPUT,), "a", {"weight": "conv.weight", "bias": "conv.bias"}, CONV),
         Node("batch_norm", ("a",), "n", norm, {"epsilon": 1e-5}),
         Node("relu", ("n",), "r"),
         Node("clip", ("r",), "c", {}, {"low": 0.0, "high": 6.0}),
         Node("add", ("c", "a"), "s"),
-        Node("max_pool", ("s",), "p", {}, {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}),
+        Node("concat", ("s", "r"), "j"),
+        Node("max_pool", ("j",), "p", {}, {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}),
         Node("mean", ("p",), "m"),
         Node("aten.silu.default", ("m",), "o", {}, silu),
         Node("linear", ("o",), "y", {"weight": "linear.weight"}),

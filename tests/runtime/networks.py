@@ -48,6 +48,7 @@ def _apply(graph: Graph, node: Node, inputs: list[Tensor]) -> Tensor:
         "relu": lambda: x.relu(),
         "clip": lambda: torch.clamp(x, low, high),
         "add": lambda: x + inputs[1],
+        "concat": lambda: torch.cat(inputs, 1),
         "plane": lambda: x + given["value"],
         "max_pool": lambda: functional.max_pool2d(x, kernel, **options),
         "avg_pool": lambda: functional.avg_pool2d(x, kernel, **options),
@@ -110,7 +111,7 @@ class Builder:
 
     def part(self, x: str, channels: int) -> tuple[str, int]:
         """A layer or a block of any kind."""
-        kinds = ["conv", "grouped", "norm", "residual", "pool", "relu", "clip", "plane", "twice"]
+        kinds = ["conv", "grouped", "norm", "residual", "pool", "relu", "clip", "plane", "twice", "joined"]
         kind = self.draw(st.sampled_from(kinds))
         if kind == "conv":
             width = self.draw(st.integers(1, 9))
@@ -122,6 +123,8 @@ class Builder:
             ), channels * 2
         if kind == "residual":
             return self._residual(x, channels)
+        if kind == "joined":
+            return self._joined(x, channels)
         if kind == "pool":
             sides = {"stride": self._sides(1, 3), "padding": self._sides(0, 1)}
             return self.add(
@@ -144,6 +147,25 @@ class Builder:
     def _activated(self, x: str, *, clipped: bool) -> str:
         bounds = [{"low": 0.0, "high": 1.5}, {"low": -0.5, "high": 0.25}, {"low": 0.5}, {"high": -0.5}]
         return self.add("clip", x, **self.draw(st.sampled_from(bounds))) if clipped else self.add("relu", x)
+
+    def _joined(self, x: str, channels: int) -> tuple[str, int]:
+        """Some values of one size behind each other, perhaps with a norm and a ReLU for all of them."""
+        stride = self.draw(st.integers(1, 2))
+        pool = {"kernel": (3, 3), "stride": (stride, stride), "padding": (1, 1)}
+        parts, width = [], 0
+        for kind in self.draw(st.lists(st.sampled_from(["conv", "pool", "same", "again"]), min_size=1, max_size=4)):
+            more = channels
+            if kind == "again" and parts:
+                parts.append(parts[-1])
+                width += shapes(self.graph())[parts[-1]][0]
+                continue
+            if kind == "conv" or (kind == "same" and stride > 1):
+                more = self.draw(st.integers(1, 5))
+                parts.append(self._ending(self.same(x, channels, more, stride), more))
+            else:
+                parts.append(x if kind == "same" else self.add("max_pool", x, **pool))
+            width += more
+        return self._ending(self.add("concat", *parts), width), width
 
     def _residual(self, x: str, channels: int) -> tuple[str, int]:
         width, stride, before = (

@@ -4,6 +4,7 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,14 @@ from hypersparse_runtime.library import load_kernel
 from tests import architectures
 from tests.runtime.networks import sparse_
 
-KINDS = ("mobile_net",)
+KINDS = ("mobile_net", "squeeze_net", "dense_net")
 SHAPE = (3, 20, 24)
 BATCHES = (1, 7, 64)
+
+
+@cache
+def traced(name: str, sparsity: float = 0.7) -> Graph:
+    return trace(made(name, sparsity), SHAPE)
 
 
 def made(name: str, sparsity: float = 0.7) -> nn.Module:
@@ -61,7 +67,7 @@ def test_the_kernel_gives_what_pytorch_gives(name: str, level: str) -> None:
     model = made(name)
     given, wanted = images(64).numpy(), expected(model, images(64))
     assert wanted.std(axis=0).max() > 0.05 * np.abs(wanted).max()  # images differ
-    runtime = SparseModel(trace(model, SHAPE), engine="hypersparse", threads=1, instructions=level)
+    runtime = SparseModel(traced(name), engine="hypersparse", threads=1, instructions=level)
     for batch in BATCHES:
         assert_close(runtime(given[:batch]), wanted[:batch])
     one_by_one = np.concatenate([runtime(given[n : n + 1]) for n in range(9)])
@@ -77,7 +83,7 @@ def test_dense_engines_too(name: str, engine: str) -> None:
     if engine != "numpy":
         pytest.importorskip(engine)
     model = made(name)
-    runtime = SparseModel(trace(model, SHAPE), engine=engine, threads=1)
+    runtime = SparseModel(traced(name), engine=engine, threads=1)
     for batch in BATCHES:
         assert_close(runtime(images(batch).numpy()), expected(model, images(batch)))
 
@@ -101,7 +107,7 @@ def test_files_come_back_and_deployed_ones_compute_the_same(name: str, tmp_path:
 @pytest.mark.parametrize("sparsity", [0.7, 0.95])
 def test_what_is_shrunk_computes_the_same(name: str, planes: bool, sparsity: float) -> None:
     model = made(name, sparsity)
-    wanted, small = expected(model, images(7)), shrink_graph(trace(model, SHAPE), planes=planes)
+    wanted, small = expected(model, images(7)), shrink_graph(traced(name, sparsity), planes=planes)
     assert planes or small.parameters[1] < small.parameters[0]
     with torch.no_grad():
         assert_close(small.module()(images(7)).numpy(), wanted)
@@ -113,7 +119,7 @@ def test_onnx_files(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     model = made(name)
-    save_onnx(trace(model, SHAPE), tmp_path / "model.onnx")
+    save_onnx(traced(name), tmp_path / "model.onnx")
     assert_close(in_onnx_runtime(tmp_path / "model.onnx")(images(7)).numpy(), expected(model, images(7)))
 
 
@@ -122,7 +128,7 @@ def test_onnx_files(name: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
 def test_c_source(name: str, shrunk: bool, tmp_path: Path) -> None:
     model = made(name)
-    graph = trace(model, SHAPE)
+    graph = traced(name)
     wanted = expected(model, images(3))
     assert_close(compiled(shrink_graph(graph).graph if shrunk else graph, images(3), tmp_path), wanted)
 
