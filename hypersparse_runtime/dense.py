@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, pair
+from hypersparse_runtime.graph import INPUT, SHARES, Graph, GraphError, Node, bounds, pair
 from hypersparse_runtime.layers import Array
 from hypersparse_runtime.onnx import to_onnx
 
@@ -160,7 +160,8 @@ def _relu(_graph: Graph, _node: Node, x: Array) -> Array:
 
 
 def _clip(_graph: Graph, node: Node, x: Array) -> Array:
-    result: Array = np.clip(x, *np.float32(bounds(node)))
+    low, high = (np.float32(bound) for bound in bounds(node))
+    result: Array = np.clip(x, low, high)
     return result
 
 
@@ -193,6 +194,15 @@ def _mean(_graph: Graph, _node: Node, x: Array) -> Array:
     return result
 
 
+def _softmax(_graph: Graph, node: Node, x: Array) -> Array:
+    with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, as in PyTorch
+        less = x - x.max(axis=1, keepdims=True)
+    powers = np.exp(less)
+    sums = powers.sum(axis=1, keepdims=True)
+    result: Array = less - np.log(sums) if node.op == "log_softmax" else powers / sums
+    return result
+
+
 def _flatten(_graph: Graph, _node: Node, x: Array) -> Array:
     return x.reshape(len(x), -1)
 
@@ -211,6 +221,7 @@ _RULES: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "avg_pool": _avg_pool,
         "mean": _mean,
         "flatten": _flatten,
+        **dict.fromkeys(SHARES, _softmax),
     }
 )
 

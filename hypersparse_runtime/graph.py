@@ -13,6 +13,7 @@
 | `max_pool`, `avg_pool` | x (C, H, W) | | `kernel`, `stride`, `padding`: two; `avg_pool` counts padding |
 | `mean` | x (C, H, W), over H and W, gives (C) | | |
 | `flatten` | x, gives a vector in C order | | |
+| `softmax`, `log_softmax` | x (C), as the last operation only | | |
 
 A `bias` may be missing. Options of two numbers are for height and width. Shapes are of one image; a batch is in front
 of all of them. The last node's output is the network's.
@@ -32,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+SHARES = ("softmax", "log_softmax")
 OPS = (
     "conv",
     "linear",
@@ -45,6 +47,7 @@ OPS = (
     "avg_pool",
     "mean",
     "flatten",
+    *SHARES,
 )
 INPUT = "input"  # name of the value that a network is given
 MOST_BOUND = float(np.finfo(np.float32).max)  # of a `clip`
@@ -110,6 +113,8 @@ def shapes(graph: Graph) -> dict[str, Shape]:
                 raise GraphError(f"`{node.output}` reads `{name}` before anything made it.")
         if node.output in known:
             raise GraphError(f"`{node.output}` is made twice.")
+        if node.op in SHARES and node.output != graph.output:
+            raise GraphError(f"`{node.output}` is a {node.op}, which can only be the last operation of a network.")
         if missing := [name for name in node.tensors.values() if name not in graph.tensors]:
             raise GraphError(f"`{node.output}` reads an array `{missing[0]}` that is not there.")
         shape = _shape_of(graph, node, [known[name] for name in node.inputs])
@@ -193,6 +198,11 @@ def _mean(_graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
     return inputs[0][:1]
 
 
+def _softmax(_graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
+    _need(len(inputs[0]) == 1, node.output, "an input that is no vector", inputs[0])
+    return inputs[0]
+
+
 def _flatten(_graph: Graph, _node: Node, inputs: list[Shape]) -> Shape:
     return (prod(inputs[0]),)
 
@@ -211,6 +221,7 @@ _SHAPES: Mapping[str, Callable[[Graph, Node, list[Shape]], Shape]] = MappingProx
         "avg_pool": _pool,
         "mean": _mean,
         "flatten": _flatten,
+        **dict.fromkeys(SHARES, _softmax),
     }
 )
 

@@ -17,7 +17,7 @@ from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, pa
 
 Pair = tuple[int, int]
 Array = NDArray[Any]
-Kind = Literal["conv", "dot", "max_pool", "mean"]
+Kind = Literal["conv", "dot", "max_pool", "mean", "softmax", "log_softmax"]
 MOST_JOINED = (
     2**20
 )  # parts times channels of a concatenation whose parts are written where they belong: DenseNet-121 has 34,000
@@ -221,6 +221,18 @@ class _Builder:
         layer = Layer("max_pool", value, node.output, np.arange(self.shapes[value][0]), kernel=kernel)
         layer = replace(layer, stride=stride, padding=padding)
         self._emit(layer, node, vector=False)
+
+    def _softmax(self, node: Node) -> None:
+        self._shares(node, "softmax")
+
+    def _log_softmax(self, node: Node) -> None:
+        self._shares(node, "log_softmax")
+
+    def _shares(self, node: Node, kind: Kind) -> None:
+        layer = Layer(
+            kind, self._materialized(node.inputs[0]), node.output, np.arange(self.node_shapes[node.output][0])
+        )
+        self._emit(layer, node, vector=True)
 
     def _flatten(self, node: Node) -> None:
         self.same[node.output] = self.same[node.inputs[0]]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hypersparse_runtime.graph import INPUT
+from hypersparse_runtime.graph import INPUT, SHARES
 from hypersparse_runtime.layers import Array, Layer, Network
 
 
@@ -28,6 +28,8 @@ def _without_zeros(network: Network) -> Network:
 def _zero_rows(layer: Layer, zero: dict[str, Array]) -> Array:
     """Of the rows that the layer computes."""
     rows = layer.rows
+    if layer.kind in SHARES:
+        return np.zeros(len(rows), dtype=bool)
     if layer.entries is None or layer.bias is None:
         return zero[layer.input][rows]  # a mean or a maximum of zeros
     fixed = layer.bias[rows].reshape(-1, 1)
@@ -36,7 +38,8 @@ def _zero_rows(layer: Layer, zero: dict[str, Array]) -> Array:
     nothing = (layer.activation(fixed) == 0).all(axis=1)
     read = np.isin(rows, layer.entries.row)
     added = np.ones(len(fixed), dtype=bool) if layer.residual is None else zero[layer.residual][rows]
-    return nothing & ~read & added
+    zeros: Array = nothing & ~read & added
+    return zeros
 
 
 def _without_unread(network: Network) -> Network:

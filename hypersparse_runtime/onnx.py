@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, shapes
+from hypersparse_runtime.graph import INPUT, SHARES, Graph, GraphError, Node, bounds, shapes
 
 IR_VERSION, OPSET = 8, 17
 FLOAT = 1  # among the types of a tensor
@@ -77,6 +77,8 @@ NAMES: Mapping[str, str] = MappingProxyType(  # of ONNX, for ours
         "max_pool": "MaxPool",
         "avg_pool": "AveragePool",
         "flatten": "Flatten",
+        "softmax": "Softmax",
+        "log_softmax": "LogSoftmax",
     }
 )
 
@@ -106,7 +108,7 @@ _OPTIONS: Mapping[str, Callable[[Node], dict[str, Any]]] = MappingProxyType(
         "concat": lambda _node: {"axis": 1},
         "max_pool": _max_options,
         "avg_pool": lambda node: {**_max_options(node), "count_include_pad": 1},
-        "flatten": lambda _node: {"axis": 1},
+        **dict.fromkeys(("flatten", *SHARES), lambda _node: {"axis": 1}),
     }
 )
 

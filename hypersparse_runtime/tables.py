@@ -8,7 +8,10 @@ from numpy.typing import NDArray
 from hypersparse_runtime.geometry import ALIGNED
 from hypersparse_runtime.layers import Array
 
-KINDS = ("conv", "dot", "split", "max_pool", "mean", "pack", "unpack", "direct", "square", "shared", "echo", "clear")
+KINDS = (
+    *("conv", "dot", "split", "max_pool", "mean", "pack", "unpack", "direct", "square", "shared", "echo", "clear"),
+    *("softmax", "log_softmax"),
+)
 _NAMES = """
 kind level input output input_plane output_plane rows channels groups distances shifts starts entries sides bias
 plane plane_size mask residual residues relu clip segments segment_stride segment_length pad_first pad_length

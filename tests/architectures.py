@@ -42,6 +42,7 @@ def mobile_net(classes: int = 4) -> nn.Module:
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(32, classes),
+        nn.Softmax(1),
     )
 
 
@@ -120,4 +121,5 @@ def dense_net(classes: int = 4) -> nn.Module:
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(22, classes),
+        nn.LogSoftmax(1),
     )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hypersparse.errors import ModelError
 from hypersparse.export.folding import readers
 from hypersparse.training.atomic import write_text
-from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, bounds, shapes
+from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node, Shape, bounds, shapes
 
 NUMBERS_PER_LINE = 8
 KERNELS = "kernels.c"  # the functions that every such file begins with
@@ -25,7 +25,7 @@ def save_c(graph: Graph, path: str | Path) -> int:
     """Write `path` (.c) and the header beside it (.h); returns the bytes of both.
 
     `<name>_predict(input, output)` computes one input in C order; it keeps its values in a static buffer, so that two
-    threads must not call it at once.
+    threads must not call it at once. With a softmax it needs the C library's mathematics (`-lm`).
     """
     path = Path(path)
     source, header = c_source(graph, path.stem)
@@ -146,7 +146,7 @@ class _Writer:
         buffers = "\n".join(f"static float buffer_{place}[{buffer.size}];" for place, buffer in enumerate(self.buffers))
         calls = "\n    ".join([*self.calls, f"copy({self._pointer(self.graph.output)}, output, {outputs});"])
         used = [part for part in re.split(r"\n(?=static )", kernels) if _is_called(part, calls)]
-        math = "#include <math.h>\n" if re.search(r"\bINFINITY\b", calls) else ""
+        math = "#include <math.h>\n" if re.search(r"\bINFINITY\b|softmax\(", calls) else ""
         head = f'{math}#include <stddef.h>\n#include <stdint.h>\n#include "{stem}.h"\n\ntypedef {kind} place_t;\n'
         body = f"void {prefix}_predict(const float *input, float *output)\n{{\n    {calls}\n}}\n"
         return "\n".join([head, *used, *self.arrays, buffers, "", body])
@@ -243,13 +243,17 @@ def _mean(writer: _Writer, node: Node, _name: str, inputs: list[str], output: st
     return f"mean({inputs[0]}, {output}, {_numbers(shape[0], prod(shape[1:]))});"
 
 
+def _softmax(writer: _Writer, node: Node, _name: str, inputs: list[str], output: str) -> str:
+    return f"{node.op}({inputs[0]}, {output}, {prod(writer.sides[node.output])});"
+
+
 def _flatten(writer: _Writer, node: Node, _name: str, inputs: list[str], output: str) -> str:
     if inputs[0] == output:
         return f"/* {node.output} is the same numbers as a vector */"
     return f"copy({inputs[0]}, {output}, {prod(writer.sides[node.output])});"
 
 
-IN_PLACE = ("relu", "clip", "plane", "batch_norm", "add")
+IN_PLACE = ("relu", "clip", "plane", "batch_norm", "add", *SHARES)
 EMITTERS: Mapping[str, Emitter] = MappingProxyType(
     {
         "conv": _conv,
@@ -264,5 +268,6 @@ EMITTERS: Mapping[str, Emitter] = MappingProxyType(
         "avg_pool": _pool,
         "mean": _mean,
         "flatten": _flatten,
+        **dict.fromkeys(SHARES, _softmax),
     }
 )

@@ -175,7 +175,7 @@ def _clip(call: Call) -> Node | None:
     usable = all(abs(bound) <= MOST_BOUND for bound in both.values())  # infinity and NaN are not
     if not both or not usable or both.get("low", -MOST_BOUND) > both.get("high", MOST_BOUND):
         return None
-    return call.made("clip", **both)
+    return call.made("clip", {}, **both)
 
 
 def _add(call: Call) -> Node | None:
@@ -242,6 +242,16 @@ def _mean(call: Call) -> Node | None:
     return call.made("mean")
 
 
+def _softmax(call: Call) -> Node | None:
+    """Over the classes, where nothing comes after it."""
+    given, op = call.arguments, "log_softmax" if "log_softmax" in call.name else "softmax"
+    last = all(user.op == "output" for user in call.node.users)
+    same_type = call.node.meta["val"].dtype == call.node.args[0].meta["val"].dtype  # type: ignore[union-attr]
+    if not last or not same_type or len(call.shape()) != 1 or given["dim"] % 2 != 1:
+        return None
+    return call.made(op)
+
+
 def _flatten(call: Call) -> Node | None:
     before, after = call.input_shape(), call.shape()
     batch = call.node.args[0].meta["val"].shape[0], call.node.meta["val"].shape[0]  # type: ignore[union-attr]
@@ -270,6 +280,8 @@ RULES: Mapping[str, Callable[[Call], Node | None]] = MappingProxyType(
         "aten.mean.dim": _mean,
         "aten.flatten.using_ints": _flatten,
         "aten.view.default": _flatten,
+        **{f"aten.{name}.int": _softmax for name in ("softmax", "log_softmax")},
+        **{f"aten._{name}.default": _softmax for name in ("softmax", "log_softmax")},
         "aten.reshape.default": _flatten,
     }
 )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hypersparse.export.constants import Known, computed, is_channelwise, reads
 from hypersparse.export.folding import LAYERS, beside, is_flat
-from hypersparse_runtime.graph import INPUT, Graph, Node
+from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node
 
 Bools = NDArray[np.bool_]
 Flags = dict[str, Bools]  # a flag for each channel, by value
@@ -60,7 +60,7 @@ def _is_barrier(graph: Graph, node: Node) -> bool:
     """Whether a node needs its inputs whole: nothing is known of how it mixes channels, or they come in groups."""
     if node.op == "conv":
         return node.options["groups"] > 1 and not is_depthwise(graph, node)
-    return node.opaque and not is_channelwise(node)
+    return node.op in SHARES or (node.opaque and not is_channelwise(node))
 
 
 def _needed(graph: Graph, known: Mapping[str, Known], kept: Flags, *, planes: bool) -> Flags:
@@ -88,13 +88,13 @@ def _wanted_of_input(graph: Graph, node: Node, name: str, wanted: Bools, known: 
     if node.op == "add" or is_channelwise(node):
         return wanted
     if node.op == "concat":
-        return np.logical_or.reduce([wanted[part] for part in _parts(node, known, name)])
+        return np.asarray(np.logical_or.reduce([wanted[part] for part in _parts(node, known, name)]))
     return np.ones(length, bool)  # an opaque node is never looked into
 
 
-def _parts(node: Node, lengths: Mapping[str, Known], name: str) -> list[slice]:
+def _parts(node: Node, known: Mapping[str, Known], name: str) -> list[slice]:
     """Which channels of a concatenation are a value's; it may be there several times."""
-    ends = np.cumsum([0, *(len(lengths[each].constant) for each in node.inputs)])
+    ends = np.cumsum([0, *(len(known[each].constant) for each in node.inputs)])
     return [slice(ends[place], ends[place + 1]) for place, each in enumerate(node.inputs) if each == name]
 
 

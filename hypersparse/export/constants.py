@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hypersparse.export import opaque
 from hypersparse.export.module import compute
-from hypersparse_runtime.graph import INPUT, Graph, Node, Shape
+from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node, Shape
 
 CHANNELWISE = ("batch_norm", "relu", "clip", "plane", "max_pool", "avg_pool", "mean")  # each channel from the same one
 
@@ -54,6 +54,8 @@ def _known(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> Known
         constant = inputs[0].constant & inputs[1].constant
     elif node.op == "concat":
         constant = np.concatenate([known.constant for known in inputs])
+    elif node.op in SHARES:
+        constant = np.full(len(value), inputs[0].whole)
     elif node.op == "flatten":
         constant = np.repeat(inputs[0].constant, len(value) // len(inputs[0].constant))
     elif node.op in ("conv", "linear"):

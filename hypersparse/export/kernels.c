@@ -113,6 +113,30 @@ static void mean(const float *x, float *y, int channels, int area)
     }
 }
 
+static void softmax(const float *x, float *y, int size)
+{
+    float most = x[0], sum = 0.0f;
+    for (int at = 1; at < size; at++)
+        most = x[at] > most ? x[at] : most;
+    for (int at = 0; at < size; at++) {
+        y[at] = expf(x[at] - most);
+        sum += y[at];
+    }
+    for (int at = 0; at < size; at++)
+        y[at] /= sum;
+}
+
+static void log_softmax(const float *x, float *y, int size)
+{
+    float most = x[0], sum = 0.0f;
+    for (int at = 1; at < size; at++)
+        most = x[at] > most ? x[at] : most;
+    for (int at = 0; at < size; at++)
+        sum += expf(x[at] - most);
+    for (int at = 0; at < size; at++)
+        y[at] = x[at] - most - logf(sum);
+}
+
 static void copy(const float *x, float *y, int size)
 {
     for (int at = 0; at < size; at++)

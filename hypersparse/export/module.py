@@ -11,7 +11,7 @@ from torch.nn import functional
 from hypersparse.errors import ModelError
 from hypersparse.export import opaque
 from hypersparse.export.quiet import first_line
-from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, shapes
+from hypersparse_runtime.graph import INPUT, SHARES, Graph, GraphError, Node, bounds, shapes
 from hypersparse_runtime.limits import MOST_OF_A_VALUE
 
 MADE = "~"  # begins the names of arrays that are not in the model's state_dict
@@ -209,6 +209,8 @@ def compute(node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> 
         return pooled
     if node.op == "clip":
         return torch.clamp(x, *bounds(node))
+    if node.op in SHARES:
+        return torch.softmax(x, 1) if node.op == "softmax" else torch.log_softmax(x, 1)
     return _simple(node.op, inputs, tensors)
 
 

@@ -52,6 +52,7 @@ class Served:
         self.shape = tuple(graph.input_shape)
         try:
             outputs = shapes(graph)[graph.output]
+            self._gives_shares = graph.nodes[-1].op == "softmax"
             _check(name, self.shape, outputs)
             self.labels = describe(graph.about, self.shape, outputs[0])
             self._sparse = SparseModel(graph, threads=1)
@@ -99,7 +100,7 @@ class Served:
         )
         if not (np.isfinite(sparse).all() and np.isfinite(dense).all()):
             raise ModelError("The network's outputs for this image are not all finite numbers.")
-        shares, dense_shares = softmax(sparse[0]), softmax(dense[0])
+        shares, dense_shares = (each[0] if self._gives_shares else softmax(each[0]) for each in (sparse, dense))
         order = np.argsort(-shares, kind="stable")[:SHOWN]
         return {
             "top": [self._class(int(place), shares, dense_shares) for place in order],

@@ -24,6 +24,8 @@ static double seconds(void) {
 #define HOLD(vector) __asm__ volatile("" : "+w"(vector))
 #endif
 
+#include "softmax.h"
+
 /* Level 0: what every CPU of the kind has, SSE2 on x86-64 and NEON on 64-bit ARM. */
 #define NAME(word) word##_plain
 #define TARGET

@@ -9,7 +9,7 @@ enum mode { STILL = 0, SHORT_ROWS = 1, PAIRS = 2, LONG_ROWS = 3 };
 
 enum kind {
   CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, DIRECT_CONV = 7, SQUARE_CONV = 8,
-  SHARED_CONV = 9, ECHO = 10, CLEAR = 11
+  SHARED_CONV = 9, ECHO = 10, CLEAR = 11, SOFTMAX = 12, LOG_SOFTMAX = 13
 };
 
 /* Offsets of values count floats from the start of the workspace, those of tables 32-bit words of the constants. */

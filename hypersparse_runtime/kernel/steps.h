@@ -22,7 +22,8 @@
 
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),  NAME(split),  NAME(max_pool),
                                        NAME(mean), NAME(pack), NAME(unpack), NAME(direct),
-                                       SQUARE,     SHARED,    NAME(echo),   NAME(clear)};
+                                       SQUARE,     SHARED,    NAME(echo),   NAME(clear),
+                                       softmax,    log_softmax};
 
 /* Billions of floating point operations a second with operands in registers: what no kernel can exceed. */
 TARGET static double NAME(peak)(int64_t rounds) {

@@ -50,6 +50,7 @@ def example() -> Graph:
         Node("mean", ("p",), "m"),
         Node("aten.silu.default", ("m",), "o", {}, silu),
         Node("linear", ("o",), "y", {"weight": "linear.weight"}),
+        Node("softmax", ("y",), "z"),
     )
     return Graph((3, 6, 6), nodes, tensors, {"classes": ["a", "b", "c", "d"]})
 

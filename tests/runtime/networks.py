@@ -28,10 +28,19 @@ def sparse_(model: nn.Module, sparsity: float, seed: int = 0) -> nn.Module:
 
 def computed(graph: Graph, images: np.ndarray) -> np.ndarray:
     """The outputs, in double precision by PyTorch."""
+    return _values(graph, images)[graph.output].numpy()
+
+
+def largest(graph: Graph, images: np.ndarray) -> float:
+    """The largest number of any value: what rounding is relative to, where the outputs are clipped or shares."""
+    return max(float(value.abs().max()) for value in _values(graph, images).values())
+
+
+def _values(graph: Graph, images: np.ndarray) -> dict[str, Tensor]:
     values = {INPUT: torch.from_numpy(images).double()}
     for node in graph.nodes:
         values[node.output] = _apply(graph, node, [values[name] for name in node.inputs])
-    return values[graph.output].numpy()
+    return values
 
 
 def _apply(graph: Graph, node: Node, inputs: list[Tensor]) -> Tensor:
@@ -54,6 +63,8 @@ def _apply(graph: Graph, node: Node, inputs: list[Tensor]) -> Tensor:
         "avg_pool": lambda: functional.avg_pool2d(x, kernel, **options),
         "mean": lambda: x.mean((2, 3)),
         "flatten": lambda: x.flatten(1),
+        "softmax": lambda: x.softmax(1),
+        "log_softmax": lambda: x.log_softmax(1),
     }
     result: Tensor = results[node.op]()
     return result
@@ -152,20 +163,17 @@ class Builder:
         """Some values of one size behind each other, perhaps with a norm and a ReLU for all of them."""
         stride = self.draw(st.integers(1, 2))
         pool = {"kernel": (3, 3), "stride": (stride, stride), "padding": (1, 1)}
-        parts, width = [], 0
+        parts: list[tuple[str, int]] = []
         for kind in self.draw(st.lists(st.sampled_from(["conv", "pool", "same", "again"]), min_size=1, max_size=4)):
-            more = channels
             if kind == "again" and parts:
                 parts.append(parts[-1])
-                width += shapes(self.graph())[parts[-1]][0]
-                continue
-            if kind == "conv" or (kind == "same" and stride > 1):
+            elif kind == "conv" or (kind == "same" and stride > 1):
                 more = self.draw(st.integers(1, 5))
-                parts.append(self._ending(self.same(x, channels, more, stride), more))
+                parts.append((self._ending(self.same(x, channels, more, stride), more), more))
             else:
-                parts.append(x if kind == "same" else self.add("max_pool", x, **pool))
-            width += more
-        return self._ending(self.add("concat", *parts), width), width
+                parts.append((x if kind == "same" else self.add("max_pool", x, **pool), channels))
+        width = sum(more for _, more in parts)
+        return self._ending(self.add("concat", *(part for part, _ in parts)), width), width
 
     def _residual(self, x: str, channels: int) -> tuple[str, int]:
         width, stride, before = (
@@ -210,5 +218,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         x = builder.add("relu", builder.norm(x, size))
     x = builder.add("linear", x, weight=builder.array(6, size, kept=1 - sparsity), bias=builder.array(6))
     x = builder.add("add", x, builder.add("relu", builder.norm(x, 6)))
-    builder.add("linear", x, weight=builder.array(3, 6))
+    x = builder.add("linear", x, weight=builder.array(3, 6))
+    if (shares := draw(st.sampled_from(["", "softmax", "log_softmax"]))) != "":
+        builder.add(shares, x)
     return builder.graph()

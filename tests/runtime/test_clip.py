@@ -66,7 +66,7 @@ def test_numbers_by_hand_also_those_that_are_none(
 ) -> None:
     graph = Graph(shape, (Node("clip", (INPUT,), "y", {}, options),), {})
     how = {"engine": "numpy"} if level == "numpy" else {"engine": "hypersparse", "instructions": level}
-    model = SparseModel(graph, threads=1, **how)  # type: ignore[arg-type]
+    model = SparseModel(graph, threads=1, **how)
     wanted = torch.clamp(torch.from_numpy(VALUES), options.get("low"), options.get("high")).numpy()
     for count in (1, 20):
         given = np.tile(VALUES, (count, 1)).reshape(count, *shape)

@@ -53,6 +53,11 @@ def test_shapes_by_hand() -> None:
         ((Node("add", (INPUT,), "y"),), "count of inputs"),
         ((Node("plane", (INPUT,), "y", {"value": "w"}),), "plane"),
         ((Node("concat", (), "y"),), "count of inputs"),
+        ((Node("softmax", (INPUT,), "y"),), "no vector"),
+        (
+            (Node("flatten", (INPUT,), "f"), Node("log_softmax", ("f",), "s"), Node("relu", ("s",), "y")),
+            "`s` is a log_softmax, which can only be the last operation",
+        ),
         ((Node("mean", (INPUT,), "m"), Node("concat", (INPUT, "m"), "y")), "other heights and widths"),
         ((Node("max_pool", (INPUT,), "m", {}, POOL), Node("concat", (INPUT, "m"), "y")), "other heights and widths"),
         ((Node("clip", (INPUT,), "y"),), "needs `low`, `high` or both"),

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,9 @@ def test_normalisation_by_hand() -> None:
     answer = Served("a", graph, 1).predict(pixels)
     total = 1 + 0 + 0 + 0 + 0 + 0.8  # (pixel / 255 - mean) / std, summed; the other output is 0
     assert answer["sparse"]["share"] == pytest.approx(1 / (1 + np.exp(-total)), abs=1e-5)
+    for op in ("softmax", "log_softmax"):  # shares are shown as they are
+        ending = replace(graph, nodes=(*graph.nodes, Node(op, (graph.output,), "shares")))
+        assert Served("a", ending, 1).predict(pixels)["sparse"]["share"] == pytest.approx(answer["sparse"]["share"])
 
 
 @pytest.mark.parametrize(
