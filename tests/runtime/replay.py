@@ -15,9 +15,11 @@ from hypersparse_runtime.layers import layers_of
 from hypersparse_runtime.liveness import without_dead_channels
 from hypersparse_runtime.program import Program, write_program
 from hypersparse_runtime.tuning import CONV, DIRECT, DIRECT_TILES, TILES
+from tests import architectures
 from tests.runtime.networks import sparse_
 
 IMAGES = 3
+COMMON = ("mobile_net", "squeeze_net", "dense_net")
 
 
 def set_tiles_(program: Program) -> None:
@@ -51,11 +53,12 @@ def replay(program: Program, images: np.ndarray, folder: Path, command: list[str
 
 
 def main(folder: Path, command: list[str]) -> None:
-    """Two networks in every layout."""
+    """Networks of several kinds in every layout."""
     rng = np.random.default_rng(0)
-    for name in ("resnet8", "vgg11"):
+    for name in ("resnet8", "vgg11", *COMMON):
         torch.manual_seed(0)
-        model = sparse_(models.build(name, shape=(3, 32, 32), classes=10), 0.95)
+        build = getattr(architectures, name) if name in COMMON else None
+        model = sparse_(build() if build else models.build(name, shape=(3, 32, 32), classes=10), 0.7 if build else 0.95)
         network = with_deferred_sums(without_dead_channels(layers_of(trace(model, (3, 32, 32)))))
         images = rng.normal(size=(IMAGES, 3, 32, 32)).astype(np.float32)
         with torch.no_grad():

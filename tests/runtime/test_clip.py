@@ -11,8 +11,8 @@ from torch.nn import functional
 from hypersparse.export.module import to_module
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
-from hypersparse_runtime import Graph, Node, SparseModel
-from hypersparse_runtime.file import read, write
+from hypersparse_runtime import Graph, GraphError, Node, SparseModel
+from hypersparse_runtime.file import pack, read, unpack, write
 from hypersparse_runtime.graph import INPUT
 from hypersparse_runtime.library import load_kernel
 
@@ -105,6 +105,16 @@ def test_a_residual_sum_that_is_clipped_again_and_again_is_not_put_off() -> None
     tensors = {"one": np.ones((2, 1, 1, 1), np.float32), "w": weight, "b": np.array([0.125, 0.5], np.float32)}
     model = SparseModel(Graph((1, 1, 1), tuple(nodes), tensors), engine="hypersparse")
     assert model(np.array([[[[-0.25]]]], np.float32)).reshape(-1).tolist() == [-0.5, 0.5]  # -0.375, -0.625, -0.875
+
+
+def test_files_from_before_read_as_before() -> None:
+    """There a ReLU6 was PyTorch's own operation."""
+    options = {"arguments": [{"input": 0}], "keywords": {}, "shape": (3,)}
+    old = unpack(pack(Graph((3,), (Node("aten.relu6.default", (INPUT,), "v1", {}, options),), {})))
+    assert old.nodes[0].opaque
+    assert to_module(old)(torch.tensor([[-1.0, 2.0, 7.0]])).tolist() == [[0.0, 2.0, 6.0]]
+    with pytest.raises(GraphError, match=r"no operation `aten.relu6.default`"):
+        SparseModel(old)
 
 
 def test_it_is_written_read_and_shrunk(tmp_path: Path) -> None:
