@@ -32,7 +32,7 @@ def cells(rows: list[Row], setting: tuple[str, int, int]) -> dict[float, dict[st
     return found
 
 
-def line(sparsity: float, own: dict[str, Row], other: Row, must: float | None) -> dict[str, str]:
+def line(sparsity: float, own: dict[str, Row], other: Row | None, must: float | None) -> dict[str, str]:
     """A row of a table, by the words above its columns."""
     ours = own[OURS]
     spread = f"{ours['milliseconds']:.3g} ({ours['milliseconds_low']:.3g}-{ours['milliseconds_high']:.3g})"
@@ -41,10 +41,13 @@ def line(sparsity: float, own: dict[str, Row], other: Row, must: float | None) -
     words |= {f"{name}, ms": f"{own[engine]['milliseconds']:.3g}" for engine, name in ENGINES.items()}
     words |= {"shrunk, ms": f"{own[SHRUNK]['milliseconds']:.3g}", "hypersparse, ms (10-90 %)": spread}
     words["speed-up"] = f"**{ours['speedup']:.3g}x**"
+    words["of quiet calls"] = f"{ours['speedup_low']:.3g}x"
     if ours["threads"] > 1:
-        return words | {"other run": f"{other['speedup']:.3g}x", "ran in": ran}
-    words |= {"of quiet calls": f"{ours['speedup_low']:.3g}x", "must": f"{must:g}x" if must else ""}
-    words |= {"other run (quiet)": f"{other['speedup']:.3g}x ({other['speedup_low']:.3g}x)", "ran in": ran}
+        return words | {"ran in": ran}
+    words["must"] = f"{must:g}x" if must else ""
+    if other is not None:
+        words["other run (quiet)"] = f"{other['speedup']:.3g}x ({other['speedup_low']:.3g}x)"
+    words["ran in"] = ran
     if ours["batch"] == 1:
         words |= {
             "million products": f"{ours['products'] / 1e6:.3g}",
@@ -60,7 +63,7 @@ def table(rows: list[Row], others: list[Row], setting: tuple[str, int, int]) -> 
     again = cells(others, setting)
     share = 1.0 if batch == 1 else OF_BATCHES
     lines = [
-        line(sparsity, own, again[sparsity][OURS], MUST[sparsity] * share if sparsity in MUST else None)
+        line(sparsity, own, again.get(sparsity, {}).get(OURS), MUST[sparsity] * share if sparsity in MUST else None)
         for sparsity, own in cells(rows, setting).items()
     ]
     head = list(lines[0])
