@@ -34,13 +34,15 @@ def exchanged(mask: Mask, scores: Scores, growth: Scores, *, fraction: float) ->
     >>> exchanged(mask, {"a": scores}, {"a": growth}, fraction=0.5)["a"]
     tensor([ True, False, False,  True])
     """
-    layers = dict(mask)
-    for name, count in mask.kept_by_layer().items():
-        moving, kept = int(fraction * count), mask[name]
-        if moving and name in growth:
-            staying = _top(scores[name].masked_fill(~kept, -torch.inf), count - moving)
-            layers[name] = staying | _top(growth[name].masked_fill(staying, -torch.inf), moving)
-    return Mask(layers)
+    counts = mask.kept_by_layer()
+    moving = {name: int(fraction * counts[name]) for name in mask if name in growth}
+    moving = {name: count for name, count in moving.items() if count}
+    if not moving:
+        return mask
+    falling = {name: scores[name].masked_fill(~mask[name], -torch.inf) for name in moving}
+    staying = Mask.top_by_layer(falling, {name: counts[name] - count for name, count in moving.items()})
+    rising = {name: growth[name].masked_fill(staying[name], -torch.inf) for name in moving}
+    return Mask({**mask, **(staying | Mask.top_by_layer(rising, moving))})
 
 
 def exchange_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
@@ -85,7 +87,3 @@ def shrunk(weights: PrunableWeights, keep: int, distribution: Distribution = "gl
 def _moments(state: TrainingState, parameter: Tensor) -> list[Tensor]:
     values = state.optimizer.state.get(parameter, {}).values()
     return [value for value in values if isinstance(value, Tensor) and value.shape == parameter.shape]
-
-
-def _top(scores: Tensor, keep: int) -> Tensor:
-    return Mask.top({"": scores}, keep)[""]

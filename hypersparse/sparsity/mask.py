@@ -56,10 +56,7 @@ class Mask(Mapping[str, Tensor]):
         """Keep exactly `keep` weights, those with the largest scores over all layers; of equal ones the first."""
         flat = _flat(scores)
         _check_keep(keep, least=1, most=flat.numel())
-        threshold = kth_largest(flat, keep)
-        above, ties = flat > threshold, flat == threshold
-        chosen = above | (ties & (ties.cumsum(0) <= keep - above.sum()))
-        return cls.from_vector(chosen, scores)
+        return cls.from_vector(_top(flat, keep), scores)
 
     @classmethod
     def strictly_above(cls, scores: Scores, keep: int) -> "Mask":
@@ -83,10 +80,13 @@ class Mask(Mapping[str, Tensor]):
         """Keep exactly `budget[name]` weights in each layer."""
         if budget.keys() != scores.keys():
             raise OptionError(f"The budget names the layers {list(budget)}; the scores have {list(scores)}.")
+        pieces = torch.split(_flat(scores), [layer.numel() for layer in scores.values()])
         layers: dict[str, Tensor] = {}
-        for name, layer in scores.items():
+        for (name, layer), piece in zip(scores.items(), pieces, strict=True):
             keep = budget[name]
-            layers[name] = cls.top({name: layer}, keep)[name] if keep else torch.zeros_like(layer, dtype=torch.bool)
+            _check_keep(keep, least=0, most=piece.numel())
+            chosen = _top(piece, keep) if keep else torch.zeros_like(piece, dtype=torch.bool)
+            layers[name] = chosen.view(layer.shape)
         return cls(layers)
 
     @classmethod
@@ -245,6 +245,13 @@ def _flat(scores: Scores) -> Tensor:
     if flat.isnan().any():
         raise OptionError("A score is not a number; the weights or gradients it came from are not finite.")
     return flat
+
+
+def _top(scores: Tensor, keep: int) -> Tensor:
+    """Which of these scores are the `keep` largest; a GPU is never waited for."""
+    threshold = kth_largest(scores, keep)
+    above, ties = scores > threshold, scores == threshold
+    return above | (ties & (ties.cumsum(0) <= keep - above.sum()))
 
 
 def _pack(layer: Tensor) -> Tensor:

@@ -1,10 +1,13 @@
 """Moving weights from one place to another, and what an optimizer remembers of them."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hypersparse import Mask, PrunableWeights, TrainingState
 from hypersparse.methods.dynamic import draw_mask_, exchange_, exchanged, forget_, shrunk
@@ -87,6 +90,29 @@ def test_layers_without_growth_stay() -> None:
     after = exchanged(mask, scores, {"b": torch.tensor([0.0, 1.0, 0.0, 0.0])}, fraction=0.5)
     assert torch.equal(after["a"], kept)
     assert after["b"].tolist() == [False, True, True, False]
+
+
+class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the numbers that the host asks a device for."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.count += func._overloadpacket.__name__ in ("_local_scalar_dense", "is_nonzero")
+        return func(*args, **(kwargs or {}))
+
+
+def test_an_exchange_waits_as_often_for_many_layers_as_for_one() -> None:
+    counts = []
+    for layers in (1, 20):
+        mask = Mask({str(number): torch.arange(8) % 2 == 0 for number in range(layers)})
+        scores = {name: torch.rand(8) for name in mask}
+        with Waits() as waits:  # type: ignore[no-untyped-call]
+            exchanged(mask, scores, scores, fraction=0.5)
+        counts.append(waits.count)
+    assert counts[0] == counts[1] > 0
 
 
 def test_a_drawn_mask_has_the_budgets_counts_and_comes_from_the_methods_generator() -> None:

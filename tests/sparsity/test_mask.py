@@ -107,6 +107,12 @@ def test_a_budget_must_name_the_layers(budget: dict[str, int]) -> None:
         Mask.top_by_layer(two_layers(), budget)
 
 
+@pytest.mark.parametrize("keep", [-1, 5])
+def test_a_budget_must_fit_its_layer(keep: int) -> None:
+    with pytest.raises(OptionError, match=f"from 0 to 4; got {keep}"):
+        Mask.top_by_layer({"a": torch.ones(2), "b": torch.ones(4)}, {"a": 1, "b": keep})
+
+
 # Being a value
 
 
