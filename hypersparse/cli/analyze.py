@@ -6,7 +6,6 @@ from typing import Annotated
 
 import pandas as pd
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from hypersparse.analysis import allocation, masks, tradeoffs
@@ -17,6 +16,7 @@ from hypersparse.analysis.stored import Stored, load, with_records
 from hypersparse.analysis.style import Study, write
 from hypersparse.cli.choices import RunsDir
 from hypersparse.cli.pack import find_all
+from hypersparse.cli.tables import table_console
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
 
@@ -111,7 +111,7 @@ def find(names: Sequence[str] | None, runs_dir: Path) -> list[Stored]:
 
 def show(study: Study, out: Path) -> None:
     """Write a study's files, print its main numbers and say where the files are."""
-    console = Console(highlight=False)
+    console = table_console(highlight=False)
     for frame in study.tables.values():
         console.print(as_table(frame))
     for path in write(out, study):

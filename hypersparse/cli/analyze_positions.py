@@ -26,6 +26,7 @@ from hypersparse.analysis.tsne import PERPLEXITY, Points, key_of, lay_out, store
 from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders
 from hypersparse.cli.display import load_data
+from hypersparse.cli.tables import table_console
 from hypersparse.data import cifar_n
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
@@ -62,7 +63,7 @@ def positions(
 
 def tell(studies: Sequence[Study], tables: Sequence[pd.DataFrame], out: Path) -> None:
     """Print the tables that fit a terminal, write all files and say where they are."""
-    console = Console(highlight=False)
+    console = table_console(highlight=False)
     for frame in tables:
         console.print(as_table(frame))
     for study in studies:

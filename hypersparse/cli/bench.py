@@ -11,6 +11,7 @@ from rich.table import Table
 
 from hypersparse.bench.cells import ENGINES, MODELS, Cell, effort_for, parse_counts, parse_names, plan_cells
 from hypersparse.bench.train import Bench, Report, Row, device_name, peaks_sentence
+from hypersparse.cli.tables import table_console
 from hypersparse.training.atomic import write_json
 from hypersparse.training.machine import Machine
 
@@ -83,7 +84,11 @@ def train(
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         report = measured.run(cells, Bar(progress, len(cells)))
-    _print(Console(), report, f"training on {device_name(place, effort.threads)}, {chosen}, batch {effort.batch_size}")
+    _print(
+        table_console(),
+        report,
+        f"training on {device_name(place, effort.threads)}, {chosen}, batch {effort.batch_size}",
+    )
     if json_file:
         write_json(json_file, report.rows)
 

@@ -14,13 +14,13 @@ from hypersparse.bench.contenders import ENGINES, OURS, check_engines, installed
 from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
 from hypersparse.bench.subjects import MODELS, QUICK_SPARSITIES, SPARSITIES, parse_sparsities
 from hypersparse.cli.bench import bench
+from hypersparse.cli.tables import table_console
 from hypersparse.errors import OptionError
 from hypersparse.models import factory_of
 from hypersparse.training.atomic import write_json
 from hypersparse_runtime.model import cores
 
 SLOW_TO_BUILD = "torch.compile"
-WIDE = 160  # characters of a table in a file
 MASKS = Path(hypersparse.__file__).parents[1] / "benchmarks" / "masks"  # in a checkout
 
 
@@ -74,8 +74,7 @@ def inference(
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         measured.run(cases, Bar(progress, len(cases)))
-    console = Console()
-    _print(console if console.is_terminal else Console(width=WIDE), measured.rows, [*measured.notes, *measured.wrong])
+    _print(table_console(), measured.rows, [*measured.notes, *measured.wrong])
     if json_file:
         write_json(json_file, measured.rows)
     if measured.wrong:

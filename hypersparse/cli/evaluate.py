@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
 from hypersparse.cli.networks import Asked, open_network
+from hypersparse.cli.tables import table_console
 from hypersparse.cli.train import Device, Precision
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
@@ -77,4 +77,4 @@ def _report(found: dict[str, Any], as_json: bool) -> None:
         if name == "test_accuracy":
             shown = f"[bold]{100 * value:.2f} %[/]"
         table.add_row(name.replace("_", " "), shown)
-    Console().print(table)
+    table_console().print(table)

@@ -5,14 +5,12 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from hypersparse import methods as registry
+from hypersparse.cli.tables import table_console
 from hypersparse.methods.base import Method
-
-WIDE = 160  # columns where the output is not a terminal, which has no width
 
 
 def methods(
@@ -26,9 +24,7 @@ def methods(
     if as_json:
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, WIDE)
+    console = table_console()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("method", no_wrap=True)
     table.add_column("what it does", ratio=3)

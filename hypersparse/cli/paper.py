@@ -5,12 +5,12 @@ from typing import Annotated
 
 import pandas as pd
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from hypersparse.analysis.headline import RESULTS, around, write_headline
 from hypersparse.analysis.reproduction import TABLES, write_page
 from hypersparse.analysis.tables import readable, render, tally
+from hypersparse.cli.tables import table_console
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
 
@@ -56,7 +56,7 @@ def paper(
     there = frame[frame["seeds"] > 0]
     shown = readable(frame if all_cells else there)
     if format == "table":
-        console = Console()
+        console = table_console()
         if len(shown):
             console.print(_table(shown))
         console.print(tally(frame), highlight=False)

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from hypersparse.cli.choices import RunsDir
 from hypersparse.cli.formats import count, duration, percent
+from hypersparse.cli.tables import table_console
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.table import Filters, Row, rows
 
-WIDE = 150  # columns where the output is not a terminal, which has no width
 STYLES = {"finished": "green", "running": "cyan", "damaged": "red"}
 
 
@@ -66,9 +66,7 @@ def _nothing(runs_dir: Path, others: int) -> str:
 
 
 def _print_table(found: Sequence[Row]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, WIDE)
+    console = table_console()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("run", no_wrap=True)
     for name in ("data", "model", "method", "sparsity", "state"):

@@ -12,6 +12,7 @@ from rich.table import Table
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
 from hypersparse.cli.export import FEW_IMAGES, FORMATS, Images, write
 from hypersparse.cli.networks import Asked, open_to_write
+from hypersparse.cli.tables import table_console
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.check import RANDOM_INPUTS, Check, difference
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
@@ -41,7 +42,7 @@ def shrink(
     asked = Asked(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
     stored = open_to_write(network, asked, tested=images != 0)
     found = shrink_graph(trace(stored.model, stored.shape, stored.about()))
-    console = Console()
+    console = table_console()
     print_layers(console, found.layers)
     _print_sums(console, found)
     small = found.module()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,11 +14,10 @@ from hypersparse import zoo as networks
 from hypersparse.cli.choices import DataDir, RunsDir
 from hypersparse.cli.formats import count, percent
 from hypersparse.cli.networks import Asked, open_network
+from hypersparse.cli.tables import table_console
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
 from hypersparse.zoo.making import add as make_entry
-
-WIDE = 130  # columns where the output is not a terminal, which has no width
 
 
 def zoo(
@@ -54,9 +52,7 @@ def zoo(
 
 
 def _print_table(found: Sequence[networks.Entry]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, WIDE)
+    console = table_console()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("name", no_wrap=True)
     for column in ("sparsity", "kept", "last %", "best %", "file %", "bytes"):
