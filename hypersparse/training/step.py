@@ -6,7 +6,7 @@ CUDA graph and replays them. What changes between steps lives in tensors that ke
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -111,13 +111,15 @@ class CapturedStep:
         self.offsets = torch.arange(self.samples, device=device)
         self.start = torch.zeros((), dtype=torch.int64, device=device)
         self.next = -1  # the batch that `start` points to
+        self.met: set[Hashable] = set()  # kinds of steps that were run line by line
         self.graph = torch.cuda.CUDAGraph()
         self._capture()
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
-        if self.eager.batches.size(number) != self.samples or self.eager.sparsifier.adjusts_now:
-            with GATE.building():  # another size may be compiled anew
+        size, adjusts = self.eager.batches.size(number), self.eager.sparsifier.adjusts_now
+        if size != self.samples or adjusts:
+            with GATE.first_alone(self.met, (size, adjusts)):
                 self.eager(number)
             return
         if number != self.next:

@@ -1,7 +1,7 @@
 """Work side by side on one device: a thread and a stream each."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
@@ -55,6 +55,13 @@ class Gate:
                 if not self._depth:
                     self._builder = None
                 self._changed.notify_all()
+
+    @contextmanager
+    def first_alone(self, known: set[Hashable], what: Hashable) -> Iterator[None]:
+        """`building` for work not `known` yet, which may compile something; beside others from then on."""
+        with self.working() if what in known else self.building():
+            yield
+        known.add(what)
 
 
 GATE = Gate()  # of this process, as its device is

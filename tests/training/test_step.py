@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -22,6 +23,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.resume import resume_
 from hypersparse.training.step import CapturedStep, EagerStep, EpochLoss, build_learner
 from hypersparse.training.stop import Stopped
+from hypersparse.training.streams import Gate
 from tests.training.small import StopAfter, small
 
 PHASES = {"pre-train": 1, "regularize": 9, "fine-tune": 17}  # 4 steps an epoch, 2 epochs each
@@ -210,6 +212,46 @@ def test_a_capture_that_fails_leaves_no_trace(
     for values in training.sparsifier.state.optimizer.state.values():
         assert all(not value.any() for value in values.values() if isinstance(value, Tensor))
     assert not any(group.get("capturable") for group in training.sparsifier.state.optimizer.param_groups)
+
+
+class Notes(Gate):
+    """Notes who was alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered: list[str] = []
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        self.entered.append("alone")
+        with super().building():
+            yield
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        self.entered.append("beside others")
+        with super().working():
+            yield
+
+
+@pytest.mark.usefixtures("pretended_gpu")
+def test_steps_that_move_weights_are_alone_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
+    recipe = small(method={"name": "rigl", "sparsity": 0.5, "every": 2})
+    machine = Machine(device="cpu")
+    dataset = data.load(recipe.data.name, options=recipe.data.options)
+    training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(tmp_path))
+    training.learner = build_learner(training.sparsifier, machine, compiled=False)
+    training.sparsifier.begin_epoch()
+    training.model.train()
+    step = training.step_of_phase()
+    assert type(step) is CapturedStep
+    gate = Notes()
+    monkeypatch.setattr("hypersparse.training.step.GATE", gate)
+    for number in range(6):  # of which the second, fourth and sixth move weights
+        step(number % 4)
+    assert gate.entered == ["alone", "beside others", "beside others"]
+    assert step.graph.replay.call_count == 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

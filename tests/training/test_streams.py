@@ -3,7 +3,9 @@
 import signal
 import threading
 import time
+from collections.abc import Hashable
 
+import pytest
 import torch
 
 from hypersparse.cli.signals import stopped_by_signals
@@ -58,6 +60,37 @@ def test_a_builder_waits_for_workers_and_they_for_it() -> None:
     for thread in (first, builder, later):
         thread.join(5)
     assert events == ["worked", "built", "still building", "worked later"]
+
+
+def test_the_first_of_a_kind_is_alone_and_the_next_ones_are_not() -> None:
+    gate, known = Gate(), set[Hashable]()
+
+    def try_beside_a_worker(kind: str) -> bool:
+        """Whether it got in while somebody worked."""
+        entered = threading.Event()
+
+        def enter() -> None:
+            with gate.first_alone(known, kind):
+                entered.set()
+
+        thread = threading.Thread(target=enter)
+        with gate.working():
+            thread.start()
+            beside = entered.wait(0.1 if kind not in known else 5)
+        thread.join(5)
+        assert entered.is_set()
+        return beside
+
+    assert [try_beside_a_worker(kind) for kind in ("a", "a", "b", "a", "b")] == [False, True, False, True, True]
+
+
+def test_what_failed_is_tried_alone_again() -> None:
+    gate, known = Gate(), set[Hashable]()
+    with pytest.raises(ValueError, match="out of memory"), gate.first_alone(known, "a"):
+        raise ValueError("out of memory")
+    assert not known
+    with gate.building():  # nobody is left inside
+        pass
 
 
 def test_a_signal_that_reaches_another_thread_is_heard() -> None:
