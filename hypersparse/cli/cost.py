@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from rich.markup import escape
@@ -85,6 +85,11 @@ def cost(jobs: Sequence[Job], measured: Sequence[Measured], trial: Trial) -> Tab
     return _table(rows, len(jobs))
 
 
+def is_elsewhere(machine: Machine) -> bool:
+    """Whether a GPU is meant and none is here: what it would take can be said all the same, by runs of any GPU."""
+    return machine.device.startswith("cuda") and not torch.cuda.is_available()
+
+
 def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:
     """The phases of all finished runs of such a device in this precision; a run that lies in two stores counts once."""
     found: dict[tuple[str, str], list[Measured]] = {}
@@ -122,7 +127,7 @@ def epochs_left(job: Job) -> list[tuple[str, int]]:
 
 def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:
     result = run.result()
-    if result is None or (result["machine"]["device"], result["machine"]["precision"]) != _device(machine):
+    if result is None or not _fits(result["machine"], machine):
         return
     recipe = run.recipe()
     for phase, seconds in result["wall_seconds_by_phase"].items():
@@ -130,10 +135,13 @@ def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:
             yield Measured(run.path, recipe, phase, epochs, float(seconds))
 
 
-def _device(machine: Machine) -> tuple[str, str]:
-    """As a result names it."""
+def _fits(there: Mapping[str, Any], machine: Machine) -> bool:
+    if there["precision"] != machine.precision:
+        return False
+    if is_elsewhere(machine):
+        return bool(there["device"] != "cpu")
     device = machine.torch_device()
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", machine.precision
+    return bool(there["device"] == (torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"))
 
 
 def _kind(recipe: Recipe) -> tuple[object, ...]:

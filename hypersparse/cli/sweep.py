@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
-from hypersparse.cli.cost import cost, measured_in
+from hypersparse.cli.cost import Trial, cost, is_elsewhere, measured_in
 from hypersparse.cli.display import load_data
 from hypersparse.cli.grid import Grid
 from hypersparse.cli.keeping import networks_kept
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, folders_of, write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
+from hypersparse.cli.tables import table_console
 from hypersparse.cli.train import STAGES, Device, Precision
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, HypersparseError, OptionError, unknown
@@ -91,7 +92,7 @@ def sweep(
     found = Experiment.read(experiment).only(parse_only(only))
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     _check_executor(executor, gpus_per_run)
-    if executor == "local" or dry_run:
+    if (executor == "local" or dry_run) and not (dry_run and is_elsewhere(machine)):
         machine.torch_device()
     console, store = Console(), RunStore(runs_dir)
     folders, loaded = data_folders(data_dir), dict[str, Dataset]()
@@ -110,8 +111,7 @@ def sweep(
     jobs = [job_of(run, store) for run in left]
     if dry_run:
         stores = [store, *([RunStore(results)] if results else [])]
-        trial = partial(_trial, machine=machine, load=load)
-        console.print(cost(jobs, measured_in(stores, machine), trial))
+        _tell_cost(jobs, stores, machine, partial(_trial, machine=machine, load=load))
         return
     stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
     keeping = networks_kept(console, networks, data_dir, found.runs, store, stop)
@@ -159,8 +159,17 @@ def _check_executor(executor: str, gpus_per_run: float | None) -> None:
         raise OptionError("`--gpus-per-run` is for `--executor ray`; on one device `--at-once` says how many share it.")
 
 
+def _tell_cost(jobs: Sequence[Job], stores: Sequence[RunStore], machine: Machine, trial: Trial) -> None:
+    console = table_console(highlight=False)
+    console.print(cost(jobs, measured_in(stores, machine), trial))
+    if is_elsewhere(machine):
+        console.print(f"There is no `{machine.device}` here: runs of any GPU were looked at.", style="dim")
+
+
 def _trial(recipe: Recipe, machine: Machine, load: Load) -> float | None:
-    """Seconds of an epoch on this device, by a few steps; None where the data are not there."""
+    """Seconds of an epoch on this device, by a few steps; None where the data or the device are not there."""
+    if is_elsewhere(machine):
+        return None
     try:
         return seconds_an_epoch(recipe, machine, load(recipe))
     except DataError:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -146,3 +147,15 @@ def test_epochs_that_were_trained_are_not_left(tmp_path: Path) -> None:
     ):
         run.append_log({"epoch": epoch, "phase": phase})
         assert [epochs for _, epochs in epochs_left(job)] == left
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_where_there_is_no_gpu_runs_of_any_gpu_tell_its_pace(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    finish(store, small())
+    finish(store, small(), seed=1, machine={"device": "NVIDIA H200", "precision": "bf16"})
+    finish(store, small(), seed=2, machine={"device": "NVIDIA A100", "precision": "bf16"})
+    finish(store, small(), seed=3, machine={"device": "NVIDIA H200", "precision": "fp32"})
+    found = measured_in([store], Machine(device="cuda:3", precision="bf16"))
+    assert {each.run.name for each in found} == {"seed-1", "seed-2"}
+    assert {each.run.name for each in measured_in([store], CPU)} == {"seed-0"}

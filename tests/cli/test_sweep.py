@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from hypersparse.cli import sweep as command
@@ -113,6 +114,16 @@ def test_where_data_are_missing_the_time_is_not_known(data: str, words: str, tmp
     assert dry.returncode == 0, dry.stderr
     (total,) = [line.split(maxsplit=3) for line in dry.stdout.splitlines() if line.startswith("all")]
     assert total[3].startswith(words)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_elsewhere_can_be_planned_for_and_not_used(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text('title = "One"\n[[grid]]\ndata = "synthetic"\nmethod = "dense"\n')
+    dry = run("sweep", "one.toml", "--device", "cuda", "--dry-run", folder=tmp_path)
+    assert dry.returncode == 0, dry.stderr
+    assert "There is no `cuda` here" in dry.stdout
+    assert "not known" in dry.stdout
+    assert run("sweep", "one.toml", "--device", "cuda", folder=tmp_path).returncode == 2
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
