@@ -62,6 +62,7 @@ class ART(FreePruning):
             leave=self.prune,
             hold_lr=True,
             lr_factor=self.regularized_lr,
+            shared=repr(self),
             check=self.check_count,
             needs_task=True,
             needs_observe=self.stop == "code",

@@ -1,6 +1,7 @@
 """Stages: the ends of phases that several runs have in common, trained once and kept on disk.
 
-Six sparsities, or the penalties HyperSparse, L1 and L2, begin with the same dense pre-training.
+Six sparsities, or the penalties HyperSparse, L1 and L2, begin with the same dense pre-training; other schedules for
+fine-tuning ART's network, and ablations of its mask, begin with the same mask too.
 """
 
 import hashlib
@@ -77,10 +78,11 @@ class StageCache:
                     log.warning("A kept stage is left aside: %s", error)
         return None
 
-    def missing(self, plan: list[Phase]) -> Path | None:
-        """The file of the furthest stage a plan could begin from, if nobody has trained it yet."""
-        paths = [path for end in range(len(plan), 0, -1) if (path := self._path(plan[:end]))]
-        return paths[0] if paths and not paths[0].exists() else None
+    def missing(self, plan: list[Phase]) -> list[Path]:
+        """The files of the stages after the furthest one that was kept, in their order: others may begin from them."""
+        paths = [path for end in range(1, len(plan) + 1) if (path := self._path(plan[:end]))]
+        kept = max((place for place, path in enumerate(paths, 1) if path.exists()), default=0)
+        return paths[kept:]
 
     def _path(self, phases: list[Phase]) -> Path | None:
         if not (self._ours and phases) or any(phase.shared is None for phase in phases):

@@ -188,11 +188,10 @@ class _Queue:
         with self._changed:
             while self._waiting and not stop.requested():
                 for number in self._waiting:
-                    stage = self._missing_stage(number)
-                    if stage is None or stage not in self._making:
+                    stages = self._missing_stages(number)
+                    if self._making.keys().isdisjoint(stages):
                         self._waiting.remove(number)
-                        if stage:
-                            self._making[stage] = number
+                        self._making |= dict.fromkeys(stages, number)
                         return number
                 self._changed.wait(SECONDS_BETWEEN_LOOKS)
         return None
@@ -203,9 +202,9 @@ class _Queue:
             self._making = {stage: maker for stage, maker in self._making.items() if maker != number}
             self._changed.notify_all()
 
-    def _missing_stage(self, number: int) -> Path | None:
+    def _missing_stages(self, number: int) -> list[Path]:
         job = self._jobs[number]
         folder = RunFolder(job.folder)
         if self._caches is None or folder.checkpoint_file.exists() or folder.result_file.exists():
-            return None
+            return []
         return self._caches[number].missing(job.recipe.plan())

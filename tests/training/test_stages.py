@@ -51,7 +51,39 @@ def test_another_sparsity_goes_on_from_the_same_pretraining_to_the_same_bits(tmp
     result = RunFolder(tmp_path / "second").result()
     assert result is not None
     assert 0 < result["shared_seconds"] < result["wall_seconds"]
-    assert [path.name.split("-")[0] for path in stages.iterdir()] == ["pre"]
+    assert sorted(path.name.split("-")[0] for path in stages.iterdir()) == ["pre", "regularize", "regularize"]
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"training": {"schedule": "cosine"}},
+        {"training": {"epochs": 1}},
+        {"ablation": {"name": "shuffle"}},
+        {"until": "regularize"},
+    ],
+)
+def test_what_comes_after_the_mask_goes_on_from_the_same_mask_to_the_same_bits(
+    tmp_path: Path, tables: dict[str, Any]
+) -> None:
+    stages, other = tmp_path / "stages", small(**tables)
+    train(small(), 0, CPU, tmp_path / "first", stages=stages)
+    assert phases_trained(other, tmp_path / "second", stages) <= {"fine-tune"}
+    train(other, 0, CPU, tmp_path / "alone")
+    assert same_network(tmp_path / "second", tmp_path / "alone")
+    assert values(tmp_path / "second") == values(tmp_path / "alone")
+    records = [(tmp_path / folder / "record.npz").read_bytes() for folder in ("second", "alone")]
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize(
+    "method", [{"sparsity": 0.95}, {"penalty": "l1"}, {"growth": 2.0}, {"strength": 2e-2}, {"stop": "code"}]
+)
+def test_another_way_to_the_mask_is_trained_anew(tmp_path: Path, method: dict[str, Any]) -> None:
+    stages = tmp_path / "stages"
+    train(small(until="regularize"), 0, CPU, tmp_path / "first", stages=stages)
+    other = small(method=method, until="regularize")
+    assert phases_trained(other, tmp_path / "second", stages) == {"regularize"}
 
 
 @pytest.mark.parametrize(
@@ -89,8 +121,8 @@ def test_another_seed_or_precision_shares_nothing(tmp_path: Path) -> None:
 def test_a_damaged_stage_is_left_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stages = tmp_path / "stages"
     train(small(), 0, CPU, tmp_path / "first", stages=stages)
-    (stage,) = stages.iterdir()
-    stage.write_bytes(stage.read_bytes()[:100])
+    for stage in stages.iterdir():
+        stage.write_bytes(stage.read_bytes()[:100])
     assert "pre-train" in phases_trained(small(method={"sparsity": 0.95}), tmp_path / "second", stages)
     assert "left aside" in caplog.text
 

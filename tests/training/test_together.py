@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,36 @@ def test_a_common_beginning_is_trained_once(tmp_path: Path, monkeypatch: pytest.
         assert_same_run(tmp_path / recipe.key, tmp_path / "alone" / recipe.key)
 
 
+class CountsPhases(Silent):
+    """Counts the epochs of each phase that were really trained, over all runs."""
+
+    def __init__(self) -> None:
+        self.counts, self.lock = Counter[str](), threading.Lock()
+
+    def finished_epoch(self, entry: dict[str, Any]) -> None:
+        with self.lock:
+            self.counts[entry["phase"]] += "shared" not in entry
+
+
+@pytest.mark.slow
+def test_runs_that_part_after_the_mask_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "SECONDS_BETWEEN_LOOKS", 0.01)
+    torch.set_num_threads(1)
+    tables: list[dict[str, Any]] = [{}, {"training": {"schedule": "cosine"}}, {"method": {"sparsity": 0.95}}]
+    recipes = [small(**table) for table in tables]
+    watcher = CountsPhases()
+    jobs = [Job(recipe, 0, tmp_path / recipe.key, watcher) for recipe in recipes]
+    results = train_together(jobs, CPU, images(recipes[0]), at_once=3, stages=tmp_path / "stages")
+    epochs = [result["epochs"] for result in results if isinstance(result, dict)]
+    assert len(epochs) == 3
+    assert watcher.counts["pre-train"] == 2
+    assert watcher.counts["regularize"] == epochs[0]["regularize"] + epochs[2]["regularize"]
+    assert watcher.counts["fine-tune"] == 6
+    for recipe in recipes:
+        train(recipe, 0, CPU, tmp_path / "alone" / recipe.key)
+        assert_same_run(tmp_path / recipe.key, tmp_path / "alone" / recipe.key)
+
+
 @pytest.mark.slow
 def test_a_stage_is_looked_for_by_the_name_that_its_process_gives_it(tmp_path: Path) -> None:
     recipes, stages = [small(until="pre-train")] * 2, tmp_path / "stages"
@@ -122,7 +153,7 @@ def test_a_stage_is_looked_for_by_the_name_that_its_process_gives_it(tmp_path: P
         train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=2, stages=stages)
         jobs = jobs_in(tmp_path, recipes)
         caches = together._caches(jobs, CPU, images(recipes[0]), stages, record=True, threads=2)
-        assert [cache.missing(job.recipe.plan()) for cache, job in zip(caches, jobs, strict=True)] == [None, None]
+        assert [cache.missing(job.recipe.plan()) for cache, job in zip(caches, jobs, strict=True)] == [[], []]
     finally:
         torch.set_num_threads(1)
 
