@@ -6,6 +6,9 @@ over the edge. For taps to the side there are two layouts. `rows`: rows are whol
 vector, so that loads are aligned; what taps of one distance to the side add up to is moved aside as a whole.
 `padded`: there are zero columns between two rows too. A convolution with a stride reads its input's phases, every
 stride-th row and column as planes of their own, which are copied for it.
+
+Rows of half a vector may be folded: vector i of a plane is row i and row i + fold, so that a tap up or down is a whole
+vector away. Above the first vector and below the last, rows fold - 1 and fold are repeated for it, beside zeros.
 """
 
 from collections import defaultdict
@@ -33,12 +36,26 @@ class Geometry:
     padded: bool  # whether somebody reads between the rows
     group: int  # values of one group have the same pitch and planes
     widest: int  # width of the widest value of the group
-    echo: int = 0  # where in a plane its rows may be copied to, so that those of odd number begin a vector; 0: nowhere
+    fold: int = 0  # rows of half a vector: how far below is the row that fills it up; 0: rows follow each other
 
     @property
     def run(self) -> int:
         """Positions from the first to the last."""
+        if self.fold:
+            return self.fold * self.below
         return (self.height - 1) * self.pitch + (self.pitch if self.rows else self.width)
+
+    @property
+    def below(self) -> int:
+        """How far apart a row and the next are."""
+        return 2 * self.pitch if self.fold else self.pitch
+
+    def places(self) -> Array:
+        """Of each row and column in a plane."""
+        row = np.arange(self.height)
+        half, line = np.divmod(row, self.fold) if self.fold else (np.zeros_like(row), row)
+        places: Array = (half * self.pitch + line * self.below)[:, None] + np.arange(self.width)
+        return places
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +85,7 @@ class _Reach:
 
     rows: int = 0
     columns: int = 0
+    taps: int = 0  # the furthest row above or below that is read, within the edges or not
 
 
 @dataclass
@@ -87,8 +105,11 @@ class _Groups:
         self.parent[self.find(first)] = self.find(second)
 
 
-def place(network: Network, *, rows: bool) -> Placed:
-    """Replace strides by splits and taps by distances, and find a geometry for every value, in one of the layouts."""
+def place(network: Network, *, rows: bool, folded: bool = False) -> Placed:
+    """Replace strides by splits and taps by distances, and find a geometry for every value, in one of the layouts.
+
+    Rows are folded only for a CPU with the widest vectors: they are whole vectors to others.
+    """
     shapes, steps = dict(network.shapes), []
     shared: dict[tuple[str, Pair], Split] = {}
     for number, layer in enumerate(network.layers):
@@ -102,7 +123,7 @@ def place(network: Network, *, rows: bool) -> Placed:
     for step in steps:
         if isinstance(step, Layer):
             _relate(step, shapes, groups, reaches)
-    values = _geometries(network, shapes, groups, reaches, rows=rows)
+    values = _geometries(network, shapes, groups, reaches, rows=rows, folded=folded and rows)
     return Placed(tuple(steps), values, network.output, network.output_shape)
 
 
@@ -206,6 +227,7 @@ def _relate(layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Grou
     _, out_height, out_width = shapes[layer.output]
     if len(entries):
         reach.rows = max(reach.rows, -int(entries.y.min()), int(entries.y.max()) + out_height - height)
+        reach.taps = max(reach.taps, int(np.abs(entries.y).max()))
         reach.columns = max(reach.columns, -int(entries.x.min()), int(entries.x.max()) + out_width - width)
 
 
@@ -216,6 +238,7 @@ def _geometries(
     reaches: dict[str, _Reach],
     *,
     rows: bool,
+    folded: bool,
 ) -> dict[str, Geometry]:
     members = defaultdict(list)
     for name in shapes:
@@ -229,14 +252,15 @@ def _geometries(
             pitch = row_pitch(width)
         lines = max(shapes[name][1] + reaches[name].rows for name in names)
         vector = all(name in network.vectors for name in names)
-        echo = 0
-        if rows and 2 * pitch == ALIGNED and any(each.rows for each in reach):
-            echo = -(-(lines - 1) * pitch // ALIGNED) * ALIGNED + pitch
-        plane = 1 if vector else -(-(echo + lines * pitch) // ALIGNED) * ALIGNED
+        plane = 1 if vector else -(-lines * pitch // ALIGNED) * ALIGNED
         furthest = max(each.rows * pitch + each.columns for each in reach)
+        fold, taps = 0, max(each.taps for each in reach)
+        if folded and 2 * pitch == ALIGNED and taps:
+            fold = -(-max(shapes[name][1] for name in names) // 2)
+            plane, furthest = (fold + 2 * taps) * ALIGNED, taps * ALIGNED
         padded = any(each.rows or each.columns for each in reach)
         margin = -(-(furthest + pitch) // ALIGNED) * ALIGNED
         for name in names:
             laid = Geometry(*shapes[name], pitch, plane, margin, rows and not vector, padded, number, width)
-            values[name] = replace(laid, echo=echo)
+            values[name] = replace(laid, fold=fold)
     return values

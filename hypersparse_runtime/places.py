@@ -57,22 +57,22 @@ def zeros_of(placed: Placed, values: list[str], lanes: int) -> Array:
     """Runs of floats around and between the rows of the planes that are read, `(first, number)` from a value on.
 
     `values` are of one geometry and lie in one room. Of each other channels are read, and the zeros are set but once.
+    Runs are whole vectors: what they have of the rows themselves is written afterwards.
     """
     value = placed.values[values[0]]
     read = np.unique(np.concatenate([read_of(placed, name) for name in values]))
     planes = np.unique(np.concatenate([read, read - 1]))  # what is above a plane is below the one before
-    rows = np.arange(value.height) * value.pitch
-    pads = [(rows + value.width, np.append(rows[1:], value.echo or value.plane) - (rows + value.width))]
-    if value.echo:
-        copied = value.echo + value.height * value.pitch
-        pads.append((np.array([copied]), np.array([value.plane - copied])))
-    first, number = (np.concatenate(part) for part in zip(*pads, strict=True))
-    within = (planes[planes >= 0][:, None] * value.plane + first).reshape(-1)
-    runs = np.stack([within, np.broadcast_to(number, (len(within) // len(number), len(number))).reshape(-1)], axis=1)
     behind = value.channels * value.plane
-    ends = [(-value.margin, value.margin), (behind, -(-behind // ALIGNED) * ALIGNED + value.margin - behind)]
-    runs = np.concatenate([runs, ends])
-    return runs[runs[:, 1] > 0] * lanes
+    zero = np.zeros(2 * value.margin + -(-behind // ALIGNED) * ALIGNED, dtype=bool)
+    zero[: value.margin] = zero[value.margin + behind :] = True
+    pads = np.ones(value.plane, dtype=bool)
+    pads[value.places()] = False
+    zero[value.margin : value.margin + behind].reshape(value.channels, value.plane)[planes[planes >= 0]] = pads
+    vector = ALIGNED // min(lanes, ALIGNED)  # positions
+    edges = np.diff(zero.reshape(-1, vector).any(axis=1), prepend=False, append=False)
+    first, end = np.flatnonzero(edges).reshape(-1, 2).T * vector
+    runs: Array = np.stack([first - value.margin, end - first], axis=1) * lanes
+    return runs
 
 
 def read_of(placed: Placed, value: str) -> Array:

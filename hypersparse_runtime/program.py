@@ -77,8 +77,8 @@ def _blank(before: Geometry, after: Geometry, lanes: int) -> dict[str, int]:
         chains=1,
     )
     row.update(input_plane=before.plane * lanes, output_plane=after.plane * lanes)
-    row.update(height=before.height, width=before.width, pitch=before.pitch)
-    row.update(out_height=after.height, out_width=after.width, out_pitch=after.pitch)
+    row.update(height=before.height, width=before.width, pitch=before.pitch, fold=before.fold)
+    row.update(out_height=after.height, out_width=after.width, out_pitch=after.pitch, out_fold=after.fold)
     return row
 
 

@@ -147,7 +147,7 @@ class SparseEngine:
         if lanes > 1:
             return self._many_made(lanes)
         widest = self._levels[-1]
-        placed = place(self._network, rows=True)
+        placed = place(self._network, rows=True, folded=VECTOR[widest] == ALIGNED)
         runners = []
         if rows_fit(placed, VECTOR[widest], TILES[widest][1]):
             runners.append(self._tuned(write_program(placed, 1, VECTOR[widest])))

@@ -9,11 +9,10 @@ import numpy as np
 
 from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed, row_pitch
 from hypersparse_runtime.layers import Array, Entries, Layer
-from hypersparse_runtime.shared import ASIDE, MOST, MOST_OF_TWO, packed, ranks_of, spared
+from hypersparse_runtime.shared import ASIDE, MOST, PATTERNS, blocks_of, packed, ranks_of
 from hypersparse_runtime.tables import KINDS, NONE, Tables
 
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
-SPARED = 8  # loads from which it pays to share them
 SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
 VECTORS = (4, 8, 16)  # floats, of the instruction sets
 FEW_OF_WIDE, FEW = 1, 8
@@ -34,40 +33,29 @@ def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: in
         groups = np.zeros((1, 2), dtype=np.int32)
         kind = "direct" if after.rows else "conv"
         parts.append((layer.rows[counts <= few], _Shape(before, after, lanes, 1, groups, kind)))
-    shared = many[_is_shared(layer, many, after, square=square)]
-    if len(shared):
+    if len(many) and _is_shared(layer, after):
         kind = "shared" if wide and after.pitch <= MOST * ALIGNED else "conv"
-        groups, echo = _groups(layer, square=False), before.echo if wide else 0
-        chains = 2 if after.height * row_pitch(after.widest) <= MOST_OF_TWO * ALIGNED else 1
-        parts.append((shared, _Shape(before, after, lanes, chains, groups, kind, shared=True, echo=echo)))
-    if len(rest := many[~np.isin(many, shared)]):
-        kind = "square" if square and wide else "conv"
-        parts.append((rest, _Shape(before, after, lanes, _chains(after), _groups(layer, square=square), kind)))
-    steps = []
-    for rows, shape in parts:
-        part = _part(layer, rows)
-        steps += [*_echo(part, shape, tables), _step(part, shape, tables)]
-    return steps
+        parts.append((many, _Shape(before, after, lanes, 1, _groups(layer, square=False), kind, shared=True)))
+    elif len(many):
+        kind = "square" if square and wide and not after.fold else "conv"
+        parts.append((many, _Shape(before, after, lanes, _chains(after), _groups(layer, square=square), kind)))
+    return [*_echo(layer, before, tables), *(_step(_part(layer, rows), shape, tables) for rows, shape in parts)]
 
 
-def _is_shared(layer: Layer, rows: Array, after: Geometry, *, square: bool) -> Array:
-    """Which of the rows are summed with what they load shared; none where a vector holds more than two rows."""
+def _is_shared(layer: Layer, after: Geometry) -> bool:
+    """Whether what is loaded is shared; not where a vector holds more than two rows."""
+    return 2 * row_pitch(after.widest) >= ALIGNED and 1 < len(_groups(layer, square=False)) <= ASIDE
+
+
+def _echo(layer: Layer, before: Geometry, tables: Tables) -> list[dict[str, int]]:
+    """Copies of the rows in the middle of folded planes, above and below them."""
     assert layer.entries is not None
-    if 2 * row_pitch(after.widest) < ALIGNED or not 1 < len(_groups(layer, square=False)) <= ASIDE:
-        return np.zeros(len(rows), dtype=bool)
-    is_shared: Array = spared(layer.entries, rows) >= (0 if square else SPARED)
-    return is_shared
-
-
-def _echo(layer: Layer, shape: "_Shape", tables: Tables) -> list[dict[str, int]]:
-    """A copy of what taps of an odd number of rows read, where those begin in the middle of a vector."""
-    assert layer.entries is not None
-    read = np.unique(layer.entries.channel[layer.entries.y % 2 == 1])
-    if not shape.echo or not len(read):
+    moved = layer.entries.y != 0
+    if not before.fold or not moved.any():
         return []
-    length = shape.before.height * shape.before.pitch
+    read, furthest = np.unique(layer.entries.channel[moved]), int(np.abs(layer.entries.y).max())
     row = {"kind": KINDS.index("echo"), "rows": len(read), "channels": tables.add(read)}
-    return [row | {"segment_stride": shape.echo, "segment_length": length}]
+    return [row | {"segments": min(furthest, before.fold)}]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +68,6 @@ class _Shape:
     chains: int
     groups: Array  # (row, column) that the entries of each reach aside; of one alone: all entries
     kind: str
-    echo: int = 0  # where taps of an odd number of rows find the plane again, if anywhere
     shared: bool = False  # entries are added up by which others read the same
 
 
@@ -128,12 +115,13 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
         "relu": int(layer.relu),
         "clip": NONE if layer.clip is None else tables.add(np.array(layer.clip), np.float32),
         "chains": shape.chains,
+        "blocks": sums.blocks,
     }
     if layer.plane is not None:
-        plane = np.zeros((len(layer.rows), after.height, after.pitch), dtype=np.float32)
-        sides = (len(layer.plane), after.height, after.width)
-        plane[:, :, : after.width] = layer.plane.reshape(sides)[layer.rows]
-        row.update(plane=tables.add(plane, np.float32), plane_size=after.height * after.pitch)
+        size = after.fold * after.below or after.height * after.pitch
+        plane = np.zeros((len(layer.rows), size), dtype=np.float32)
+        plane[:, after.places().reshape(-1)] = layer.plane.reshape(len(layer.plane), -1)[layer.rows]
+        row.update(plane=tables.add(plane, np.float32), plane_size=size)
     if layer.offset is not None and layer.floor is not None:
         pairs = np.stack([layer.offset, layer.floor], axis=1)[layer.rows]
         row.update(residues=tables.add(pairs, np.float32))
@@ -205,10 +193,10 @@ def _shifts(distances: Array, pitch: int) -> Array:
 def _mask(value: Geometry, tables: Tables) -> int:
     """Ones where a plane has positions, where its vectors reach further than those."""
     size = -(-value.run // ALIGNED) * ALIGNED
-    if value.pitch == value.width and size == value.run:
+    if value.height * value.width == size:
         return NONE
     mask = np.zeros(size, dtype=np.int32)
-    mask[: value.run].reshape(value.height, value.pitch)[:, : value.width] = -1
+    mask[value.places()] = -1
     return tables.add(mask)
 
 
@@ -228,13 +216,13 @@ def _runs(value: Geometry, lanes: int) -> dict[str, int]:
 class _Entries:
     """A layer's entries by row, group and then by what they read: the order in which they are added up.
 
-    Those that share what they load come by their pattern before that. Groups are filled up to a multiple with their
-    last entry again, with a weight of zero.
+    Those that share what they load come by their block of channels and their pattern before that. Groups are filled
+    up to a multiple with their last entry again, with a weight of zero.
     """
 
     starts: Array  # where each row's groups begin
     cells: Array  # of each entry, its row's place and its group
-    ranks: Array  # of their patterns, where they share what they load
+    ranks: Array  # of their blocks and patterns, where they share what they load
     entries: Entries
 
     @classmethod
@@ -246,7 +234,7 @@ class _Entries:
         place[layer.rows] = np.arange(len(layer.rows))
         group = _group(entries, groups)
         cells = place[entries.row] * len(groups) + group
-        ranks = ranks_of(entries, group, chains=multiple) if shape.shared else np.zeros_like(cells)
+        ranks = blocks_of(entries) * PATTERNS + ranks_of(entries, group) if shape.shared else np.zeros_like(cells)
         counts = np.bincount(cells, minlength=len(layer.rows) * len(groups))
         starts = np.concatenate([[0], np.cumsum(-(-counts // multiple) * multiple)])
         sequence = np.lexsort((entries.x, entries.y, entries.channel, ranks, cells))
@@ -265,14 +253,21 @@ class _Entries:
     def packed(self, shape: _Shape) -> tuple[Array, Array]:
         """Where each row's patterns begin, and offsets and weights."""
         place, group = np.divmod(self.cells, len(shape.groups))
-        return packed(self.entries, place, group, self.ranks, self._offsets(shape))
+        return packed(self.entries, place, group, self.ranks, self._offsets(shape), self.blocks)
+
+    @property
+    def blocks(self) -> int:
+        """Of channels."""
+        return int(self.ranks.max(initial=0)) // PATTERNS + 1
 
     def _offsets(self, shape: _Shape) -> Array:
         """What each reads: all of it, or without the distances that are made up for by moving sums."""
-        offsets = self.entries.channel.astype(np.int64) * shape.before.plane
+        offsets, before = self.entries.channel.astype(np.int64) * shape.before.plane, shape.before
+        if shape.kind == "dot":
+            return (offsets + before.places()[self.entries.y, self.entries.x]).astype(np.int32)
         if shape.kind != "square":
-            offsets = offsets + self.entries.y * shape.before.pitch + self.entries.y % 2 * shape.echo
-        if shape.kind in ("dot", "direct") or not shape.after.rows:
+            offsets = offsets + self.entries.y * before.below
+        if shape.kind == "direct" or not shape.after.rows:
             offsets = offsets + self.entries.x
         return (offsets * shape.lanes).astype(np.int32)
 

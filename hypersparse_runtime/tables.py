@@ -15,8 +15,8 @@ KINDS = (
 _NAMES = """
 kind level input output input_plane output_plane rows channels groups distances shifts starts entries sides bias
 plane plane_size mask residual residues relu clip segments segment_stride segment_length pad_first pad_length
-pad_stride pad_end tile tile_outer chains lanes lane_shift height width pitch out_height out_width out_pitch
-kernel_y kernel_x stride_y stride_x pad_y pad_x
+pad_stride pad_end tile tile_outer chains blocks lanes lane_shift height width pitch fold out_height out_width
+out_pitch out_fold kernel_y kernel_x stride_y stride_x pad_y pad_x
 """
 FIELDS = tuple(_NAMES.split())  # of struct step in kernel.h, in its order
 STEP = np.dtype([(name, np.int64) for name in FIELDS])

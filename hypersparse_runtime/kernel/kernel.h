@@ -36,14 +36,15 @@ struct step {
   int64_t relu;
   int64_t clip;           /* table: what sums are kept between, two floats, in the place of a ReLU; or -1 */
   int64_t segments, segment_stride, segment_length; /* runs of floats of an output plane that are computed; for ECHO how
-                             far on a plane is copied, and its floats */
+                             many rows are copied */
   int64_t pad_first, pad_length, pad_stride, pad_end; /* floats set to zero again in each run; stride 0: none */
   int64_t tile;           /* vectors at a time */
   int64_t tile_outer;     /* loop order: 1 all rows of a tile, 0 all tiles of a row */
   int64_t chains;         /* 2: even and odd entries are summed apart */
+  int64_t blocks;         /* of channels that are summed one after the other, for SHARED_CONV */
   int64_t lanes, lane_shift; /* images side by side, and the power of two that is */
-  int64_t height, width, pitch;             /* of the input, in positions */
-  int64_t out_height, out_width, out_pitch; /* of the output, in positions */
+  int64_t height, width, pitch, fold;       /* of the input, in positions; fold: see row_at */
+  int64_t out_height, out_width, out_pitch, out_fold; /* of the output, in positions */
   int64_t kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x;
 };
 
@@ -60,6 +61,11 @@ struct memory {
   int64_t image_size, output_size; /* floats of one */
   int64_t images_here;             /* how many of the lanes are images */
 };
+
+/* Where row y of a plane begins. In a folded one every row makes a vector with the one `fold` rows below. */
+static inline int64_t row_at(int64_t y, int64_t pitch, int64_t fold) {
+  return !fold ? y * pitch : y < fold ? 2 * y * pitch : (2 * (y - fold) + 1) * pitch;
+}
 
 typedef void (*run_step)(const struct step *, const struct memory *);
 

@@ -28,38 +28,47 @@ INLINE float NAME(lifted)(float value, const float *lift) {
   return value <= lift[1] ? lift[1] : value;
 }
 
+/* Row y of a phase whose first row is `first`. */
+INLINE const float *NAME(phase_row)(const struct step *step, const float *from, int64_t first, int64_t y) {
+  return from + row_at(first + y * step->stride_y, step->pitch, step->fold) * step->lanes;
+}
+
 /* Every second row and column of a plane of one image. */
-INLINE void NAME(split_pairs)(const struct step *step, const float *from, const int odd, const float *lift, float *to,
-                              int64_t rows, int64_t count) {
-  const int64_t stride = step->stride_y * step->pitch, pitch = step->out_pitch;
-  if (2 * count == VL && pitch == count && rows % 2 == 0) {
-    for (int64_t y = 0; y < rows; y += 2)
-      *(VEC *)(to + y * pitch) = NAME(every_second)(from + y * stride, from + (y + 1) * stride, odd, lift);
+INLINE void NAME(split_pairs)(const struct step *step, const float *from, int64_t first, const int odd, const float *lift,
+                              float *to, int64_t rows, int64_t count) {
+  const int64_t stride = step->stride_y * step->pitch, pitch = step->out_pitch, fold = step->out_fold;
+  const float *line = from + first * step->pitch;
+  if (!step->fold && 2 * count == VL && pitch == count && rows % (fold ? 2 * fold : 2) == 0) {
+    const int64_t next = (fold ? 1 : 2) * stride, beside = (fold ? fold : 1) * stride; /* the other row of a vector */
+    for (int64_t i = 0; i < rows / 2; i++, line += next)
+      *(VEC *)(to + i * VL) = NAME(every_second)(line, line + beside, odd, lift);
     return;
   }
-  if (count == VL) {
-    for (int64_t y = 0; y < rows; y++)
-      *(VEC *)(to + y * pitch) = NAME(every_second)(from + y * stride, from + y * stride + VL, odd, lift);
+  if (!step->fold && count == VL) {
+    for (int64_t y = 0; y < rows; y++, line += stride)
+      *(VEC *)(to + row_at(y, pitch, fold)) = NAME(every_second)(line, line + VL, odd, lift);
     return;
   }
   for (int64_t y = 0; y < rows; y++) {
-    const float *line = from + y * stride;
+    float *line_to = to + row_at(y, pitch, fold);
     int64_t x = 0;
+    line = NAME(phase_row)(step, from, first, y);
     for (; x + VL <= count; x += VL)
-      *(VEC *)(to + y * pitch + x) = NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd, lift);
-    for (; x < count; x++) to[y * pitch + x] = NAME(lifted)(line[2 * x + odd], lift);
+      *(VEC *)(line_to + x) = NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd, lift);
+    for (; x < count; x++) line_to[x] = NAME(lifted)(line[2 * x + odd], lift);
   }
 }
 
 /* The same for images side by side or another stride. */
-INLINE void NAME(split_any)(const struct step *step, const float *from, const float *lift, float *to, int64_t rows,
-                            int64_t count) {
+INLINE void NAME(split_any)(const struct step *step, const float *from, const int32_t *triple, const float *lift, float *to,
+                            int64_t rows, int64_t count) {
   const int64_t lanes = step->lanes, stride = step->stride_x * lanes;
   for (int64_t y = 0; y < rows; y++) {
-    const float *line = from + y * step->stride_y * step->pitch * lanes;
+    const float *line = NAME(phase_row)(step, from, triple[1], y) + triple[2] * lanes;
+    float *line_to = to + row_at(y, step->out_pitch, step->out_fold) * lanes;
     for (int64_t x = 0; x < count; x++)
       for (int64_t lane = 0; lane < lanes; lane++)
-        to[(y * step->out_pitch + x) * lanes + lane] = NAME(lifted)(line[x * stride + lane], lift);
+        line_to[x * lanes + lane] = NAME(lifted)(line[x * stride + lane], lift);
   }
 }
 
@@ -67,13 +76,12 @@ INLINE void NAME(split_plane)(const struct step *step, const float *from, const 
                               float *to) {
   const int64_t count = (step->width - triple[2] + step->stride_x - 1) / step->stride_x;
   const int64_t rows = (step->height - triple[1] + step->stride_y - 1) / step->stride_y;
-  from += triple[1] * step->pitch * step->lanes;
   if (step->stride_x != 2 || step->lanes > 1)
-    NAME(split_any)(step, from + triple[2] * step->lanes, lift, to, rows, count);
+    NAME(split_any)(step, from, triple, lift, to, rows, count);
   else if (triple[2])
-    NAME(split_pairs)(step, from, 1, lift, to, rows, count);
+    NAME(split_pairs)(step, from, triple[1], 1, lift, to, rows, count);
   else
-    NAME(split_pairs)(step, from, 0, lift, to, rows, count);
+    NAME(split_pairs)(step, from, triple[1], 0, lift, to, rows, count);
 }
 
 /* Every stride-th row and column of a channel as a plane of its own. Table: channel, first row, first column. */
@@ -90,22 +98,26 @@ TARGET static void NAME(split)(const struct step *step, const struct memory *mem
   }
 }
 
-/* Planes again, a distance on: rows of half a vector, every second of which would begin in the middle of one, begin one
- * there. */
+/* The rows in the middle of folded planes again: those above `fold` in front of the plane, those from it on behind. */
 TARGET static void NAME(echo)(const struct step *step, const struct memory *memory) {
   const int32_t *channels = memory->tables + step->channels;
+  const int64_t fold = step->fold, vector = 2 * step->pitch, half = step->pitch;
   for (int64_t row = 0; row < step->rows; row++) {
-    float *from = memory->workspace + step->input + channels[row] * step->input_plane, *to = from + step->segment_stride;
-    for (int64_t i = 0; i < step->segment_length; i += 8) *(NAME(eight) *)(to + i) = *(const NAME(eight) *)(from + i);
+    float *plane = memory->workspace + step->input + channels[row] * step->input_plane;
+    for (int64_t i = 0; i < step->segments; i++) {
+      float *above = plane - (i + 1) * vector + half, *below = plane + (fold + i) * vector;
+      *(NAME(eight) *)above = *(const NAME(eight) *)(plane + (fold - 1 - i) * vector);
+      *(NAME(eight) *)below = *(const NAME(eight) *)(plane + i * vector + half);
+    }
   }
 }
 
-/* Zeros between and around planes, where other values were. Table: first float and how many. */
+/* Zeros between and around planes, where other values were. Table: first float and how many, whole vectors. */
 TARGET static void NAME(clear)(const struct step *step, const struct memory *memory) {
   const int32_t *run = memory->tables + step->channels;
   for (int64_t row = 0; row < step->rows; row++, run += 2) {
     float *to = memory->workspace + step->output + run[0];
-    for (int64_t i = 0; i < run[1]; i++) to[i] = 0.0f;
+    for (int64_t i = 0; i < run[1]; i += VL) *(VEC *)(to + i) = (VEC){0};
   }
 }
 
@@ -149,8 +161,9 @@ INLINE int64_t NAME(pool_fours)(const float *one, const float *two, float *to, i
 
 TARGET static void NAME(pool_pairs)(const struct step *step, const float *from, float *to) {
   for (int64_t y = 0; y < step->out_height; y++) {
-    const float *one = from + 2 * y * step->pitch, *two = one + step->pitch;
-    float *line = to + y * step->out_pitch;
+    const float *one = from + row_at(2 * y, step->pitch, step->fold);
+    const float *two = from + row_at(2 * y + 1, step->pitch, step->fold);
+    float *line = to + row_at(y, step->out_pitch, step->out_fold);
     int64_t x = NAME(pool_eights)(one, two, line, step->out_width);
     x = NAME(pool_fours)(one, two, line, step->out_width, x);
     for (; x < step->out_width; x++)
@@ -174,12 +187,14 @@ INLINE void NAME(pool_dense)(const float *from, float *to, int64_t count, IVEC t
   }
 }
 
-INLINE void NAME(pool_vectors)(const float *from, float *to, int64_t count, int64_t below) {
-  const int64_t beside = 3 * VL - below;
-  for (int64_t i = 0; i < count; i += VL, from += 4 * VL) {
+/* Pairs of vectors with another `below`, and `beside` those two that fill up a vector of the output; the next are `next` on. */
+INLINE void NAME(pool_vectors)(const float *from, float *to, int64_t count, int64_t below, int64_t beside, int64_t next,
+                               IVEC evens) {
+  for (int64_t i = 0; i < count; i += VL, from += next) {
     const VEC left = NAME(larger_or_nan)(NAME(load)(from), NAME(load)(from + below));
     const VEC right = NAME(larger_or_nan)(NAME(load)(from + beside), NAME(load)(from + beside + below));
-    *(VEC *)(to + i) = NAME(larger_or_nan)(__builtin_shuffle(left, right, EVENS), __builtin_shuffle(left, right, EVENS + 1));
+    *(VEC *)(to + i) = NAME(larger_or_nan)(__builtin_shuffle(left, right, evens),
+                                           __builtin_shuffle(left, right, evens + 1));
   }
 }
 #endif
@@ -194,7 +209,7 @@ TARGET static void NAME(pool_line)(const struct step *step, const float *from, f
       for (int64_t x = 0; x < step->out_width; x++) {
         const int64_t column = x * step->stride_x - step->pad_x + kx;
         if (column < 0 || column >= step->width) continue;
-        const float *at = from + (row * step->pitch + column) * lanes;
+        const float *at = from + (row_at(row, step->pitch, step->fold) + column) * lanes;
         for (int64_t lane = 0; lane < lanes; lane++)
           line[x * lanes + lane] = NAME(larger)(line[x * lanes + lane], at[lane]);
       }
@@ -209,7 +224,12 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
 #if VL == 16
   const int64_t half = step->out_width;
   const int dense = pairs && step->pitch == 2 * half && step->width == 2 * half && step->height == 2 * step->out_height &&
-                    step->out_pitch == half && half <= VL && !(half & (half - 1)) && step->out_height * half % VL == 0;
+                    step->out_pitch == half && half <= VL && !(half & (half - 1)) && step->out_height * half % VL == 0 &&
+                    (!step->fold || step->height == VL / 2) && (!step->out_fold || step->out_height == 2 * step->out_fold);
+  const int by_rows = step->width >= VL || step->fold;
+  const int64_t below = step->fold ? VL : step->width;
+  const int64_t beside = step->out_fold ? 2 * step->out_fold * VL : 3 * VL - below;
+  const IVEC evens = step->fold ? (IVEC){0, 2, 4, 6, 16, 18, 20, 22, 8, 10, 12, 14, 24, 26, 28, 30} : EVENS;
   IVEC top;
   for (int i = 0; i < VL; i++) top[i] = dense ? i / (int)half * 2 * (int)half + i % (int)half : 0;
 #endif
@@ -218,8 +238,8 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
     float *to = memory->workspace + step->output + channels[row] * step->output_plane;
 #if VL == 16
     if (dense) {
-      if (step->width >= VL)
-        NAME(pool_vectors)(from, to, step->out_height * half, step->width);
+      if (by_rows)
+        NAME(pool_vectors)(from, to, step->out_height * half, below, beside, step->out_fold ? 2 * VL : 4 * VL, evens);
       else
         NAME(pool_dense)(from, to, step->out_height * half, top, top + (int)half);
       continue;
@@ -229,7 +249,7 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
       NAME(pool_pairs)(step, from, to);
     } else {
       for (int64_t y = 0; y < step->out_height; y++)
-        NAME(pool_line)(step, from, to + y * step->out_pitch * step->lanes, y);
+        NAME(pool_line)(step, from, to + row_at(y, step->out_pitch, step->out_fold) * step->lanes, y);
     }
   }
 }
@@ -239,12 +259,12 @@ INLINE float NAME(column_sums)(const struct step *step, const float *from) {
   int64_t x = 0;
   for (; x + 8 <= step->width; x += 8) {
     NAME(eight) sum = {0};
-    for (int64_t y = 0; y < step->height; y++) sum += *(const NAME(eight) *)(from + y * step->pitch + x);
+    for (int64_t y = 0; y < step->height; y++) sum += *(const NAME(eight) *)(from + row_at(y, step->pitch, step->fold) + x);
     for (int i = 0; i < 8; i++) total += sum[i];
   }
   for (; x < step->width; x++) {
     float sum = 0.0f;
-    for (int64_t y = 0; y < step->height; y++) sum += from[y * step->pitch + x];
+    for (int64_t y = 0; y < step->height; y++) sum += from[row_at(y, step->pitch, step->fold) + x];
     total += sum;
   }
   return total;
@@ -282,7 +302,7 @@ TARGET static void NAME(pack)(const struct step *step, const struct memory *memo
     for (int64_t lane = 0; lane < lanes; lane++) {
       const float *image = memory->images + lane * memory->image_size + channels[row] * height * width;
       for (int64_t y = 0; y < height; y++) {
-        float *line = plane + y * step->out_pitch * lanes + lane;
+        float *line = plane + row_at(y, step->out_pitch, step->out_fold) * lanes + lane;
         const int64_t at = y * width;
         if (lanes == 1)
           for (int64_t x = 0; x < width; x++) line[x] = image[at + x];
@@ -299,10 +319,12 @@ TARGET static void NAME(unpack)(const struct step *step, const struct memory *me
   const int64_t lanes = step->lanes, height = step->height, width = step->width;
   for (int64_t lane = 0; lane < memory->images_here; lane++) {
     float *to = memory->outputs + lane * memory->output_size;
-    for (int64_t row = 0; row < step->rows; row++)
+    for (int64_t row = 0; row < step->rows; row++) {
+      const float *plane = memory->workspace + step->input + row * step->input_plane;
       for (int64_t y = 0; y < height; y++)
         for (int64_t x = 0; x < width; x++)
-          *to++ = memory->workspace[step->input + row * step->input_plane + (y * step->pitch + x) * lanes + lane];
+          *to++ = plane[(row_at(y, step->pitch, step->fold) + x) * lanes + lane];
+    }
   }
 }
 

@@ -62,6 +62,8 @@ struct NAME(job) {
   int clamped; /* whether max(residual + offset, floor) is added and not just the residual */
   int relu, lane, lane_shift /* the first lane; and of lanes, which are a power of two */, groups, row_vectors;
   int place; /* of the first vector in its row */
+  int first, last; /* whether a row's sums begin or end with these entries, where they are summed in blocks */
+  float *kept;     /* sums between blocks */
 };
 
 INLINE void NAME(begin)(const int count, VEC *sum, const struct NAME(job) * job) {

@@ -9,8 +9,8 @@ from hypersparse_runtime.geometry import place
 from hypersparse_runtime.layers import Entries, layers_of
 from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.program import write_program
-from hypersparse_runtime.shared import RANKED, ranks_of
-from hypersparse_runtime.sums import FEW, FEW_OF_SQUARE, SPARED
+from hypersparse_runtime.shared import CHANNELS, RANKED, blocks_of, ranks_of
+from hypersparse_runtime.sums import FEW, FEW_OF_SQUARE
 from hypersparse_runtime.tables import KINDS
 
 LEVELS = load_kernel().levels
@@ -80,7 +80,7 @@ def test_small_planes_with_inputs_of_another_size_and_far_taps(kernel: int, padd
 
 
 def kinds_of(weight: np.ndarray, side: int, *, vector: int) -> list[str]:
-    placed = place(layers_of(conv_graph((side, side), weight)), rows=True)
+    placed = place(layers_of(conv_graph((side, side), weight)), rows=True, folded=vector == 16)
     kinds = [KINDS[kind] for kind in write_program(placed, 1, vector=vector).steps["kind"]]
     return [kind for kind in kinds if kind not in ("pack", "unpack")]
 
@@ -91,33 +91,49 @@ def test_few_and_many_weights_are_summed_in_different_ways() -> None:
     assert FEW < 9 <= FEW_OF_SQUARE < many[0].size
     both = np.concatenate([few, many])
     assert kinds_of(both, 4, vector=16) == ["direct", "square"]
-    assert kinds_of(both, 8, vector=16) == ["direct", "echo", "shared"]
+    assert kinds_of(both, 8, vector=16) == ["echo", "direct", "shared"]
     assert kinds_of(both, 8, vector=8) == ["direct", "conv"]
+    assert kinds_of(few, 8, vector=16) == ["echo", "direct"]
+    few[:, :, ::2] = 0  # no tap up or down
     assert kinds_of(few, 8, vector=16) == ["direct"]
+    assert kinds_of(both, 16, vector=16) == ["shared"]
+    assert kinds_of(both, 16, vector=8) == ["conv"]
 
 
-def test_loads_are_shared_where_enough_are_spared() -> None:
-    taps = np.zeros((1, SPARED, 3, 3), dtype=np.float32)
-    taps[:, :, 1, :2] = 1  # two of one row in each kernel: one load is spared
-    assert kinds_of(taps, 16, vector=16) == ["shared"]
-    assert kinds_of(taps, 16, vector=8) == ["conv"]
-    taps[0, 0] = taps[0, 0].T  # in one kernel one above the other
-    assert kinds_of(taps, 16, vector=16) == ["conv"]
-
-
-@pytest.mark.parametrize("chains", [1, 2])
-def test_with_two_chains_every_pattern_of_several_taps_is_read_an_even_number_of_times(chains: int) -> None:
+def test_patterns_are_what_a_row_of_a_kernel_has() -> None:
     kept = np.random.default_rng(0).random((6, 40, 3, 3)) < 0.3
     row, channel, y, x = np.nonzero(kept)
     entries = Entries(row, channel, y - 1, x - 1, np.ones(len(row)))
-    ranks = ranks_of(entries, (x - 1) % 3, chains=chains)  # groups: none, right, left
-    shared = ranks < len(RANKED) - 3
-    reads = np.array([np.unique((channel * 3 + y)[(row == r) & (ranks == k)]).size for r in range(6) for k in range(4)])
-    assert (reads % 2 == 0).all() == (chains == 2)
-    kernels = np.stack([row, channel, y], axis=1)
-    alone = kept.sum(axis=3)[tuple(kernels.T)] == 1
-    assert not shared[alone].any()
-    assert (~shared & ~alone).any() == (chains == 2)
+    ranks = ranks_of(entries, (x - 1) % 3)  # groups: none, right, left
+    patterns = (kept * np.array([4, 1, 2])).sum(axis=3)[row, channel, y]
+    np.testing.assert_array_equal(np.array(RANKED)[ranks], patterns)
+
+
+def test_many_channels_are_summed_in_blocks_of_few() -> None:
+    full = np.indices((10, 3 * CHANNELS, 3, 3)).reshape(4, -1)
+    entries = Entries(full[0], full[1], full[2] - 1, full[3] - 1, np.ones(len(full[0])))
+    blocks = blocks_of(entries)
+    assert blocks.max() == 2
+    np.testing.assert_array_equal(blocks, entries.channel // CHANNELS)
+    few = entries.where(entries.channel % 4 == 0)  # loops would be too short
+    assert blocks_of(few).max() == 0
+
+
+@pytest.mark.parametrize(("rows", "sides"), [(5, (16, 16)), (19, (8, 8)), (9, (4, 32))])
+def test_sums_of_blocks_are_whole(rows: int, sides: tuple[int, int]) -> None:
+    """With as many rows as are summed together, fewer and more."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(rows, 2 * CHANNELS, 3, 3)).astype(np.float32)
+    graph = conv_graph(sides, weight * (rng.random(weight.shape) < 0.9))
+    images = rng.normal(size=(2, 2 * CHANNELS, *sides)).astype(np.float32)
+    program = write_program(place(layers_of(graph), rows=True), 1, vector=16)
+    assert program.steps["blocks"].max() == 2
+    wanted, found = convolved(graph, images), {}
+    for level in LEVELS:
+        found[level] = SparseModel(graph, engine="hypersparse", instructions=level)(images)
+        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    if "avx512" in found:
+        np.testing.assert_array_equal(found["avx512"], found["avx2"])
 
 
 @pytest.mark.parametrize("kernel", [(5, 3), (4, 2), (1, 3), (7, 3)])

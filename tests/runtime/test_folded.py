@@ -1,0 +1,66 @@
+"""Planes of 5 to 8 columns, whose rows are folded: every operation finds them, at any height."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hypersparse.export.trace import trace
+from hypersparse_runtime import SparseModel
+from hypersparse_runtime.geometry import place
+from hypersparse_runtime.layers import layers_of
+from hypersparse_runtime.library import load_kernel
+from tests.runtime.networks import computed, sparse_
+
+LEVELS = load_kernel().levels
+SIDES = [(16, 16), (14, 14), (15, 16), (6, 13), (31, 16), (2, 16), (16, 10)]
+
+
+def network(before: str, after: str, *, height: int = 3) -> nn.Module:
+    """A convolution on planes of half the width, after and before what is named."""
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 6, 3, padding=1, stride=2 if before == "stride" else 1)
+    middle = nn.Conv2d(6, 8, (height, 3), padding=(height // 2, 1))
+    ends: dict[str, list[nn.Module]] = {
+        "pool": [nn.MaxPool2d(2)],
+        "wide pool": [nn.MaxPool2d(3, 2, 1)],
+        "stride": [nn.Conv2d(8, 5, 3, padding=1, stride=2)],
+        "mean": [nn.AdaptiveAvgPool2d(1), nn.Flatten()],
+        "linear": [nn.Flatten(), nn.LazyLinear(4)],
+    }
+    pool = [nn.MaxPool2d(2)] if before == "pool" else []
+    return nn.Sequential(first, nn.ReLU(), *pool, middle, nn.ReLU(), *ends.get(after, []))
+
+
+def check(module: nn.Module, sides: tuple[int, int]) -> None:
+    module(torch.zeros(2, 3, *sides))  # gives the linear layer its size
+    graph = trace(sparse_(module.eval(), 0.2), (3, *sides))
+    assert any(value.fold for value in place(layers_of(graph), rows=True, folded=True).values.values())
+    images = np.random.default_rng(0).normal(size=(2, 3, *sides)).astype(np.float32)
+    wanted, found = computed(graph, images), {}
+    for level in LEVELS:
+        model = SparseModel(graph, engine="hypersparse", threads=1, instructions=level)
+        found[level] = np.concatenate([model(image[None]) for image in images])
+        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+        many = np.empty_like(found[level])
+        model._engine._side_by_side().run(images.ctypes.data, many.ctypes.data, 2)  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(many, found[level])
+    if "avx512" in found:
+        np.testing.assert_array_equal(found["avx512"], found["avx2"])
+
+
+@pytest.mark.parametrize("sides", SIDES, ids=str)
+@pytest.mark.parametrize("before", ["pool", "stride"])
+def test_pools_and_strides_write_folded_rows(before: str, sides: tuple[int, int]) -> None:
+    check(network(before, "nothing"), sides)
+
+
+@pytest.mark.parametrize("sides", SIDES[:5], ids=str)
+@pytest.mark.parametrize("after", ["pool", "wide pool", "stride", "mean", "linear"])
+def test_every_operation_reads_folded_rows(after: str, sides: tuple[int, int]) -> None:
+    check(network("pool", after), sides)
+
+
+@pytest.mark.parametrize("height", [5, 9, 13])
+def test_taps_reach_beyond_the_middle_and_the_plane(height: int) -> None:
+    check(network("pool", "nothing", height=height), (16, 16))
