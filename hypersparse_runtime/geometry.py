@@ -257,7 +257,8 @@ def _geometries(
         fold, taps = 0, max(each.taps for each in reach)
         if folded and 2 * pitch == ALIGNED and taps:
             fold = -(-max(shapes[name][1] for name in names) // 2)
-            plane, furthest = (fold + 2 * taps) * ALIGNED, taps * ALIGNED
+            plane = (fold + 2 * taps) * ALIGNED
+            furthest = taps * ALIGNED + max(each.columns for each in reach)
         padded = any(each.rows or each.columns for each in reach)
         margin = -(-(furthest + pitch) // ALIGNED) * ALIGNED
         for name in names:

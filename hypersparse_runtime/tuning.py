@@ -50,13 +50,23 @@ def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
     workspace = new_workspace(program)
     rounds, repeats = (ROUNDS, REPEATS) if program.lanes == 1 else (1, 2)  # many images take long enough
     for number in np.flatnonzero(np.isin(program.steps["kind"], TUNED)):
-        variants = [each.copy() for each in _variants(program.steps[number : number + 1].copy(), kernel, levels)]
+        step, able = program.steps[number : number + 1].copy(), _able(program, int(number), levels)
+        variants = [each.copy() for each in _variants(step, kernel, able)]
         seconds = np.full(len(variants), np.inf)
         for _ in range(rounds if len(variants) > 1 else 0):
             for index, variant in enumerate(variants):
                 took = kernel.time(variant.ctypes.data, program.tables.ctypes.data, workspace.ctypes.data, repeats)
                 seconds[index] = min(seconds[index], took)
         program.steps[number] = variants[_chosen(variants, seconds)][0]
+
+
+def _able(program: Program, number: int, levels: tuple[str, ...]) -> tuple[str, ...]:
+    """Without a narrower instruction set if the step moves sums further aside than one of its vectors."""
+    step = program.steps[number]
+    if len(levels) < 2 or step["kind"] != CONV or step["shifts"] < 0:
+        return levels
+    distances = program.tables[step["distances"] : step["distances"] + step["groups"]]
+    return levels if np.abs(distances).max() <= VECTOR[levels[-2]] else levels[-1:]
 
 
 def _chosen(variants: list[Array], seconds: Array) -> int:

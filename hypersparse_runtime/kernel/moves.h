@@ -225,7 +225,8 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
   const int64_t half = step->out_width;
   const int dense = pairs && step->pitch == 2 * half && step->width == 2 * half && step->height == 2 * step->out_height &&
                     step->out_pitch == half && half <= VL && !(half & (half - 1)) && step->out_height * half % VL == 0 &&
-                    (!step->fold || step->height == VL / 2) && (!step->out_fold || step->out_height == 2 * step->out_fold);
+                    (!step->fold || (step->height == VL / 2 && step->height == 2 * step->fold)) &&
+                    (!step->out_fold || step->out_height == 2 * step->out_fold);
   const int by_rows = step->width >= VL || step->fold;
   const int64_t below = step->fold ? VL : step->width;
   const int64_t beside = step->out_fold ? 2 * step->out_fold * VL : 3 * VL - below;

@@ -64,3 +64,21 @@ def test_every_operation_reads_folded_rows(after: str, sides: tuple[int, int]) -
 @pytest.mark.parametrize("height", [5, 9, 13])
 def test_taps_reach_beyond_the_middle_and_the_plane(height: int) -> None:
     check(network("pool", "nothing", height=height), (16, 16))
+
+
+@pytest.mark.parametrize(("height", "kernel"), [(10, 3), (9, 2), (12, 5)])
+def test_pools_of_planes_beside_taller_ones(height: int, kernel: int) -> None:
+    """How far apart the rows of a vector are is decided by the tallest plane of the group."""
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 4, (kernel, 3), padding=(0, 1))
+    check(nn.Sequential(first, nn.MaxPool2d(2)), (height, 8))
+
+
+@pytest.mark.parametrize("aside", [9, 16, 17, 40])
+def test_taps_far_aside_read_nothing_outside_the_room(aside: int) -> None:
+    torch.manual_seed(0)
+    module = nn.Conv2d(3, 4, 3, padding=(1, aside), dilation=(1, aside))
+    check(module, (8, 8))
+    placed = place(layers_of(trace(module, (3, 8, 8))), rows=True, folded=True)
+    for value in placed.values.values():
+        assert value.margin >= aside + 2 * value.pitch or not value.fold or not value.padded

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from hypersparse_runtime import Graph, Node, SparseModel
+from hypersparse.export.trace import trace
+from hypersparse_runtime import Graph, Node, SparseModel, tuning
 from hypersparse_runtime.geometry import place
 from hypersparse_runtime.layers import Entries, layers_of
 from hypersparse_runtime.library import load_kernel
@@ -12,6 +14,7 @@ from hypersparse_runtime.program import write_program
 from hypersparse_runtime.shared import CHANNELS, RANKED, blocks_of, ranks_of
 from hypersparse_runtime.sums import FEW, FEW_OF_SQUARE
 from hypersparse_runtime.tables import KINDS
+from tests.runtime.networks import computed
 
 LEVELS = load_kernel().levels
 PLANES = [
@@ -150,3 +153,20 @@ def test_kernels_of_every_height_share_loads(sides: tuple[int, int], kernel: tup
         assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
     if "avx512" in found:
         np.testing.assert_array_equal(found["avx512"], found["avx2"])
+
+
+@pytest.mark.parametrize("side", [8, 16, 32])
+@pytest.mark.parametrize(("kernel", "dilation"), [(7, 3), (5, 5), (3, 2)])
+def test_the_last_of_a_steps_variants_is_right_too(
+    side: int, kernel: int, dilation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which one is fastest, with the widest vectors or narrower ones, is found by measuring."""
+    monkeypatch.setattr(tuning, "_chosen", lambda variants, _: len(variants) - 1)
+    torch.manual_seed(0)
+    module = nn.Conv2d(4, 4, kernel, padding=kernel // 2 * dilation, dilation=dilation)
+    graph = trace(module, (4, side, side))
+    images = np.random.default_rng(0).normal(size=(2, 4, side, side)).astype(np.float32)
+    wanted = computed(graph, images)
+    model = SparseModel(graph, engine="hypersparse", threads=1)
+    found = np.concatenate([model(image[None]) for image in images])
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
