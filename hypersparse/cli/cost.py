@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import likely_epochs
+from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.table import DAMAGE
@@ -64,14 +66,14 @@ class Row:
 
 
 def cost(jobs: Sequence[Job], measured: Sequence[Measured], trial: Trial) -> Table:
-    """Epochs and hours by phase, one run after another; open ends are guessed."""
+    """Epochs and hours by phase, one run after another; open ends are as in finished runs, or guessed."""
     rows: dict[tuple[str, str, str], Row] = {}
     trials: dict[tuple[str, str], float | None] = {}  # of the first run on data and model
     names = variants([job.recipe.to_mapping() for job in jobs])
     for job, name in zip(jobs, names, strict=True):
         recipe = job.recipe
         place = recipe.data.name, recipe.model.name
-        left = epochs_left(job)
+        left = epochs_left(job, measured)
         for phase, epochs in left:
             if not epochs:
                 continue
@@ -113,16 +115,25 @@ def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | 
     return Pace(seconds, f"{count} like it" if same else f"{count} other{'s' if count > 1 else ''}")
 
 
-def epochs_left(job: Job) -> list[tuple[str, int]]:
-    """The phases of a plan with their epochs that are not in the run's log; a third of the limit for an open end."""
+def epochs_left(job: Job, measured: Sequence[Measured] = ()) -> list[tuple[str, int]]:
+    """The phases of a plan with their epochs that are not in the run's log.
+
+    An open end is expected where finished runs with the same options of the method ended, or a third of the way.
+    """
     plan = job.recipe.plan()
     trained = [entry.get("phase") for entry in RunFolder(job.folder).log()]
     begun = max((place for place, phase in enumerate(plan) if phase.name in trained), default=-1)
     left = []
     for place, phase in enumerate(plan):
-        missing = likely_epochs(phase) - trained.count(phase.name)
+        missing = _expected(job.recipe, phase, measured) - trained.count(phase.name)
         left.append((phase.name, 0 if place < begun else max(0, missing)))
     return left
+
+
+def _expected(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:
+    alike = [each for each in measured if (_kind(each.recipe), each.recipe.method) == (_kind(recipe), recipe.method)]
+    ended = [each.epochs for each in alike if each.phase == phase.name]
+    return round(mean(ended)) if phase.until and ended else likely_epochs(phase)
 
 
 def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:

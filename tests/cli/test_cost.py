@@ -119,7 +119,7 @@ def test_what_is_known_of_some_is_said_to_be_the_least(tmp_path: Path) -> None:
     finish(RunStore(tmp_path), small())
     measured = measured_in([RunStore(tmp_path)], CPU)
     jobs = [Job(small(), 1, tmp_path / "a"), Job(small(model={"width": 8}), 0, tmp_path / "b")]
-    assert ["all", "2", "10", "at", "least", "60", "s"] in lines(cost(jobs, measured, no_trial))
+    assert ["all", "2", "13", "at", "least", "2", "min"] in lines(cost(jobs, measured, no_trial))
 
 
 def test_many_phases_are_one_row(tmp_path: Path) -> None:
@@ -147,6 +147,18 @@ def test_epochs_that_were_trained_are_not_left(tmp_path: Path) -> None:
     ):
         run.append_log({"epoch": epoch, "phase": phase})
         assert [epochs for _, epochs in epochs_left(job)] == left
+
+
+def test_an_open_end_is_where_runs_with_the_same_options_ended(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    finish(store, small())
+    ended = {"pre-train": 2, "regularize": 7, "fine-tune": 2}
+    finish(store, small(), seed=1, epochs=ended)
+    measured = measured_in([store], CPU)
+    longer = Job(small(training={"epochs": 9}), 0, tmp_path / "longer")
+    assert epochs_left(longer, measured) == [("pre-train", 2), ("regularize", 6), ("fine-tune", 9)]  # of 4 and 7
+    other = Job(small(method={"sparsity": 0.5}), 0, tmp_path / "other")
+    assert epochs_left(other, measured) == PLAN
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -16,6 +16,7 @@ SHAPE = (2,)
 class Clock:
     def __init__(self) -> None:
         self.cpu, self.wall = 0.0, 0.0
+        self.rested = False  # since another engine's call
 
 
 class Timed:
@@ -35,7 +36,12 @@ class Timed:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    fake = SimpleNamespace(process_time=lambda: clock.cpu, perf_counter=lambda: clock.wall)
+
+    def sleep(seconds: float) -> None:
+        clock.wall += seconds
+        clock.rested = True
+
+    fake = SimpleNamespace(process_time=lambda: clock.cpu, perf_counter=lambda: clock.wall, sleep=sleep)
     monkeypatch.setattr(choice, "time", fake)
     return clock
 
@@ -70,6 +76,28 @@ def test_with_one_thread_waiting_does_not_count(clock: Clock) -> None:
     assert two.engine_for(1).name == "works"
     two.engine_for(1000)
     assert max(waits.sizes) == 2 * LARGEST
+
+
+class Disturbed(Timed):
+    """An engine that takes much longer while the threads of another one spin."""
+
+    def run(self, images: np.ndarray, outputs: np.ndarray) -> None:
+        super().run(images, outputs)
+        if not self._clock.rested:
+            self._clock.wall += 10 * self._seconds(len(images))
+
+
+class Spins(Timed):
+    """An engine whose threads spin after a call."""
+
+    def run(self, images: np.ndarray, outputs: np.ndarray) -> None:
+        super().run(images, outputs)
+        self._clock.rested = False
+
+
+def test_engines_of_several_threads_come_to_rest_in_between(clock: Clock) -> None:
+    spins, better = Spins("spins", clock, lambda _: 3e-3), Disturbed("better", clock, lambda _: 1e-3)
+    assert Fastest([spins, better], SHAPE, SHAPE, threads=2).engine_for(1).name == "better"
 
 
 def test_many_threads_make_one_trial(clock: Clock) -> None:
