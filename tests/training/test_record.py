@@ -226,9 +226,9 @@ def test_a_stage_without_the_masks_a_run_needs_is_not_used(tmp_path: Path) -> No
     other = small(method={"sparsity": 0.8})
     assert "pre-train" in phases_trained(other, tmp_path / "0.8", stages)
     assert_equal(read_record(tmp_path / "0.8"), recorded(other, tmp_path / "0.8 alone"))
-    assert len(list(stages.iterdir())) == 2
+    assert len(list(stages.glob("pre-train-*"))) == 2
     train(other, 0, CPU, tmp_path / "off", stages=stages, record=False)
-    assert len(list(stages.iterdir())) == 3
+    assert len(list(stages.glob("pre-train-*"))) == 3
     assert "pre-train" in phases_trained(small(method={"sparsity": 0.7}), tmp_path / "0.7", stages)
 
 
