@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hypersparse_runtime.layers import Array, Entries, Layer, Network, shares_phases
+from hypersparse_runtime.network import Array, Entries, Layer, Network, shares_phases
 
 
 @dataclass(eq=False)

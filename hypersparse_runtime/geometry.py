@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hypersparse_runtime.layers import Array, Entries, Layer, Network, Pair, shares_phases
+from hypersparse_runtime.network import Array, Entries, Layer, Network, Pair, shares_phases
 
 ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 

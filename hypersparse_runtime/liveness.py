@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from hypersparse_runtime.graph import INPUT, SHARES
-from hypersparse_runtime.layers import Array, Layer, Network
+from hypersparse_runtime.network import Array, Layer, Network
 
 
 def without_dead_channels(network: Network) -> Network:

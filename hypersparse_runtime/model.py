@@ -13,9 +13,10 @@ from hypersparse_runtime.choice import Engine, Fastest, trial
 from hypersparse_runtime.dense import HAND_OVERS, HandOver, NumpyEngine, hand_overs
 from hypersparse_runtime.file import read
 from hypersparse_runtime.graph import Graph, shapes
-from hypersparse_runtime.layers import Network, dense_products, layers_of
+from hypersparse_runtime.layers import dense_products, layers_of
 from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.liveness import without_dead_channels
+from hypersparse_runtime.network import Network
 from hypersparse_runtime.sparse import SparseEngine
 
 ENGINES = ("auto", "hypersparse", *(engine.name for engine in HAND_OVERS), "numpy")

@@ -12,7 +12,7 @@ import numpy as np
 
 from hypersparse_runtime.geometry import ALIGNED, Placed, Split
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.layers import Array, Layer
+from hypersparse_runtime.network import Array, Layer
 
 ROOMY = (
     2**18

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed, Split
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.layers import Layer
+from hypersparse_runtime.network import Layer
 from hypersparse_runtime.places import Places, lay, zeros_of
 from hypersparse_runtime.sums import sums_of
 from hypersparse_runtime.tables import FIELDS, KINDS, NONE, STEP, Tables

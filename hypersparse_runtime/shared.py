@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hypersparse_runtime.layers import Array, Entries
+from hypersparse_runtime.network import Array, Entries
 
 ASIDE, MOST = 3, 8  # distances to the side, and vectors of a tile: as in shared.h
 TOGETHER = 8  # rows whose sums of one block come before those of the next: as in shared.h

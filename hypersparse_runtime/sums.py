@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed, row_pitch
-from hypersparse_runtime.layers import Array, Entries, Layer
+from hypersparse_runtime.network import Array, Entries, Layer
 from hypersparse_runtime.shared import ASIDE, MOST, PATTERNS, blocks_of, packed, ranks_of
 from hypersparse_runtime.tables import KINDS, NONE, Tables
 

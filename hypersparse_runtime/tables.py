@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.geometry import ALIGNED
-from hypersparse_runtime.layers import Array
+from hypersparse_runtime.network import Array
 
 KINDS = (
     *("conv", "dot", "split", "max_pool", "mean", "pack", "unpack", "direct", "square", "shared", "echo", "clear"),

@@ -1,5 +1,6 @@
 """What missing runs cost: epochs and time by phase, going by finished runs where there are some."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +90,7 @@ def cost(jobs: Sequence[Job], measured: Sequence[Measured], trial: Trial) -> Tab
 
 def is_elsewhere(machine: Machine) -> bool:
     """Whether a GPU is meant and none is here: what it would take can be said all the same, by runs of any GPU."""
-    return machine.device.startswith("cuda") and not torch.cuda.is_available()
+    return re.fullmatch(r"cuda(:\d+)?", machine.device) is not None and not torch.cuda.is_available()
 
 
 def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:

@@ -92,7 +92,7 @@ def sweep(
     found = Experiment.read(experiment).only(parse_only(only))
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     _check_executor(executor, gpus_per_run)
-    if (executor == "local" or dry_run) and not (dry_run and is_elsewhere(machine)):
+    if not is_elsewhere(machine) if dry_run else executor == "local":
         machine.torch_device()
     console, store = Console(), RunStore(runs_dir)
     folders, loaded = data_folders(data_dir), dict[str, Dataset]()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hypersparse import data, models
+from hypersparse import data, methods, models
 from hypersparse.errors import RunError
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
@@ -42,9 +42,10 @@ class StageCache:
         described: Mapping[str, Any] | None = None,
     ) -> None:
         self.root = root
-        # A user's own model or data may have changed under the same name; nothing of them is shared.
-        self._ours = recipe.model.name in models.names() and recipe.data.name in data.names()
         tables = recipe.to_mapping()
+        # What is a user's own may have changed under the same name; nothing of it is shared.
+        ours = {"model": models.names(), "data": data.names(), "method": methods.names()}
+        self._ours = all(tables[table]["name"] in names for table, names in ours.items())
         same = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
         found = dict(described or describe(machine))
         if found["device"] != "cpu":

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hypersparse_runtime import SparseModel
 from hypersparse_runtime.graph import INPUT, Graph, Node, shapes
+from hypersparse_runtime.library import load_kernel
 
 
 def sparse_(model: nn.Module, sparsity: float, seed: int = 0) -> nn.Module:
@@ -222,3 +224,17 @@ def graphs(draw: st.DrawFn) -> Graph:
     if (shares := draw(st.sampled_from(["", "softmax", "log_softmax"]))) != "":
         builder.add(shares, x)
     return builder.graph()
+
+
+def check_levels(graph: Graph, images: np.ndarray, wanted: np.ndarray) -> None:
+    """Every instruction set gives what is wanted, to an image alone and to all side by side the same bits."""
+    found = {}
+    for level in load_kernel().levels:
+        model = SparseModel(graph, engine="hypersparse", threads=1, instructions=level)
+        found[level] = np.concatenate([model(image[None]) for image in images])
+        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+        many = np.empty_like(found[level])
+        model._engine._side_by_side().run(images.ctypes.data, many.ctypes.data, len(images))  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(many, found[level])
+    if "avx512" in found:  # plain x86-64 has no fused product and sum
+        np.testing.assert_array_equal(found["avx512"], found["avx2"])

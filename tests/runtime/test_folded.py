@@ -6,13 +6,10 @@ import torch
 from torch import nn
 
 from hypersparse.export.trace import trace
-from hypersparse_runtime import SparseModel
 from hypersparse_runtime.geometry import place
 from hypersparse_runtime.layers import layers_of
-from hypersparse_runtime.library import load_kernel
-from tests.runtime.networks import computed, sparse_
+from tests.runtime.networks import check_levels, computed, sparse_
 
-LEVELS = load_kernel().levels
 SIDES = [(16, 16), (14, 14), (15, 16), (6, 13), (31, 16), (2, 16), (16, 10)]
 
 
@@ -37,16 +34,7 @@ def check(module: nn.Module, sides: tuple[int, int]) -> None:
     graph = trace(sparse_(module.eval(), 0.2), (3, *sides))
     assert any(value.fold for value in place(layers_of(graph), rows=True, folded=True).values.values())
     images = np.random.default_rng(0).normal(size=(2, 3, *sides)).astype(np.float32)
-    wanted, found = computed(graph, images), {}
-    for level in LEVELS:
-        model = SparseModel(graph, engine="hypersparse", threads=1, instructions=level)
-        found[level] = np.concatenate([model(image[None]) for image in images])
-        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
-        many = np.empty_like(found[level])
-        model._engine._side_by_side().run(images.ctypes.data, many.ctypes.data, 2)  # type: ignore[attr-defined]
-        np.testing.assert_array_equal(many, found[level])
-    if "avx512" in found:
-        np.testing.assert_array_equal(found["avx512"], found["avx2"])
+    check_levels(graph, images, computed(graph, images))
 
 
 @pytest.mark.parametrize("sides", SIDES, ids=str)

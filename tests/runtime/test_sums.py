@@ -8,13 +8,14 @@ from torch import nn
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, Node, SparseModel, tuning
 from hypersparse_runtime.geometry import place
-from hypersparse_runtime.layers import Entries, layers_of
+from hypersparse_runtime.layers import layers_of
 from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.network import Entries
 from hypersparse_runtime.program import write_program
 from hypersparse_runtime.shared import CHANNELS, RANKED, blocks_of, ranks_of
 from hypersparse_runtime.sums import FEW, FEW_OF_SQUARE
 from hypersparse_runtime.tables import KINDS
-from tests.runtime.networks import computed
+from tests.runtime.networks import check_levels, computed
 
 LEVELS = load_kernel().levels
 PLANES = [
@@ -60,16 +61,7 @@ def convolved(graph: Graph, images: np.ndarray) -> np.ndarray:
 def test_every_plane_and_instruction_set_gives_what_pytorch_gives(sides: tuple[int, int]) -> None:
     graph = conv_graph(sides, mixed_weight(6))
     images = np.random.default_rng(1).normal(size=(9, 6, *sides)).astype(np.float32)
-    wanted, found = convolved(graph, images), {}
-    for level in LEVELS:
-        model = SparseModel(graph, engine="hypersparse", threads=1, instructions=level)
-        found[level] = np.concatenate([model(image[None]) for image in images])
-        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
-        side_by_side, many = model._engine._side_by_side(), np.empty_like(found[level])  # type: ignore[attr-defined]
-        side_by_side.run(images.ctypes.data, many.ctypes.data, len(images))
-        np.testing.assert_array_equal(many, found[level])
-    if "avx512" in found:  # plain x86-64 has no fused product and sum
-        np.testing.assert_array_equal(found["avx512"], found["avx2"])
+    check_levels(graph, images, convolved(graph, images))
 
 
 @pytest.mark.parametrize(("kernel", "padding"), [(3, 0), (5, 2), (5, 4)])
@@ -131,28 +123,18 @@ def test_sums_of_blocks_are_whole(rows: int, sides: tuple[int, int]) -> None:
     images = rng.normal(size=(2, 2 * CHANNELS, *sides)).astype(np.float32)
     program = write_program(place(layers_of(graph), rows=True), 1, vector=16)
     assert program.steps["blocks"].max() == 2
-    wanted, found = convolved(graph, images), {}
-    for level in LEVELS:
-        found[level] = SparseModel(graph, engine="hypersparse", instructions=level)(images)
-        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
-    if "avx512" in found:
-        np.testing.assert_array_equal(found["avx512"], found["avx2"])
+    check_levels(graph, images, convolved(graph, images))
 
 
 @pytest.mark.parametrize("kernel", [(5, 3), (4, 2), (1, 3), (7, 3)])
 @pytest.mark.parametrize("sides", [(8, 8), (7, 7), (11, 6), (9, 16)])
 def test_kernels_of_every_height_share_loads(sides: tuple[int, int], kernel: tuple[int, int]) -> None:
-    """On rows of half a vector, every second row of a kernel reads a copy."""
+    """On folded rows taps reach beyond the middle of the plane, and beyond its edges."""
     rng = np.random.default_rng(0)
     weight = (rng.normal(size=(5, 12, *kernel)) * (rng.random((5, 12, *kernel)) < 0.7)).astype(np.float32)
     graph = conv_graph(sides, weight, padding=(kernel[0] // 2, kernel[1] // 2))
     images = rng.normal(size=(2, 12, *sides)).astype(np.float32)
-    wanted, found = convolved(graph, images), {}
-    for level in LEVELS:
-        found[level] = SparseModel(graph, engine="hypersparse", instructions=level)(images)
-        assert np.abs(found[level] - wanted).max() <= 1e-5 * np.abs(wanted).max()
-    if "avx512" in found:
-        np.testing.assert_array_equal(found["avx512"], found["avx2"])
+    check_levels(graph, images, convolved(graph, images))
 
 
 @pytest.mark.parametrize("side", [8, 16, 32])

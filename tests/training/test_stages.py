@@ -136,3 +136,14 @@ def test_a_users_own_model_is_never_shared(tmp_path: Path, monkeypatch: pytest.M
     for folder in ("first", "second"):
         assert phases_trained(recipe, tmp_path / folder, tmp_path / "stages") == {"pre-train"}
     assert not (tmp_path / "stages").exists()
+
+
+def test_a_users_own_method_is_never_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have another penalty tomorrow, and the same options."""
+    (tmp_path / "own.py").write_text("from hypersparse import ART\nclass Mine(ART):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = {"name": "own:Mine", "pretrain_epochs": 1, "max_regularized_epochs": 1}
+    recipe = small(method=own, until="regularize")
+    for folder in ("first", "second"):
+        assert phases_trained(recipe, tmp_path / folder, tmp_path / "stages") == {"pre-train", "regularize"}
+    assert not (tmp_path / "stages").exists()

@@ -1,11 +1,8 @@
 """Eager, compiled and captured steps do the same, in every phase."""
 
-import contextlib
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
-from unittest import mock
 
 import pytest
 import torch
@@ -21,9 +18,8 @@ from hypersparse.training.learner import Learner, shadow_of
 from hypersparse.training.loop import Training, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.resume import resume_
-from hypersparse.training.step import CapturedStep, EagerStep, EpochLoss, build_learner
+from hypersparse.training.step import CapturedStep, EagerStep, EpochLoss
 from hypersparse.training.stop import Stopped
-from hypersparse.training.streams import Gate
 from tests.training.small import StopAfter, small
 
 PHASES = {"pre-train": 1, "regularize": 9, "fine-tune": 17}  # 4 steps an epoch, 2 epochs each
@@ -153,105 +149,6 @@ def test_capturing_without_a_gpu_is_said_once_and_runs_eagerly(
     result = train(small(), 0, Machine(device="cpu", engine="captured"), tmp_path)
     assert result["machine"]["engine"] == "eager"
     assert caplog.text.count("Only steps on a CUDA device can be captured; on cpu they run line by line.") == 1
-
-
-@pytest.fixture
-def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What capturing needs of a GPU, as stand-ins on the CPU; the capture itself fails."""
-
-    class Fails:
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def __enter__(self) -> None:
-            raise RuntimeError("this operation is not permitted\nwhile capturing")
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    for name in (
-        "Stream",
-        "current_stream",
-        "default_stream",
-        "CUDAGraph",
-        "get_rng_state",
-        "set_rng_state",
-        "synchronize",
-    ):
-        monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "graph", Fails)
-    monkeypatch.setattr(Machine, "chosen_engine", lambda _: "captured")
-
-
-@pytest.mark.usefixtures("pretended_gpu")
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("method", [{}, {"name": "topkast", "sparsity": 0.9}])
-def test_a_capture_that_fails_leaves_no_trace(
-    tmp_path: Path, method: dict[str, Any], optimizer: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    recipe = small(training={"optimizer": optimizer, "lr": 0.01}, method=method)
-    machine = Machine(device="cpu")
-    dataset = data.load(recipe.data.name, options=recipe.data.options)
-    training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(tmp_path))
-    training.learner = build_learner(training.sparsifier, machine, compiled=False)
-    training.sparsifier.begin_epoch()
-    training.model.train()
-    before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-    remembered = [tensor.clone() for part in training.sparsifier.state.memory.get("topkast", []) for tensor in part]
-    step = training.step_of_phase()
-    assert type(step) is EagerStep
-    assert "since it cannot be captured: this operation is not permitted" in caplog.text
-    after = training.model.state_dict()
-    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    now = [tensor for part in training.sparsifier.state.memory.get("topkast", []) for tensor in part]
-    assert all(torch.equal(*pair) for pair in zip(now, remembered, strict=True))
-    assert bool(now) == bool(method)
-    assert (training.epoch_loss.loss.count, float(training.epoch_loss.index)) == (0, 0.0)
-    assert training.sparsifier.state_dict()["calls"] == [0, 0]
-    for values in training.sparsifier.state.optimizer.state.values():
-        assert all(not value.any() for value in values.values() if isinstance(value, Tensor))
-    assert not any(group.get("capturable") for group in training.sparsifier.state.optimizer.param_groups)
-
-
-class Notes(Gate):
-    """Notes who was alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered: list[str] = []
-
-    @contextlib.contextmanager
-    def building(self) -> Iterator[None]:
-        self.entered.append("alone")
-        with super().building():
-            yield
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        self.entered.append("beside others")
-        with super().working():
-            yield
-
-
-@pytest.mark.usefixtures("pretended_gpu")
-def test_steps_that_move_weights_are_alone_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
-    recipe = small(method={"name": "rigl", "sparsity": 0.5, "every": 2})
-    machine = Machine(device="cpu")
-    dataset = data.load(recipe.data.name, options=recipe.data.options)
-    training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(tmp_path))
-    training.learner = build_learner(training.sparsifier, machine, compiled=False)
-    training.sparsifier.begin_epoch()
-    training.model.train()
-    step = training.step_of_phase()
-    assert type(step) is CapturedStep
-    gate = Notes()
-    monkeypatch.setattr("hypersparse.training.step.GATE", gate)
-    for number in range(6):  # of which the second, fourth and sixth move weights
-        step(number % 4)
-    assert gate.entered == ["alone", "beside others", "beside others"]
-    assert step.graph.replay.call_count == 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

@@ -1,0 +1,94 @@
+"""What a network is to the sparse runtime: values of some shapes, and layers of entries (row, channel, tap, weight)."""
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pair = tuple[int, int]
+Array = NDArray[Any]
+Kind = Literal["conv", "dot", "max_pool", "mean", "softmax", "log_softmax"]
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Weights that are not zero: their row (output channel), the channel they read, their tap, and their value.
+
+    The taps of a dot are the positions that it reads.
+    """
+
+    row: Array
+    channel: Array
+    y: Array
+    x: Array
+    weight: Array
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def where(self, chosen: Array) -> "Entries":
+        """Some of them."""
+        return Entries(*(part[chosen] for part in (self.row, self.channel, self.y, self.x, self.weight)))
+
+    def scaled(self, scale: Array) -> "Entries":
+        """With each row multiplied by its scale."""
+        return replace(self, weight=self.weight * scale[self.row])
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One step over whole images, with what follows it at no cost."""
+
+    kind: Kind
+    input: str
+    output: str
+    rows: Array  # the output channels that are computed
+    entries: Entries | None = None  # of conv and dot
+    bias: Array | None = None  # a number an output channel
+    plane: Array | None = None  # numbers of the output's shape that are added
+    residual: str | None = None  # a value that is added
+    offset: Array | None = None  # a number an output channel: max(residual + offset, floor) is added; NaN: nothing is
+    floor: Array | None = None
+    lift: Array | None = None  # two numbers an input channel: max(input + lift[0], lift[1]) is read, with a stride only
+    relu: bool = False
+    clip: tuple[float, float] | None = None  # what it is kept between, in the place of a ReLU
+    kernel: Pair = (1, 1)
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+
+    @property
+    def activated(self) -> bool:
+        """Whether it ends in something that is not a sum, so that nothing more can be added."""
+        return self.relu or self.clip is not None
+
+    def activation(self, sums: Array) -> Array:
+        """What becomes of sums in the end."""
+        if self.clip is not None:
+            clipped: Array = np.clip(sums, *self.clip)
+            return clipped
+        return np.maximum(sums, 0) if self.relu else sums
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Layers in their order and the shapes of the values between them, as (channels, height, width)."""
+
+    layers: tuple[Layer, ...]
+    shapes: dict[str, tuple[int, int, int]]
+    vectors: frozenset[str]  # values of height and width 1 that lie close together
+    output: str
+    output_shape: tuple[int, ...]
+
+    def products(self) -> int:
+        """Multiplications for one image, borders counted as if they had neighbours."""
+        sizes = self.shapes
+        return sum(len(each.entries) * prod(sizes[each.output][1:]) for each in self.layers if each.entries is not None)
+
+
+def shares_phases(first: Layer, second: Layer) -> bool:
+    """Whether two convolutions read every so many rows and columns of the same value."""
+    strided = first.kind == second.kind == "conv" and first.stride == second.stride != (1, 1)
+    return strided and first.input == second.input
