@@ -5,9 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from hypersparse.errors import LoopError
 from hypersparse.methods.base import TrainingState
 from hypersparse.sparsity import budgets
 from hypersparse.sparsity.mask import Budget, Mask, Scores
+from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.scores import chance, magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 
@@ -51,6 +53,20 @@ def exchange_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
     assert weights.mask is not None
     weights.apply_mask_()  # in a user's loop the optimizer has just moved the dropped ones too
     change_mask_(state, exchanged(weights.mask, magnitude(weights), growth, fraction=fraction))
+
+
+def move_(state: TrainingState, *, fraction: float, epochs: int, reader: str) -> None:
+    """RigL's update: drop the smallest weights of each layer and grow as many where the gradient is largest.
+
+    What moves falls from `fraction` of the kept weights to nothing along a cosine over `epochs`.
+    """
+    growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
+    if not growth:
+        raise LoopError(f"{reader} reads the gradients: call `sparsifier.step()` before `optimizer.zero_grad()`.")
+    # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
+    fraction *= cosine(state.epoch / epochs)
+    state.log["moved_fraction"] = fraction
+    exchange_(state, growth, fraction=fraction)
 
 
 def change_mask_(state: TrainingState, mask: Mask) -> None:

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
-from hypersparse.errors import LoopError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import draw_mask_, exchange_
+from hypersparse.methods.dynamic import draw_mask_, move_
 from hypersparse.options import option, options
 from hypersparse.sparsity.budgets import erk, keep_count, uniform
-from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.weights import PrunableWeights
 
 
@@ -49,7 +47,7 @@ class RigL(Method):
                 "search",
                 epochs=moving,
                 enter=self.draw_mask,
-                adjust=partial(self.move, epochs=moving),
+                adjust=partial(move_, fraction=self.fraction, epochs=moving, reader="RigL"),
                 adjust_every=self.every,
                 adjust_replaces_step=True,
                 hold_lr=True,
@@ -77,13 +75,3 @@ class RigL(Method):
     def draw_mask(self, state: TrainingState) -> None:
         """Begin with a random mask, exact in every layer."""
         draw_mask_(state, self.budget(state.weights))
-
-    def move(self, state: TrainingState, *, epochs: int) -> None:
-        """Drop the smallest weights of each layer and grow as many where the gradient is largest."""
-        growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
-        if not growth:
-            raise LoopError("RigL reads the gradients: call `sparsifier.step()` before `optimizer.zero_grad()`.")
-        # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
-        fraction = self.fraction * cosine(state.epoch / epochs)
-        state.log["moved_fraction"] = fraction
-        exchange_(state, growth, fraction=fraction)
