@@ -8,7 +8,7 @@ import torch
 
 from hypersparse.data.batches import Batches
 from hypersparse.recipe import Recipe
-from hypersparse.training.checkpoint import load_optimizer_state_, load_tree, optimizer_state, to_cpu
+from hypersparse.training.checkpoint import load_optimizer_state_, load_outline, load_tree, optimizer_state, to_cpu
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.weights_file import compact, expand, packed_mask
 
@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 
 def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
     """The recipe; without its `until` where the run has begun a later phase, from which there is no way back."""
-    if recipe.until is None or not run.checkpoint_file.exists():
-        return recipe
-    there = load_tree(run.checkpoint_file)["sparsifier"]
-    past = there["entered"] and there["phase_index"] >= len(recipe.plan())
+    there = saved_position(run) if recipe.until else None
+    past = there and there["entered"] and there["phase_index"] >= len(recipe.plan())
     return replace(recipe, until=None) if past else recipe
+
+
+def saved_position(run: RunFolder) -> dict[str, Any] | None:
+    """Where a run would go on, in the numbers of `Sparsifier.state_dict`; None where it has no checkpoint."""
+    if not run.checkpoint_file.exists():
+        return None
+    position: dict[str, Any] = load_outline(run.checkpoint_file)["sparsifier"]
+    return position
 
 
 def state_of(training: "Training") -> dict[str, Any]:

@@ -21,6 +21,8 @@ from hypersparse.training.recorder import Recorder, levels_of
 from hypersparse.training.result import describe
 
 ONLY_LATER = ("epochs", "schedule", "drops", "drop_factor")  # training options that a held learning rate never sees
+# Of a machine and its versions, what decides the bits of a stage.
+SAME = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
 log = logging.getLogger("hypersparse")
 
 
@@ -46,14 +48,13 @@ class StageCache:
         # What is a user's own may have changed under the same name; nothing of it is shared.
         ours = {"model": models.names(), "data": data.names(), "method": methods.names()}
         self._ours = all(tables[table]["name"] in names for table, names in ours.items())
-        same = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
         found = dict(described or describe(machine))
         if found["device"] != "cpu":
             found["threads"] = None  # they decide nothing on a GPU
         self._decides = {
             **{name: tables[name] for name in ("data", "model", "training", "start_digest")},
             "seed": seed,
-            "machine": {name: found[name] for name in same},
+            "machine": {name: found[name] for name in SAME},
             # A run cannot make its record of epochs whose masks at its own sparsity nobody took down.
             "record": levels_of(recipe.method) if record else None,
         }
@@ -72,8 +73,7 @@ class StageCache:
 
     def load(self, plan: list[Phase]) -> dict[str, Any] | None:
         """The furthest stage of a plan that was kept, or None."""
-        for end in range(len(plan), 0, -1):
-            path = self._path(plan[:end])
+        for path in reversed(self.paths(plan)):
             if path and path.exists():
                 try:
                     return load_tree(path)
@@ -83,9 +83,13 @@ class StageCache:
 
     def missing(self, plan: list[Phase]) -> list[Path]:
         """The files of the stages after the furthest one that was kept, in their order: others may begin from them."""
-        paths = [path for end in range(1, len(plan) + 1) if (path := self._path(plan[:end]))]
+        paths = [path for path in self.paths(plan) if path]
         kept = max((place for place, path in enumerate(paths, 1) if path.exists()), default=0)
         return paths[kept:]
+
+    def paths(self, plan: list[Phase]) -> list[Path | None]:
+        """The file of the stage at the end of each phase, kept or not; None from the first phase that is not shared."""
+        return [self._path(plan[:end]) for end in range(1, len(plan) + 1)]
 
     def _path(self, phases: list[Phase]) -> Path | None:
         if not (self._ours and phases) or any(phase.shared is None for phase in phases):

@@ -11,6 +11,7 @@ from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.checkpoint import (
     CheckpointWriter,
     load_optimizer_state_,
+    load_outline,
     load_tree,
     optimizer_state,
     save_tree,
@@ -26,6 +27,9 @@ def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:
     assert torch.equal(back["a"][4]["b"], torch.arange(3))
     assert back["c"]["d"].dtype == torch.float64
     assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
+    outline = load_outline(tmp_path / "t.safetensors")
+    assert outline["a"][:4] == [1, 0.1, None, "word"]
+    assert isinstance(outline["c"]["d"], str)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"x" * len(b)])
@@ -33,9 +37,10 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, damage: object) -> None:
     path = tmp_path / "t.safetensors"
     save_tree(path, {"a": torch.arange(100)})
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
-    with pytest.raises(RunError, match="is damaged") as caught:
-        load_tree(path)
-    assert "\n" not in str(caught.value)
+    for load in (load_tree, load_outline):
+        with pytest.raises(RunError, match="is damaged") as caught:
+            load(path)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
