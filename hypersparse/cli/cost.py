@@ -1,24 +1,21 @@
 """What missing runs cost: epochs and time by phase, going by finished runs where there are some."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from statistics import mean
-from typing import Any, NamedTuple
 
-import torch
 from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.cli.formats import duration
-from hypersparse.cli.grid import likely_epochs
-from hypersparse.methods.base import Phase
+from hypersparse.cli.left import epochs_left
+from hypersparse.cli.pace import Load, Measured, Pace, expected_epochs, is_elsewhere, measured_in, pace_of, tried
+from hypersparse.cli.tables import table_console
+from hypersparse.cli.train import STAGES
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.table import DAMAGE
 from hypersparse.runs.variants import variants
-from hypersparse.training.folder import RunFolder
 from hypersparse.training.machine import Machine
 from hypersparse.training.together import Job
 
@@ -26,25 +23,8 @@ Trial = Callable[[Recipe], float | None]  # seconds of an epoch, measured now; N
 MOST_PHASES = 4  # with a row each; IMP has a phase for each of its rounds
 UNKNOWN = "not known"
 NO_RUNS = ("a short trial", "nothing")  # what it can be based on otherwise
-WORDS = "like it: finished runs of the method in that phase; others: all on the same data and model"
-
-
-class Pace(NamedTuple):
-    """Seconds of an epoch, None where nothing is known, and where they are from."""
-
-    seconds: float | None
-    basis: str
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A phase of a finished run."""
-
-    run: Path
-    recipe: Recipe
-    phase: str
-    epochs: int
-    seconds: float
+LIKE_IT = "like it: finished runs of the method in that phase; others: all on the same data and model"
+ONCE = "runs: those that will train the phase; a common beginning is trained by the first of them"
 
 
 @dataclass
@@ -66,16 +46,50 @@ class Row:
         self.bases += [pace.basis] * (pace.basis not in self.bases)
 
 
-def cost(jobs: Sequence[Job], measured: Sequence[Measured], trial: Trial) -> Table:
-    """Epochs and hours by phase, one run after another; open ends are as in finished runs, or guessed."""
+Rows = Mapping[tuple[str, str, str], Row]  # by data and model, variant, phase
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What runs will take, one after another."""
+
+    runs: int
+    rows: Rows
+
+    @property
+    def epochs(self) -> int:
+        """In all."""
+        return sum(row.epochs for row in self.rows.values())
+
+    @property
+    def time(self) -> str:
+        """In all, as far as it is known."""
+        seconds = sum(row.seconds for row in self.rows.values())
+        if all(row.known for row in self.rows.values()):
+            return duration(seconds)
+        return f"at least {duration(seconds)}" if seconds else UNKNOWN
+
+
+def cost_of(jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, load: Load, results: Path | None = None) -> Cost:
+    """What runs cost on a machine, by those that are finished in these folders."""
+    measured = measured_in([RunStore(folder) for folder in (runs_dir, results) if folder], machine)
+    trial = partial(tried, machine=machine, load=load)
+    return cost(jobs, machine, stages=runs_dir / STAGES, measured=measured, trial=trial)
+
+
+def cost(jobs: Sequence[Job], machine: Machine, *, stages: Path, measured: Sequence[Measured], trial: Trial) -> Cost:
+    """Epochs and time by phase; open ends are as in finished runs, or guessed."""
     rows: dict[tuple[str, str, str], Row] = {}
     trials: dict[tuple[str, str], float | None] = {}  # of the first run on data and model
     names = variants([job.recipe.to_mapping() for job in jobs])
-    for job, name in zip(jobs, names, strict=True):
+    expected = partial(expected_epochs, measured=measured)
+    lefts = epochs_left(jobs, machine, stages=stages, expected=expected)
+    for job, name, left in zip(jobs, names, lefts, strict=True):
         recipe = job.recipe
         place = recipe.data.name, recipe.model.name
-        left = epochs_left(job, measured)
         for phase, epochs in left:
+            shown = phase if len(left) <= MOST_PHASES else f"{len(left)} phases"
+            row = rows.setdefault((", ".join(place), name, shown), Row())  # in the order of plans, if empty
             if not epochs:
                 continue
             pace = pace_of(recipe, phase, measured)
@@ -83,91 +97,26 @@ def cost(jobs: Sequence[Job], measured: Sequence[Measured], trial: Trial) -> Tab
                 if place not in trials:
                     trials[place] = trial(recipe)
                 pace = Pace(trials[place], NO_RUNS[trials[place] is None])
-            shown = phase if len(left) <= MOST_PHASES else f"{len(left)} phases"
-            rows.setdefault((", ".join(place), name, shown), Row()).add(job, epochs, pace)
-    return _table(rows, len(jobs))
+            row.add(job, epochs, pace)
+    return Cost(len(jobs), {key: row for key, row in rows.items() if row.epochs})
 
 
-def is_elsewhere(machine: Machine) -> bool:
-    """Whether a GPU is meant and none is here: what it would take can be said all the same, by runs of any GPU."""
-    return re.fullmatch(r"cuda(:\d+)?", machine.device) is not None and not torch.cuda.is_available()
-
-
-def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:
-    """The phases of all finished runs of such a device in this precision; a run that lies in two stores counts once."""
-    found: dict[tuple[str, str], list[Measured]] = {}
-    for run in (run for store in stores for run in store.runs()):
-        try:
-            found.setdefault((run.path.parent.name, run.path.name), list(_phases(run, machine)))
-        except DAMAGE:  # `hypersparse runs` says of it what is wrong
-            continue
-    return [phase for phases in found.values() for phase in phases]
-
-
-def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | None:
-    """From runs of the method in this phase, otherwise from all on the same data and model."""
-    alike = [each for each in measured if _kind(each.recipe) == _kind(recipe)]
-    same = [each for each in alike if (each.recipe.method.name, each.phase) == (recipe.method.name, phase)]
-    near = same or alike
-    if not near:
-        return None
-    count = len({each.run for each in near})
-    seconds = sum(each.seconds for each in near) / sum(each.epochs for each in near)
-    return Pace(seconds, f"{count} like it" if same else f"{count} other{'s' if count > 1 else ''}")
-
-
-def epochs_left(job: Job, measured: Sequence[Measured] = ()) -> list[tuple[str, int]]:
-    """The phases of a plan with their epochs that are not in the run's log.
-
-    An open end is expected where finished runs with the same options of the method ended, or a third of the way.
-    """
-    plan = job.recipe.plan()
-    trained = [entry.get("phase") for entry in RunFolder(job.folder).log()]
-    begun = max((place for place, phase in enumerate(plan) if phase.name in trained), default=-1)
-    left = []
-    for place, phase in enumerate(plan):
-        missing = _expected(job.recipe, phase, measured) - trained.count(phase.name)
-        left.append((phase.name, 0 if place < begun else max(0, missing)))
-    return left
-
-
-def _expected(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:
-    alike = [each for each in measured if (_kind(each.recipe), each.recipe.method) == (_kind(recipe), recipe.method)]
-    ended = [each.epochs for each in alike if each.phase == phase.name]
-    return round(mean(ended)) if phase.until and ended else likely_epochs(phase)
-
-
-def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:
-    result = run.result()
-    if result is None or not _fits(result["machine"], machine):
-        return
-    recipe = run.recipe()
-    for phase, seconds in result["wall_seconds_by_phase"].items():
-        if epochs := int(result["epochs"][phase]):
-            yield Measured(run.path, recipe, phase, epochs, float(seconds))
-
-
-def _fits(there: Mapping[str, Any], machine: Machine) -> bool:
-    if there["precision"] != machine.precision:
-        return False
+def print_cost(found: Cost, machine: Machine) -> None:
+    """As a table, and what it could not know."""
+    console = table_console(highlight=False)
+    console.print(cost_table(found))
     if is_elsewhere(machine):
-        return bool(there["device"] != "cpu")
-    device = machine.torch_device()
-    return bool(there["device"] == (torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"))
+        said = f"There is no `{machine.device}` here: runs of any GPU were looked at, and no stages that are kept."
+        console.print(said, style="dim")
 
 
-def _kind(recipe: Recipe) -> tuple[object, ...]:
-    """What decides how long a step takes, apart from the method."""
-    return recipe.data, recipe.model, recipe.training.batch_size, recipe.ablation.name == "narrow"
-
-
-def _table(rows: Mapping[tuple[str, str, str], Row], runs: int) -> Table:
+def cost_table(found: Cost) -> Table:
     """Data and model stand above their methods, and a method beside the first of its phases."""
     table = Table("method", box=None, pad_edge=False, caption_justify="left")
     for name in ("phase", "runs", "epochs", "s/epoch", "time", "based on"):
         table.add_column(name, no_wrap=True)
     before = ("", "")
-    for (place, variant, phase), row in rows.items():
+    for (place, variant, phase), row in found.rows.items():
         if place != before[0]:
             table.add_row(f"[bold]{escape(place)}[/]")
         pace = f"{row.seconds / row.epochs:.2f}" if row.known and row.epochs else ""
@@ -175,9 +124,16 @@ def _table(rows: Mapping[tuple[str, str, str], Row], runs: int) -> Table:
         words = [str(len(row.jobs)), str(row.epochs), pace, time, ", ".join(row.bases)]
         table.add_row("" if (place, variant) == before else escape(variant), phase, *words)
         before = place, variant
-    total, known = sum(row.seconds for row in rows.values()), [row.known for row in rows.values()]
-    time = duration(total) if all(known) else f"at least {duration(total)}" if total else UNKNOWN
-    table.add_row("all", "", str(runs), str(sum(row.epochs for row in rows.values())), "", time, "")
-    if any(basis not in NO_RUNS for row in rows.values() for basis in row.bases):
-        table.caption = WORDS
+    table.add_row("all", "", str(found.runs), str(found.epochs), "", found.time, "")
+    table.caption = "\n".join(_words(found.rows)) or None
     return table
+
+
+def _words(rows: Rows) -> list[str]:
+    """What the columns mean, where that is not plain."""
+    counts: dict[tuple[str, str], set[int]] = {}  # of runs in the phases of a variant
+    for (place, variant, _), row in rows.items():
+        counts.setdefault((place, variant), set()).add(len(row.jobs))
+    words = [ONCE] if any(len(several) > 1 for several in counts.values()) else []
+    by_runs = any(basis not in NO_RUNS for row in rows.values() for basis in row.bases)
+    return [*words, LIKE_IT] if by_runs else words

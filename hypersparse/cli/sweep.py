@@ -1,8 +1,7 @@
 """`hypersparse sweep`: train an experiment, as far as the time goes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +10,17 @@ from rich.console import Console
 from rich.markup import escape
 
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
-from hypersparse.cli.cost import Trial, cost, is_elsewhere, measured_in
+from hypersparse.cli.cost import cost_of, print_cost
 from hypersparse.cli.display import load_data
 from hypersparse.cli.grid import Grid
 from hypersparse.cli.keeping import networks_kept
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, folders_of, write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.tables import table_console
 from hypersparse.cli.train import STAGES, Device, Precision
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import DataError, HypersparseError, OptionError, unknown
+from hypersparse.errors import HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Experiment, parse_only
@@ -31,10 +30,8 @@ from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Job, Outcome
-from hypersparse.training.trial import seconds_an_epoch
 from hypersparse.training.watcher import Watcher
 
-Load = Callable[[Recipe], Dataset]
 EXECUTORS = ("local", "ray")
 RAY = "On a cluster"
 
@@ -110,8 +107,7 @@ def sweep(
     console.print(f"[bold]{escape(found.title)}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
     jobs = [job_of(run, store) for run in left]
     if dry_run:
-        stores = [store, *([RunStore(results)] if results else [])]
-        _tell_cost(jobs, stores, machine, partial(_trial, machine=machine, load=load))
+        print_cost(cost_of(jobs, machine, runs_dir, results=results, load=load), machine)
         return
     stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
     keeping = networks_kept(console, networks, data_dir, found.runs, store, stop)
@@ -157,23 +153,6 @@ def _check_executor(executor: str, gpus_per_run: float | None) -> None:
         raise OptionError(unknown("executor", executor, EXECUTORS))
     if executor == "local" and gpus_per_run is not None:
         raise OptionError("`--gpus-per-run` is for `--executor ray`; on one device `--at-once` says how many share it.")
-
-
-def _tell_cost(jobs: Sequence[Job], stores: Sequence[RunStore], machine: Machine, trial: Trial) -> None:
-    console = table_console(highlight=False)
-    console.print(cost(jobs, measured_in(stores, machine), trial))
-    if is_elsewhere(machine):
-        console.print(f"There is no `{machine.device}` here: runs of any GPU were looked at.", style="dim")
-
-
-def _trial(recipe: Recipe, machine: Machine, load: Load) -> float | None:
-    """Seconds of an epoch on this device, by a few steps; None where the data or the device are not there."""
-    if is_elsewhere(machine):
-        return None
-    try:
-        return seconds_an_epoch(recipe, machine, load(recipe))
-    except DataError:
-        return None
 
 
 def _report(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:

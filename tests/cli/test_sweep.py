@@ -61,6 +61,28 @@ def test_what_is_missing_is_trained_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_dry_run_counts_the_epochs_that_are_then_trained(tmp_path: Path) -> None:
+    short = "[options.method]\npretrain_epochs = 2\nmax_regularized_epochs = 1\n[[grid]]"
+    papers = EXPERIMENT.replace('["random", "dense"]', '"art"').replace("[0.5, 0.9]", "[0.9, 0.95, 0.98, 0.99]")
+    (tmp_path / "shared.toml").write_text(papers.replace("[[grid]]", short))
+    words = ["sweep", "shared.toml", "--device", "cpu", "--at-once", "1"]
+    for only, runs, counted in (["--only", "sparsity=0.9"], 1, 4), ([], 3, 6):  # 2 + 1 + 1, then thrice 0 + 1 + 1
+        before = epochs_trained(tmp_path)
+        dry = run(*words, *only, "--dry-run", folder=tmp_path)
+        assert dry.returncode == 0, dry.stderr
+        (total,) = [line.split() for line in dry.stdout.splitlines() if line.startswith("all")]
+        assert total[1:3] == [str(runs), str(counted)]
+        assert run(*words, *only, "--no-report", folder=tmp_path).returncode == 0
+        assert epochs_trained(tmp_path) - before == counted
+
+
+def epochs_trained(folder: Path) -> int:
+    """Those in the logs that no other run had trained."""
+    logs = [path.read_text().splitlines() for path in folder.glob("runs/*/seed-0/log.jsonl")]
+    return sum("shared" not in json.loads(line) for log in logs for line in log)
+
+
+@pytest.mark.slow
 def test_data_sets_that_differ_in_options_alone_are_not_mixed_up(tmp_path: Path) -> None:
     second = EXPERIMENT + "[[grid]]\ndata = 'synthetic'\nmethod = 'dense'\noptions.data.classes = 4\n"
     (tmp_path / "two.toml").write_text(second)

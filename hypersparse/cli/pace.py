@@ -1,0 +1,110 @@
+"""What an epoch takes, and where open ends are expected: from finished runs, otherwise from a short trial."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import torch
+
+from hypersparse.cli.grid import likely_epochs
+from hypersparse.data.dataset import Dataset
+from hypersparse.errors import DataError
+from hypersparse.methods.base import Phase
+from hypersparse.recipe import Recipe
+from hypersparse.runs.store import RunStore
+from hypersparse.runs.table import DAMAGE
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.machine import Machine
+from hypersparse.training.trial import seconds_an_epoch
+
+Load = Callable[[Recipe], Dataset]
+
+
+class Pace(NamedTuple):
+    """Seconds of an epoch, None where nothing is known, and where they are from."""
+
+    seconds: float | None
+    basis: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A phase of a finished run."""
+
+    run: Path
+    recipe: Recipe
+    phase: str
+    epochs: int
+    seconds: float
+
+
+def is_elsewhere(machine: Machine) -> bool:
+    """Whether a GPU is meant and none is here: what it would take can be said all the same, by runs of any GPU."""
+    return re.fullmatch(r"cuda(:\d+)?", machine.device) is not None and not torch.cuda.is_available()
+
+
+def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:
+    """The phases of all finished runs of such a device in this precision; a run that lies in two stores counts once."""
+    found: dict[tuple[str, str], list[Measured]] = {}
+    for run in (run for store in stores for run in store.runs()):
+        try:
+            found.setdefault((run.path.parent.name, run.path.name), list(_phases(run, machine)))
+        except DAMAGE:  # `hypersparse runs` says of it what is wrong
+            continue
+    return [phase for phases in found.values() for phase in phases]
+
+
+def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | None:
+    """From runs of the method in this phase, otherwise from all on the same data and model."""
+    alike = [each for each in measured if _kind(each.recipe) == _kind(recipe)]
+    same = [each for each in alike if (each.recipe.method.name, each.phase) == (recipe.method.name, phase)]
+    near = same or alike
+    if not near:
+        return None
+    count = len({each.run for each in near})
+    seconds = sum(each.seconds for each in near) / sum(each.epochs for each in near)
+    return Pace(seconds, f"{count} like it" if same else f"{count} other{'s' if count > 1 else ''}")
+
+
+def tried(recipe: Recipe, machine: Machine, load: Load) -> float | None:
+    """Seconds of an epoch on this device, by a few steps; None where the data or the device are not there."""
+    if is_elsewhere(machine):
+        return None
+    try:
+        return seconds_an_epoch(recipe, machine, load(recipe))
+    except DataError:
+        return None
+
+
+def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:
+    """Those of a phase; an open end is where finished runs with the same options of the method ended, or guessed."""
+    alike = [each for each in measured if (_kind(each.recipe), each.recipe.method) == (_kind(recipe), recipe.method)]
+    ended = [each.epochs for each in alike if each.phase == phase.name]
+    return round(mean(ended)) if phase.until and ended else likely_epochs(phase)
+
+
+def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:
+    result = run.result()
+    if result is None or not _fits(result["machine"], machine):
+        return
+    recipe = run.recipe()
+    for phase, seconds in result["wall_seconds_by_phase"].items():
+        if epochs := int(result["epochs"][phase]):
+            yield Measured(run.path, recipe, phase, epochs, float(seconds))
+
+
+def _fits(there: Mapping[str, Any], machine: Machine) -> bool:
+    if there["precision"] != machine.precision:
+        return False
+    if is_elsewhere(machine):
+        return bool(there["device"] != "cpu")
+    device = machine.torch_device()
+    return bool(there["device"] == (torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"))
+
+
+def _kind(recipe: Recipe) -> tuple[object, ...]:
+    """What decides how long a step takes, apart from the method."""
+    return recipe.data, recipe.model, recipe.training.batch_size, recipe.ablation.name == "narrow"
