@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,23 +27,23 @@ from hypersparse.cli.choices import (
     parse_seconds,
     parse_sparsities,
 )
+from hypersparse.cli.cost import cost_of, print_cost
 from hypersparse.cli.display import load_data
-from hypersparse.cli.formats import duration
-from hypersparse.cli.grid import Grid, epochs_of
+from hypersparse.cli.grid import Grid
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.train import STAGES, Device, Precision
+from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.variants import variants
 from hypersparse.training.machine import Machine
-from hypersparse.training.processes import cores
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Job, train_together, unfinished
-from hypersparse.training.trial import seconds_an_epoch
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
 
@@ -85,14 +86,24 @@ def compare(
     names = [name.strip() for name in methods.split(",")]
     recipes = make_grid(names, sparsities, data=data, model=model, epochs=epochs, settings=settings, runs_dir=runs_dir)
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
-    machine.torch_device()
+    if not (dry_run and is_elsewhere(machine)):
+        machine.torch_device()
     console, store, stop = Console(), RunStore(runs_dir), StopRequest(parse_seconds(stop_after) if stop_after else None)
-    dataset = load_data(recipes[0], data_folders(data_dir), quiet=not console.is_terminal)
+
+    @cache
+    def load() -> Dataset:
+        return load_data(recipes[0], data_folders(data_dir), quiet=not console.is_terminal)
+
+    if not dry_run:
+        load()  # says at once if the data are missing
     jobs = [Job(made, seed, store.folder(made, seed).path) for seed in range(seeds) for made in recipes]
     missing = unfinished(jobs)
     if missing:
-        pace = seconds_an_epoch(missing[0].recipe, machine, dataset)
-        console.print(estimate(jobs, missing, pace, at_once or (1 if device.startswith("cuda") else cores())))
+        found = cost_of(missing, machine, runs_dir, load=lambda _: load())
+        said = f"about {found.epochs} epochs, one after another: {found.time}"
+        console.print(f"{len(jobs)} runs, {len(missing)} of them to train: {said}")
+        if dry_run:
+            print_cost(found, machine)
     else:
         console.print(f"{len(jobs)} runs, all of them trained already")
     if dry_run:
@@ -103,7 +114,7 @@ def compare(
     )
     with stopped_by_signals(stop), views as tell, display:
         watched = [replace(job, watcher=tell(job, display.watcher(job))) for job in jobs]
-        results = train_together(watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES)
+        results = train_together(watched, machine, load(), at_once=at_once, stop=stop, stages=runs_dir / STAGES)
     finished = [result for result in results if isinstance(result, dict)]
     _report(console, jobs, results, finished, output, with_report=report)
     if len(finished) < len(jobs):
@@ -140,16 +151,6 @@ def settings_for(name: str, settings: Sequence[str], names: Sequence[str]) -> li
         elif table not in names:
             own.append(setting)
     return own
-
-
-def estimate(jobs: Sequence[Job], missing: Sequence[Job], pace: float, at_once: int) -> str:
-    """What is to be done, in a sentence; shared beginnings are counted as if each run trained them."""
-    epochs = sum(epochs_of(job.recipe) for job in missing)
-    seconds = epochs * pace / max(1, min(at_once, len(missing)))
-    return (
-        f"{len(jobs)} runs, {len(missing)} of them to train: about {epochs} epochs, {pace:.2g} s each by a short "
-        f"trial, {at_once} at once: about {duration(seconds)}, less where runs share a beginning"
-    )
 
 
 def _report(

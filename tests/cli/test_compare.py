@@ -4,13 +4,19 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from hypersparse.cli import compare as command
+from hypersparse.cli import pace
+from hypersparse.cli.compare import make_grid
+from hypersparse.runs.store import RunStore
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Job
 from tests.cli.commands import QUICK, run
+from tests.cli.finished import finish
 
 GRID = ["compare", *QUICK, "--methods", "art,dense", "--sparsities", "0.5,0.9", "--seeds", "2", "--epochs", "1"]
+PAPERS = [*GRID, "--sparsities", "0.9,0.95"]  # those of the paper share what they can
 SHORT = ["--set", "art.pretrain_epochs=1", "--set", "art.max_regularized_epochs=1", "--at-once", "1"]
 
 
@@ -52,7 +58,7 @@ def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: p
         return [Stopped("the parent process asked for it") for _ in jobs]
 
     monkeypatch.setattr(command, "train_together", stopped)
-    monkeypatch.setattr(command, "seconds_an_epoch", lambda *_: 1.0)
+    monkeypatch.setattr(pace, "seconds_an_epoch", lambda *_: 1.0)
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 130
     assert "not finished" not in done.stdout
@@ -67,7 +73,31 @@ def test_an_unknown_method_is_said_before_anything_is_trained(tmp_path: Path) ->
 
 
 def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:
-    done = run(*GRID, *SHORT, "--dry-run", folder=tmp_path)
+    done = run(*PAPERS, *SHORT, "--dry-run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "6 runs, 6 of them to train: about" in " ".join(done.stdout.split())
+    # For each seed an epoch of pre-training, two ways to a mask, two networks to fine-tune, and a dense one.
+    assert "6 runs, 6 of them to train: about 12 epochs, one after another: " in " ".join(done.stdout.split())
+    assert "pre-train 2 2 " in " ".join(done.stdout.split())  # runs that train it, and epochs
+    assert "a short trial" in done.stdout
     assert not (tmp_path / "comparison").exists()
+
+
+@pytest.mark.parametrize(("precision", "words"), [("fp32", "1 like it"), ("bf16", "a short trial")])
+def test_a_dry_run_goes_by_finished_runs_of_the_same_precision(tmp_path: Path, precision: str, words: str) -> None:
+    chosen = [*QUICK[3::2], *SHORT[1:4:2]]
+    (recipe,) = make_grid(["art"], "0.98", data="synthetic", epochs=1, settings=chosen, runs_dir=tmp_path)
+    finish(RunStore(tmp_path / "runs"), recipe)
+    done = run(*PAPERS, *SHORT, "--device", "cpu", "--precision", precision, "--dry-run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (press,) = [line for line in done.stdout.splitlines() if line.split()[:1] == ["regularize"]]
+    assert press.endswith(words)
+    assert ("30.00" in press) is (precision == "fp32")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_elsewhere_can_be_planned_for_and_not_used(tmp_path: Path) -> None:
+    dry = run(*PAPERS, *SHORT, "--device", "cuda", "--dry-run", folder=tmp_path)
+    assert dry.returncode == 0, dry.stderr
+    assert "about 12 epochs, one after another: not known" in " ".join(dry.stdout.split())
+    assert "There is no `cuda` here" in dry.stdout
+    assert run(*PAPERS, *SHORT, "--device", "cuda", folder=tmp_path).returncode == 2
