@@ -1,16 +1,14 @@
 """ART: adaptive regularized training (Glandorf, Kaiser, Rosenhahn 2023, section 3, algorithm 1)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Phase, TrainingState
-from hypersparse.methods.dynamic import move_
 from hypersparse.methods.free_pruning import FreePruning
+from hypersparse.methods.rewiring import Rewiring
 from hypersparse.options import option, options
 from hypersparse.sparsity import penalties
 from hypersparse.sparsity.budgets import keep_count
@@ -20,7 +18,7 @@ LOOKED = "w_kappa"  # under this name in the state's memory: the last look at th
 
 
 @options
-class ART(FreePruning):
+class ART(FreePruning, Rewiring):
     """Press weights towards zero until pruning costs nothing, then prune and fine-tune."""
 
     name: ClassVar[str] = "art"
@@ -30,9 +28,7 @@ class ART(FreePruning):
     )
     forgets: ClassVar[tuple[str, ...]] = (LOOKED,)
 
-    penalty: Literal["hypersparse", "l1", "l2"] = option(
-        default="hypersparse", help="What presses weights towards zero."
-    )
+    penalty: Literal["hypersparse", "l1", "l2"] = option(default="hypersparse", help="What presses weights to zero.")
     pretrain_epochs: int = option(default=60, help="Dense epochs before the penalty; 0 begins with the penalty.", ge=0)
     refresh_every: int = option(
         default=1,
@@ -40,16 +36,9 @@ class ART(FreePruning):
         "penalty has its shape.",
         ge=1,
     )
-    rewire: float = option(
-        default=0.0,
-        help="Of a layer's kept weights, how many move in the first half of fine-tuning, from where they are small to "
-        "where gradients are large; falls to 0 along a cosine. 0: the mask stays.",
-        ge=0,
-        lt=1,
-    )
-    rewire_every: int = option(default=500, help="For rewire: steps between two moves.", ge=1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.refresh_every > 1 and self.penalty != "hypersparse":
             raise OptionError(f"`refresh_every` belongs to the penalty `hypersparse`; this one is `{self.penalty}`.")
 
@@ -73,24 +62,12 @@ class ART(FreePruning):
             leave=self.prune,
             hold_lr=True,
             lr_factor=self.regularized_lr,
-            shared=repr(replace(self, rewire=0.0, rewire_every=1)),  # of these two it knows nothing
+            shared=self.before_fine_tuning(),
             check=self.check_count,
             needs_task=True,
             needs_observe=self.stop == "code",
         )
-        return [*([pretrain] if length else []), press, *self.tuning(epochs)]
-
-    def tuning(self, epochs: int) -> Sequence[Phase]:
-        """The fine-tuning, in whose first half weights may move; the learning rate falls as over one phase."""
-        moving = epochs // 2 if self.rewire else 0
-        if not moving:
-            return [Phase("fine-tune", epochs=epochs, restart=True)]
-        move = partial(move_, fraction=self.rewire, epochs=moving, reader="ART with `rewire`")
-        rewire = Phase("rewire", epochs=moving, restart=True, schedule_epochs=epochs)
-        return [
-            replace(rewire, adjust=move, adjust_every=self.rewire_every, adjust_replaces_step=True),
-            Phase("fine-tune", epochs=epochs - moving, schedule_epochs=epochs, schedule_start=moving),
-        ]
+        return [*([pretrain] if length else []), press, *self.fine_tuning(epochs)]
 
     def begin_to_press(self, state: TrainingState) -> None:
         """On entering the regularized phase, where it both looks and counts."""

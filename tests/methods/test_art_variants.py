@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hypersparse import ART, Task
+from hypersparse.errors import OptionError
 from hypersparse.recipe import merge, resolve
 from hypersparse.sparsity.schedules import drops
 from hypersparse.training.loop import train
@@ -114,6 +115,11 @@ def test_rewiring_is_the_first_half_of_fine_tuning() -> None:
     assert [phase.adjust is not None for phase in plan] == [False, True, False]
     assert [phase.name for phase in ART(rewire=0.3).plan(1)] == ["pre-train", "regularize", "fine-tune"]
     assert plan[0].shared == ART(pretrain_epochs=0).plan(160)[0].shared
+
+
+def test_rewiring_nothing_so_and_so_often_is_an_error() -> None:
+    with pytest.raises(OptionError, match=r"with `rewire` 0 none does; pass `rewire` too, such as 0\.3"):
+        ART(rewire_every=22)
 
 
 def test_rewired_weights_move_and_keep_their_number_in_every_layer() -> None:
