@@ -64,6 +64,11 @@ class GraSP(OneShot, ScoringSamples):
         """Two halves of every pass; batch norm sees one at a time."""
         pairs = []
         for inputs, labels in self.batches(task, device):
+            if not (isinstance(inputs, Tensor) and len(inputs) > 1):
+                raise OptionError(
+                    "GraSP cuts the samples it scores with in two: they are a tensor of two or more, [N, ...]; got "
+                    f"{len(inputs) if isinstance(inputs, Tensor) else type(inputs).__name__}."
+                )
             middle = len(labels) // 2
             first, second = (slice(middle), slice(middle, None))
             if self.halves == "balanced":  # samples of a class stand beside each other

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hypersparse.errors import ModelError, OptionError
 
@@ -71,7 +72,8 @@ def grasp(
     The paper's score is the negative of this, and it removes the weights in which that is largest.
     """
     _check(batches)
-    with _copy_of(model, weights, training=True) as (copied, leaves):
+    # The fused kernels of attention cannot be differentiated twice.
+    with _copy_of(model, weights, training=True) as (copied, leaves), sdpa_kernel(SDPBackend.MATH):
 
         def loss(inputs: Any, labels: Any) -> Tensor:
             return criterion(run(copied, inputs) / temperature, labels)

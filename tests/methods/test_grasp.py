@@ -68,6 +68,13 @@ def test_one_sample_of_a_class_cannot_be_in_both_halves() -> None:
     GraSP(per_class=1, halves="balanced", data="batch")  # which does not look at it
 
 
+@pytest.mark.parametrize(("inputs", "got"), [(torch.ones(1, 6), "1"), ({"x": torch.ones(2, 6)}, "dict")])
+def test_samples_that_cannot_be_cut_in_two_are_said(inputs: object, got: str) -> None:
+    task = Task(cross_entropy, [(inputs, torch.zeros(2, dtype=torch.int64))])
+    with pytest.raises(OptionError, match=rf"a tensor of two or more, \[N, ...\]; got {got}\."):
+        GraSP(data="batch").mask(state_of(perceptron(), task))
+
+
 def test_only_linear_layers_are_redrawn_and_only_for_the_score() -> None:
     model = sequence_network()
     weights = PrunableWeights(model)

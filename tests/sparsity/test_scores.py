@@ -222,6 +222,23 @@ def test_the_model_is_left_as_it_was(name: str, training: bool) -> None:
     assert torch.equal(torch.get_rng_state(), random)
 
 
+def test_grasp_differentiates_attention_twice() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside, self.out = nn.Linear(4, 12), nn.Linear(4, 3)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            queries, keys, values = self.inside(inputs).unsqueeze(1).chunk(3, dim=-1)
+            attended = nn.functional.scaled_dot_product_attention(queries, keys, values)
+            return self.out(attended.squeeze(1).mean(1))  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    model, batch = Attention(), (torch.randn(6, 5, 4), torch.arange(6) % 3)
+    found = scores.grasp(model, PrunableWeights(model), [batch], cross_entropy, temperature=1.0)
+    assert all(score.isfinite().all() and score.any() for score in found.values())
+
+
 def test_frozen_and_unused_weights_have_scores_too() -> None:
     model = TwoWeights(1.0, -2.0, 0.5, -1.0)
     model.spare = nn.Linear(2, 2)
