@@ -25,6 +25,7 @@ from hypersparse.cli.choices import (
 )
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
+from hypersparse.sparsity.schedules import cosine
 
 
 def plan(
@@ -82,7 +83,9 @@ def _rate(phase: Phase, recipe: Recipe) -> str:
     if phase.hold_lr or training.schedule == "constant":
         return f"{lr:g}"
     if training.schedule == "cosine":
-        return f"{lr:g} to 0, cosine"
+        length = phase.schedule_epochs or phase.epochs
+        ends = (phase.schedule_start / length, (phase.schedule_start + phase.epochs) / length)
+        return " to ".join(f"{lr * cosine(end):.4g}" for end in ends) + ", cosine"
     # A phase may be the middle of a schedule; drops before it have happened when it begins.
     places = [fraction * (phase.schedule_epochs or phase.epochs) - phase.schedule_start for fraction in training.drops]
     first = lr * training.drop_factor ** sum(place <= 0 for place in places)
@@ -92,12 +95,12 @@ def _rate(phase: Phase, recipe: Recipe) -> str:
 
 def _what_happens(phase: Phase) -> str:
     parts = []
-    if phase.enter:
-        parts.append(f"first {_words(phase.enter)}")
+    if words := _words(phase.enter):
+        parts.append(f"first {words}")
     if phase.restart:
         parts.append("fresh momentum")
-    if phase.begin:
-        parts.append(f"{_words(phase.begin)} at the start of every epoch")
+    if words := _words(phase.begin):
+        parts.append(f"{words} at the start of every epoch")
     if phase.adjust:
         parts.append(f"{_words(phase.adjust)} every {phase.adjust_every} steps")
     if phase.penalty:
@@ -109,7 +112,7 @@ def _what_happens(phase: Phase) -> str:
     return ", ".join(parts) or "plain training"
 
 
-def _words(action: Callable[..., object]) -> str:
-    """The name of a method's function, or of the one behind a `partial`, as words."""
-    name: str = getattr(action, "func", action).__name__
-    return name.replace("_", " ")
+def _words(action: Callable[..., object] | None) -> str:
+    """The name of a method's function, or of the one behind a `partial`, as words; nothing where there is none."""
+    name: str = "" if action is None else getattr(action, "func", action).__name__
+    return name.strip("_").replace("_", " ")

@@ -38,14 +38,16 @@ class Ablation:
 def ablated(plan: Sequence[Phase], ablation: Ablation, *, epochs: int) -> list[Phase]:
     """The plan with the ablation in it.
 
-    A plan whose last phase still changes the mask gets another one, `retrain`, of `epochs` epochs, since only then
-    the mask is final. `narrow` leaves one dense phase as long as the last one; the network itself is the caller's.
+    A plan whose last phase still changes the mask, or is the rest of a training that began before, gets another one,
+    `retrain`, of `epochs` epochs: only then the mask is final, and what is taken away has a whole training to recover.
+    `narrow` leaves one dense phase with the schedule of the last one; the network itself is the caller's.
     """
     if ablation.name == "none":
         return list(plan)
     if ablation.name == "narrow":
-        return [Phase("train", epochs=plan[-1].epochs)]
-    if plan[-1].begin or plan[-1].adjust or plan[-1].leave:
+        return [Phase("train", epochs=plan[-1].schedule_epochs or plan[-1].epochs)]
+    last = plan[-1]
+    if last.begin or last.adjust or last.leave or (last.schedule_start and not last.restart):
         plan = [*plan, Phase("retrain", epochs=epochs)]
     *earlier, last = plan
     _check_rewind(ablation, earlier)
@@ -76,6 +78,7 @@ def _ablating(last: Phase, ablation: Ablation) -> Phase:
         _ACTIONS[ablation.name](state, state.weights.mask)
         state.memory.pop(MEMORY, None)
 
+    enter.__name__ = "_and_".join(filter(None, (_name(last.enter), ablation.name)))
     return replace(last, enter=enter, restart=True, shared=None)
 
 
@@ -93,8 +96,15 @@ def _remembering(phase: Phase, ablation: Ablation) -> Phase:
         if phase.begin is not None:
             phase.begin(state)
 
+    # What the method itself does then: to a plan that is told, the notes are nothing.
+    enter.__name__, begin.__name__ = _name(phase.enter), _name(phase.begin)
     shared = phase.shared and f"{phase.shared}; remembers the weights of epoch {ablation.rewind_epoch}"
     return replace(phase, enter=enter, begin=begin, shared=shared)
+
+
+def _name(action: Callable[[TrainingState], None] | None) -> str:
+    """The name of a phase's function, or of the one behind a `partial`; empty where there is none."""
+    return "" if action is None else str(getattr(action, "func", action).__name__)
 
 
 def _note_epoch(state: TrainingState, wanted: int) -> None:

@@ -193,6 +193,21 @@ def test_plan_prints_phases_and_recipe(tmp_path: Path, call: Call) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_plan_says_what_happens_in_every_phase(call: Call) -> None:
+    options = ("--data", "cifar10", "--set", "training.schedule=cosine")
+    done = call("plan", "art", *options, "--set", "method.rewire=0.3", "--ablation", "shuffle").stdout
+    words = " ".join(done.split())
+    for text in (
+        "rewire 80 0.1 to 0.05, cosine fresh momentum, move every 500 steps",
+        "fine-tune 80 0.05 to 0, cosine plain training",
+        "retrain 160 0.1 to 0, cosine first shuffle, fresh momentum",
+    ):
+        assert text in words
+    words = " ".join(call("plan", "lth", *options, "--ablation", "rewind").stdout.split())
+    assert "dense 160 0.1 to 0, cosine first remember train 160" in words  # not what the ablation takes down
+    assert "first prune and reset and rewind, fresh momentum" in words
+
+
 def test_help_and_version(tmp_path: Path, call: Call) -> None:
     assert run_alone("--version", folder=tmp_path).stdout.strip() == f"hypersparse {hypersparse.__version__}"
     shown = call("--help").stdout
