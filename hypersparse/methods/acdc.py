@@ -5,9 +5,9 @@ from functools import partial
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, forget_, keep_all, shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, forget_, keep_all, shrunk
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.budgets import Distribution, keep_count
 
 
 @options
@@ -32,7 +32,9 @@ class ACDC(Method):
         return f"acdc-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        return [Phase("train", epochs=epochs, enter=keep_all, begin=partial(self.take_turn, epochs=epochs))]
+        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
+        take_turn = partial(self.take_turn, epochs=epochs)
+        return [Phase("train", epochs=epochs, enter=keep_all, begin=take_turn, check=check)]
 
     def is_sparse(self, epoch: int, epochs: int) -> bool:
         """Whether an epoch trains the pruned network: not in the warm-up, then in every other turn, and at the end."""

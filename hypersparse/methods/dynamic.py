@@ -1,22 +1,19 @@
 """What methods share whose masks change while the network trains."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import TrainingState
-from hypersparse.sparsity import budgets
+from hypersparse.sparsity.budgets import Distribution, keep_count, select, shares
 from hypersparse.sparsity.mask import Budget, Mask, Scores
 from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.scores import chance, magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 
-Distribution = Literal["global", "uniform", "erk"]
 DISTRIBUTION_HELP = (
-    "Kept weights by layer: the largest of all (`global`), the same share of every layer (`uniform`), or a share by "
-    "the layer's shape (`erk`)."
+    "Kept weights by layer: the largest of all (`global`), the same share of every layer (`uniform`), a share by the "
+    "layer's shape (`erk`), or one that falls with depth (`sratio`)."
 )
 
 
@@ -97,7 +94,13 @@ def keep_all(state: TrainingState) -> None:
 
 def shrunk(weights: PrunableWeights, keep: int, distribution: Distribution = "global") -> Mask:
     """The `keep` largest weights, of those that are kept now."""
-    return budgets.select(magnitude(weights), keep, distribution, among=weights.mask)
+    return select(magnitude(weights), keep, distribution, among=weights.mask)
+
+
+def check_shares(weights: PrunableWeights, *, sparsity: float, distribution: Distribution) -> None:
+    """Say before any training if layers cannot share the weights that a pruning in the end will keep."""
+    if distribution != "global":
+        shares(weights, keep_count(weights.total, sparsity), distribution)
 
 
 def _moments(state: TrainingState, parameter: Tensor) -> list[Tensor]:

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, change_mask_, keep_all, shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, change_mask_, check_shares, keep_all, shrunk
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.budgets import Distribution, keep_count
 
 
 @options
@@ -33,7 +33,9 @@ class GMP(Method):
         return f"gmp-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        return [Phase("train", epochs=epochs, enter=keep_all, begin=partial(self.prune, epochs=epochs))]
+        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
+        prune = partial(self.prune, epochs=epochs)
+        return [Phase("train", epochs=epochs, enter=keep_all, begin=prune, check=check)]
 
     def prune(self, state: TrainingState, *, epochs: int) -> None:
         """At the start of an epoch: drop the smallest of the kept weights, as many as its turn says."""

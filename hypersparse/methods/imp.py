@@ -7,10 +7,10 @@ from math import ceil, log
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, shrunk
 from hypersparse.methods.snapshot import rewind_, whole_copy
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import in_rounds, keep_count
+from hypersparse.sparsity.budgets import Distribution, in_rounds, keep_count
 
 
 @options
@@ -45,7 +45,8 @@ class IMP(Method):
 
     def plan(self, epochs: int) -> Sequence[Phase]:
         start = min(round(self.rewind * epochs), max(epochs - 1, 0))
-        rest = Phase("dense", epochs=epochs - start, schedule_epochs=epochs, schedule_start=start)
+        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
+        rest = Phase("dense", epochs=epochs - start, schedule_epochs=epochs, schedule_start=start, check=check)
         shared = f"imp, epoch {start} of {epochs}"
         return [
             Phase("begin", epochs=start, schedule_epochs=epochs, shared=shared),

@@ -1,13 +1,14 @@
 """LTH: the lottery ticket hypothesis in one shot (Frankle, Carbin 2019)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, shrunk
 from hypersparse.methods.snapshot import rewind_, whole_copy
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.budgets import Distribution, keep_count
 
 
 @options
@@ -26,11 +27,12 @@ class LTH(Method):
         return f"lth-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
+        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
         # Not `pretraining`: without it nobody would know the first values. The pruning is where the second phase
         # begins, so that the end of the first is the same for all sparsities.
         return [
             Phase("dense", epochs=epochs, enter=self.remember, shared=f"lth, {epochs} epochs"),
-            Phase("train", epochs=epochs, enter=self.prune_and_reset, restart=True),
+            Phase("train", epochs=epochs, enter=self.prune_and_reset, restart=True, check=check),
         ]
 
     def remember(self, state: TrainingState) -> None:

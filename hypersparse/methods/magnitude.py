@@ -1,9 +1,11 @@
 """Magnitude: train dense, remove the smallest weights once, fine-tune (Han et al. 2015, in one step)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
+from hypersparse.methods.dynamic import check_shares
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
 from hypersparse.sparsity.budgets import Distribution, keep_count, select
@@ -30,10 +32,11 @@ class Magnitude(Method):
 
     def plan(self, epochs: int) -> Sequence[Phase]:
         length = self.dense_epochs or epochs
+        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
         shared = f"dense, {length} epochs, the whole schedule"
         return [
             Phase("pre-train", epochs=length, pretraining=True, shared=shared),
-            Phase("fine-tune", epochs=epochs, enter=self.prune, restart=True),
+            Phase("fine-tune", epochs=epochs, enter=self.prune, restart=True, check=check),
         ]
 
     def prune(self, state: TrainingState) -> None:

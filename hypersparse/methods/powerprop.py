@@ -1,14 +1,15 @@
 """Powerpropagation (Schwarz, Jayakumar, Pascanu, Latham, Teh 2021)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, shrunk
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, shrunk
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.budgets import Distribution, keep_count
 
 
 @options
@@ -30,6 +31,8 @@ class PowerProp(Method):
         return f"powerprop-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
+        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
+        tuning = max(1, round(self.fine_tune * epochs))
         return [
             Phase(
                 "train",
@@ -38,7 +41,7 @@ class PowerProp(Method):
                 after_step=self.take_powers,
                 shared=f"powerprop, power {self.power!r}, {epochs} epochs",
             ),
-            Phase("fine-tune", epochs=max(1, round(self.fine_tune * epochs)), enter=self.prune, restart=True),
+            Phase("fine-tune", epochs=tuning, enter=self.prune, restart=True, check=check),
         ]
 
     def take_roots(self, state: TrainingState) -> None:

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, Distribution, forget_past_
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, forget_past_
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import keep_count, select
+from hypersparse.sparsity.budgets import Distribution, keep_count, select
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 

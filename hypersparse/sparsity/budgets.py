@@ -69,11 +69,16 @@ def select(scores: Scores, keep: int, distribution: Distribution = "global", *, 
         scores = {name: layer.masked_fill(~among[name], -torch.inf) for name, layer in scores.items()}
     if distribution == "global":
         return Mask.top(scores, keep)
+    budget = shares(scores, keep, distribution)
+    return Mask.top_by_layer(scores, budget if among is None else _within(budget, among.kept_by_layer()))
+
+
+def shares(layers: Layers, keep: int, distribution: Distribution) -> dict[str, int]:
+    """How many weights each layer keeps by a rule, which `global` is not."""
     rules = {"uniform": uniform, "erk": erk, "sratio": sratio}
     if distribution not in rules:
         raise OptionError(unknown("distribution", distribution, ["global", *rules]))
-    budget = rules[distribution](scores, keep)
-    return Mask.top_by_layer(scores, budget if among is None else _within(budget, among.kept_by_layer()))
+    return rules[distribution](layers, keep)
 
 
 def select_in_rounds(
@@ -109,7 +114,7 @@ def uniform(layers: Layers, keep: int, *, dense: Collection[str] = ()) -> dict[s
     if rest < 0:
         raise OptionError(
             f"The layers {sorted(dense)} stay dense and have {keep - rest} weights, but only {keep} are to be kept; "
-            "choose a lower sparsity, or let those layers be sparse too."
+            "choose a lower sparsity, or a distribution such as `erk`, in which those layers are sparse too."
         )
     density = rest / others if others else 0.0
     return _whole({name: size if name in dense else density * size for name, size in sizes.items()}, sizes, keep)
@@ -226,7 +231,8 @@ def _kept_at_end(size: int, keep: int, linear_keep: float | None) -> int:
             return kept
     raise OptionError(
         f"With `linear_keep` {fraction:g} the last layer keeps {kept} of its {size} weights, but only {keep} are to be "
-        "kept in all: none is left for the other layers. Pass a smaller `linear_keep` or a lower sparsity."
+        "kept in all: none is left for the other layers. Pass a smaller `linear_keep`, a lower sparsity, "
+        "or with other methods than SRatio another distribution."
     )
 
 

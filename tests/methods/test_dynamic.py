@@ -9,8 +9,23 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hypersparse import Mask, PrunableWeights, TrainingState
+from hypersparse import (
+    ACDC,
+    GMP,
+    IMP,
+    LTH,
+    Magnitude,
+    Mask,
+    Method,
+    OptionError,
+    PowerProp,
+    PrunableWeights,
+    TopKAST,
+    TrainingState,
+)
 from hypersparse.methods.dynamic import draw_mask_, exchange_, exchanged, forget_, shrunk
+from hypersparse.sparsity.budgets import Distribution, shares
+from tests.methods.small import sequence_network, three_classes, trained
 
 
 def one_layer(weights: list[float], kept: list[bool], optimizer: str = "SGD") -> TrainingState:
@@ -139,3 +154,21 @@ def test_a_mask_shrinks_in_every_layer_or_over_all() -> None:
     assert list(shrunk(weights, 8).kept_by_layer().values()) == [0, 8]
     assert list(shrunk(weights, 8, "uniform").kept_by_layer().values()) == [4, 4]
     assert list(shrunk(weights, 8, "erk").kept_by_layer().values()) == [4, 4]
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "erk", "sratio"])
+@pytest.mark.parametrize("kind", [ACDC, GMP, IMP, LTH, PowerProp, TopKAST])
+def test_layers_share_by_a_rule(kind: type[Method], distribution: Distribution) -> None:
+    options = {"rounds": 1} if kind is IMP else {"every": 2} if kind is TopKAST else {}
+    method = kind(sparsity=0.75, distribution=distribution, **options)
+    sparsifier = trained(method, sequence_network(), three_classes((2, 8)), epochs=2)
+    assert sparsifier.mask is not None
+    assert sparsifier.mask.kept == 39
+    if kind is not GMP:  # which prunes in rounds, so that a layer may have fewer left than its share
+        assert sparsifier.mask.kept_by_layer() == shares(sparsifier.weights, 39, distribution)
+
+
+@pytest.mark.parametrize("kind", [ACDC, GMP, IMP, LTH, Magnitude, PowerProp])
+def test_shares_that_cannot_be_are_said_before_any_training(kind: type[Method]) -> None:
+    with pytest.raises(OptionError, match="the last layer keeps 4 of its 48 weights, but only 2 are to be kept"):
+        trained(kind(sparsity=0.99, distribution="sratio"), sequence_network(), [], epochs=2)

@@ -6,7 +6,7 @@ import pytest
 
 from hypersparse import GMP
 from hypersparse.errors import OptionError
-from hypersparse.methods.dynamic import Distribution
+from hypersparse.sparsity.budgets import Distribution
 from tests.methods.tiny import attached, epochs_of
 
 
@@ -32,7 +32,7 @@ def test_the_last_epoch_is_as_sparse_as_asked(epochs: int, start: float, end: fl
     assert counts == sorted(counts, reverse=True)
 
 
-@pytest.mark.parametrize("distribution", ["global", "uniform", "erk"])
+@pytest.mark.parametrize("distribution", ["global", "uniform", "erk", "sratio"])
 def test_masks_shrink_to_the_counts_of_the_schedule_and_then_stay(distribution: Distribution) -> None:
     method = GMP(sparsity=0.75, start=0.0, end=0.5, distribution=distribution)
     sparsifier = attached(method, epochs=6)
