@@ -47,10 +47,16 @@ def attach(
         raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
     if ablation is not None and ablation.name == "narrow":
         raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
+    plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
+    if lost := [phase.name for phase in plan if epochs == 0 == phase.epochs and (phase.enter or phase.begin)]:
+        raise OptionError(
+            f"With `epochs` 0 the phase `{lost[0]}` of {type(method).__name__} is left out, and with it what it begins "
+            "with, such as a choice of weights to keep; pass 1 or more."
+        )
     return Sparsifier(
         model,
         optimizer,
-        plan_of(method, epochs=epochs, trained=trained, ablation=ablation),
+        plan,
         task=task,
         lr=lr,
         accumulation=accumulation,

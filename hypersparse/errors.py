@@ -59,8 +59,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
     >>> unknown("method", "artt", ["art", "snip"])
     'There is no method `artt`; did you mean `art`? Known: art, snip.'
+    >>> unknown("dense option", "sparsity", [])
+    'There is no dense option `sparsity`, nor any other.'
     """
     known = sorted(known)
+    if not known:
+        return f"There is no {kind} `{name}`, nor any other."
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"; did you mean `{near[0]}`?" if near else "."
     return f"There is no {kind} `{name}`{hint} Known: {', '.join(known)}."

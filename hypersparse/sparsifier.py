@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.learning_rate import LearningRate
+from hypersparse.loop_checks import check_adjusted, check_calls, check_closure
 from hypersparse.methods.base import MISSING_TASK, Phase, TrainingState
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
@@ -61,7 +62,7 @@ class Sparsifier:
         self._rehearsing = False
         self._inside_steps = 0  # of the optimizer, one in the other
         if any(phase.before_step or phase.after_step for phase in self.plan):
-            optimizer.register_step_pre_hook(lambda *_: self._before_step())
+            optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(*args[1:], **kwargs))
             optimizer.register_step_post_hook(lambda *_: self._after_step())
 
     @property
@@ -128,6 +129,7 @@ class Sparsifier:
             self._enter_phase()
         if self.phase.begin is not None:
             self.phase.begin(self.state)
+        if self.phase.begin is not None or self.phase.adjust is not None:  # then the mask may be another
             self._guard.look(f"In phase {self.phase.name}", briefly=True)
         self.state.epoch_tensor.fill_(self.state.epoch)
         self.state.observed.reset()
@@ -142,7 +144,8 @@ class Sparsifier:
         """After the last step of an epoch: ask the method whether its phase is over."""
         if not self._open:
             raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
-        self._check_calls()
+        check_calls(self.plan, steps=self._steps, penalties=self._penalties, observed=self.state.observed.count)
+        self._lr.check()
         phase, state = self.phase, self.state
         over = phase.until(state) if phase.until is not None else False
         self._open = False
@@ -259,10 +262,11 @@ class Sparsifier:
 
     # Both only while an epoch is open, since the optimizer may be used again after the plan; and only around the whole
     # step of an optimizer whose `step` calls its parent's, for which torch calls the hooks too.
-    def _before_step(self) -> None:
-        self._inside_steps += 1
-        if self.phase.before_step is not None and self._open and self._inside_steps == 1:
+    def _before_step(self, closure: Any = None, *_: Any, **__: Any) -> None:
+        if self.phase.before_step is not None and self._open and self._inside_steps == 0:
+            check_closure(closure)
             self.phase.before_step(self.state)
+        self._inside_steps += 1
 
     def _after_step(self) -> None:
         self._inside_steps -= 1
@@ -278,24 +282,10 @@ class Sparsifier:
         self._entered = True
 
     def _leave_phase(self) -> None:
+        check_adjusted(self.phase, self.state.step)
         if self.phase.leave is not None and self._entered:
             self.phase.leave(self.state)
         self._guard.look(f"At the end of phase {self.phase.name}")
         self._phase_index += 1
         self._entered = False
         self.state.epoch = self.state.step = 0
-
-    def _check_calls(self) -> None:
-        if self._steps == 0:
-            raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
-        if self._penalties == 0 and any(phase.penalty is not None for phase in self.plan):
-            raise LoopError(
-                "`sparsifier.penalty()` was not called in this epoch; "
-                "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
-            )
-        if self.state.observed.count == 0 and any(phase.needs_observe for phase in self.plan):
-            raise LoopError(
-                "The method compares with the score seen while training: call "
-                "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop='paper'."
-            )
-        self._lr.check()

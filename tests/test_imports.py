@@ -17,7 +17,7 @@ LAYERS = (
     {"errors", "runtime"},
     {"options", "paper", "sparsity"},
     {"methods"},
-    {"learning_rate"},
+    {"learning_rate", "loop_checks"},
     {"plan", "sparsifier"},
     {"attaching"},
     {"__init__"},

@@ -1,13 +1,14 @@
 """The sparsifier: its phases, and what it says about mistakes."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from hypersparse import Dense, Mask, Phase, Sparsifier, TrainingState
+from hypersparse import LTH, SNIP, Dense, Magnitude, Mask, Method, Phase, Sparsifier, TrainingState
 from hypersparse.errors import LoopError, OptionError
 from tests.plain_loop import (
     PHASES,
@@ -167,6 +168,18 @@ def test_epochs_are_a_count(epochs: Any) -> None:
         attached(epochs=epochs)
 
 
+@pytest.mark.parametrize("method", [Magnitude(sparsity=0.8, dense_epochs=2), SNIP(sparsity=0.8), LTH()])
+def test_no_epochs_in_which_the_mask_would_be_made_are_an_error(method: Method) -> None:
+    with pytest.raises(OptionError, match=rf"With `epochs` 0 the phase `\S+` of {type(method).__name__} is left out"):
+        attached(method=method, epochs=0)
+
+
+def test_art_prunes_before_its_fine_tuning_which_may_be_left_out() -> None:
+    sparsifier = attached(epochs=0)
+    assert list(dict.fromkeys(epochs_of(sparsifier))) == PHASES[:2]
+    assert is_sparse(sparsifier)
+
+
 @pytest.mark.parametrize("method", [Dense, "art"])
 def test_a_method_comes_with_its_options(method: Any) -> None:
     with pytest.raises(OptionError, match=r"such as ART\(sparsity=0\.98\); got"):
@@ -223,6 +236,14 @@ def test_a_method_adjusts_every_so_many_steps_and_begins_every_epoch() -> None:
             train_step(sparsifier, *batches()[0])
     adjusts = [f"adjust before step {step} is counted" for step in (2, 5)]
     assert calls == ["begin 0", adjusts[0], "begin 1", adjusts[1]]
+
+
+@pytest.mark.parametrize(("every", "warns"), [(6, False), (7, True)])
+def test_a_phase_too_short_for_what_its_method_does_is_said(every: int, warns: bool) -> None:
+    model = network()
+    plan = [Phase("first", epochs=2, adjust=lambda state: None, adjust_every=every)]
+    with pytest.warns(UserWarning, match=r"Phase first had 6 steps, too few.*every 7th") if warns else nullcontext():
+        list(epochs_of(Sparsifier(model, sgd(model), plan)))
 
 
 def test_no_method_adjusts_in_a_rehearsal() -> None:

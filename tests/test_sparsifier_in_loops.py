@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.optim import swa_utils
 
-from hypersparse.errors import OptionError
+from hypersparse import Method, PowerProp, RigL, TopKAST
+from hypersparse.errors import LoopError, OptionError
 from tests.plain_loop import (
     KEPT,
     Network,
@@ -72,6 +73,27 @@ def test_a_step_that_the_scaler_skips_leaves_the_weights() -> None:
     assert is_sparse(sparsifier)
 
 
+@pytest.mark.parametrize(
+    "method", [RigL(sparsity=0.5, distribution="erk", every=2), short_art(rewire=0.3, rewire_every=2)]
+)
+def test_weights_go_on_moving_after_a_step_that_the_scaler_skips(method: Method) -> None:
+    model = network()
+    sparsifier = attached(model, method=method, epochs=8)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    masks = []
+    for _ in sparsifier.epochs():
+        for inputs, labels in batches():
+            sparsifier.state.optimizer.zero_grad()
+            overflow = torch.inf if sparsifier.adjusts_now and sparsifier.state.epoch == 1 else 1.0
+            scaler.scale(overflow * cross_entropy(model(inputs), labels) + sparsifier.penalty()).backward()
+            scaler.step(sparsifier.state.optimizer)
+            scaler.update()
+            sparsifier.step()
+        masks.append(sparsifier.mask)
+    assert len({str(mask and mask.vector().tolist()) for mask in masks}) > 2
+    assert sparsifier.weights.vector().isfinite().all()
+
+
 # Accumulation
 
 
@@ -119,6 +141,30 @@ def test_a_loop_may_add_to_the_penalty_in_place() -> None:
         loss += cross_entropy(model(inputs), labels)
         loss.backward()
     assert sparsifier.penalty().item() == 0.0
+
+
+# Closures
+
+
+@pytest.mark.parametrize("method", [PowerProp(sparsity=0.8), TopKAST(sparsity=0.8)])
+def test_a_closure_inside_changed_weights_is_an_error_and_one_outside_is_not(method: Method) -> None:
+    found = []
+    for with_closure in (True, False):
+        model = network()
+        sparsifier = attached(model, method=method)
+        optimizer, (inputs, labels) = sparsifier.state.optimizer, batches()[0]
+        assert sparsifier.begin_epoch()
+        loss = cross_entropy(model(inputs), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if with_closure:
+            with pytest.raises(
+                LoopError, match=r"call `backward\(\)` first, and then `optimizer\.step\(\)` without one"
+            ):
+                optimizer.step(lambda: 0.0)
+        optimizer.step()
+        sparsifier.step()
+        found.append(sparsifier.weights.vector().detach())
+    assert torch.equal(*found)  # nothing had happened when it was raised
 
 
 # Compiled models, copies, averages

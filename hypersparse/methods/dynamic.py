@@ -1,5 +1,7 @@
 """What methods share whose masks change while the network trains."""
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.scores import chance, magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 
+BEFORE_ZERO_GRAD = "call `sparsifier.step()` before `optimizer.zero_grad()`."
 DISTRIBUTION_HELP = (
     "Kept weights by layer: the largest of all (`global`), the same share of every layer (`uniform`), a share by the "
     "layer's shape (`erk`), or one that falls with depth (`sratio`)."
@@ -55,11 +58,17 @@ def exchange_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
 def move_(state: TrainingState, *, fraction: float, epochs: int, reader: str) -> None:
     """RigL's update: drop the smallest weights of each layer and grow as many where the gradient is largest.
 
-    What moves falls from `fraction` of the kept weights to nothing along a cosine over `epochs`.
+    What moves falls from `fraction` of the kept weights to nothing along a cosine over `epochs`. Gradients that are not
+    finite, as in a step that a GradScaler leaves out, or all zero say nothing, and nothing moves.
     """
     growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
     if not growth:
-        raise LoopError(f"{reader} reads the gradients: call `sparsifier.step()` before `optimizer.zero_grad()`.")
+        raise LoopError(f"{reader} reads the gradients: {BEFORE_ZERO_GRAD}")
+    largest = float(torch.stack([gradient.max() for gradient in growth.values()]).max())
+    if not 0 < largest < torch.inf:  # nor NaN, which is in no order
+        if largest == 0:
+            warnings.warn(f"{reader} found all gradients zero and moved nothing: {BEFORE_ZERO_GRAD}", stacklevel=2)
+        return
     # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
     fraction *= cosine(state.epoch / epochs)
     state.log["moved_fraction"] = fraction
@@ -71,6 +80,14 @@ def change_mask_(state: TrainingState, mask: Mask) -> None:
     if state.weights.mask is not None:
         forget_past_(state, mask - state.weights.mask)
     state.weights.set_mask_(mask)
+
+
+def decay_(state: TrainingState, weight: Tensor, value: Tensor, *, strength: float) -> None:
+    """Just before an optimizer's step: let a weight's gradient press this value of it towards zero."""
+    if weight.grad is not None:
+        # A GradScaler leaves gradients scaled for a fused optimizer, which divides them itself.
+        scale = getattr(state.optimizer, "grad_scale", None)
+        weight.grad.add_(value if scale is None else value * scale, alpha=strength)
 
 
 def forget_past_(state: TrainingState, grown: Mask) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
 from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, shrunk
@@ -47,19 +48,23 @@ class PowerProp(Method):
     def take_roots(self, state: TrainingState) -> None:
         """Let the optimizer see the roots, and the loss's gradient with respect to them (eq. 1 by the chain rule)."""
         with torch.no_grad():
-            for weight in state.weights.values():
+            for weight, gradient in stepped(state):
                 roots = weight.abs().pow_(1 / self.power)
-                if weight.grad is not None:
-                    weight.grad.mul_(self.power * roots.pow(self.power - 1))
+                gradient.mul_(self.power * roots.pow(self.power - 1))
                 weight.copy_(roots.copysign_(weight))
 
     def take_powers(self, state: TrainingState) -> None:
         """Make the weights of the roots that the optimizer has moved; so the network never sees the roots."""
         with torch.no_grad():
-            for weight in state.weights.values():
+            for weight, _ in stepped(state):
                 weight.copy_(weight.abs().pow_(self.power).copysign_(weight))
 
     def prune(self, state: TrainingState) -> None:
         """Keep the largest weights; from here on they are trained as they are."""
         keep = keep_count(state.weights.total, self.sparsity)
         state.weights.set_mask_(shrunk(state.weights, keep, self.distribution))
+
+
+def stepped(state: TrainingState) -> list[tuple[Tensor, Tensor]]:
+    """The weights that the optimizer will step, with their gradients; roots and powers of frozen ones would drift."""
+    return [(weight, weight.grad) for weight in state.weights.values() if weight.grad is not None]

@@ -46,4 +46,5 @@ class SET(Method):
         if 0 < state.epoch < until:
             # Deviation: by magnitude, not a share of the positive and one of the negative weights; and not to the end.
             # What grows begins at 0.0, as in one of the authors' two codes; in the other at a random value.
-            exchange_(state, chance(state.weights, state.generator), fraction=self.fraction)
+            learning = {name: weight for name, weight in state.weights.items() if weight.requires_grad}
+            exchange_(state, chance(learning, state.generator), fraction=self.fraction)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, forget_past_
+from hypersparse.methods.dynamic import DISTRIBUTION_HELP, decay_, forget_past_
 from hypersparse.options import option, options
 from hypersparse.sparsity.budgets import Distribution, keep_count, select
 from hypersparse.sparsity.mask import Mask
@@ -70,8 +70,7 @@ class TopKAST(Method):
         """Let the optimizer see all weights, used or not, and decay the unused."""
         for weight, value in zip(state.weights.values(), self.remembered(state)[0], strict=True):
             weight.add_(value)  # exact: one of the two is 0
-            if weight.grad is not None:
-                weight.grad.add_(value, alpha=self.strength / (1 - self.sparsity))
+            decay_(state, weight, value, strength=self.strength / (1 - self.sparsity))
 
     @torch.no_grad()
     def part(self, state: TrainingState) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from hypersparse import Magnitude
+from hypersparse import Dense, Magnitude
 from hypersparse.plan import plan_of
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
@@ -38,7 +38,7 @@ def test_four_weights() -> None:
 
 def test_the_largest_weights_at_the_end_of_the_dense_training_stay() -> None:
     method = Magnitude(sparsity=0.8, dense_epochs=3)
-    dense = trained(method, perceptron(), three_classes(), epochs=0)
+    dense = trained(Dense(), perceptron(), three_classes(), epochs=3)
     assert dense.mask is None
     expected = Mask.top(magnitude(dense.weights), 22)
     assert trained(method, perceptron(), three_classes(), epochs=2).mask == expected

@@ -86,6 +86,22 @@ def test_it_is_the_training_of_a_reparametrized_network(power: float) -> None:
     torch.testing.assert_close(layer.bias.detach(), bias.detach(), rtol=1e-9, atol=1e-12)
 
 
+def test_frozen_weights_keep_their_bits() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(50, 8), nn.Linear(8, 2))
+    model[0].weight.requires_grad_(False)
+    before = model[0].weight.clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    sparsifier = hypersparse.attach(model, optimizer, PowerProp(power=3.0), epochs=1)
+    sparsifier.begin_epoch()
+    for _ in range(20):
+        optimizer.zero_grad()
+        model(torch.randn(4, 50)).square().sum().backward()
+        optimizer.step()
+        sparsifier.step()
+    assert torch.equal(model[0].weight, before)
+
+
 def test_the_hooks_act_in_the_first_phase_only() -> None:
     sparsifier = attached(PowerProp(sparsity=0.75), epochs=1)
     for _ in epochs_of(sparsifier):

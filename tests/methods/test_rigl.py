@@ -131,6 +131,25 @@ def test_gradients_thrown_away_too_early_are_an_error() -> None:
         sparsifier.step()
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_step_that_a_grad_scaler_leaves_out_moves_nothing(value: float) -> None:
+    state = layer_state()
+    weight, mask = state.weights["weight"], state.weights.mask
+    weight.grad = torch.tensor([[0.0] * 9 + [value]])
+    move_(state, fraction=0.4, epochs=4, reader="RigL")
+    assert state.weights.mask is mask
+    assert weight.tolist() == [[5.0, -4.0, 3.0, -2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+
+
+def test_gradients_that_were_zeroed_too_early_are_said_and_move_nothing() -> None:
+    state = layer_state()
+    mask = state.weights.mask
+    state.weights["weight"].grad = torch.zeros(1, 10)
+    with pytest.warns(UserWarning, match=r"all gradients zero and moved nothing: call `sparsifier\.step\(\)` before"):
+        move_(state, fraction=0.4, epochs=4, reader="RigL")
+    assert state.weights.mask is mask
+
+
 def test_in_our_own_loop_a_move_replaces_the_optimizers_step(tmp_path: Path) -> None:
     recipe = small(method={"name": "rigl", "sparsity": 0.8, "every": 3, "search": 2.0})
     dataset = data.load(recipe.data.name, options=recipe.data.options)

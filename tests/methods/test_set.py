@@ -72,3 +72,15 @@ def test_the_places_are_drawn_from_the_methods_generator() -> None:
         masks.append(sparsifier.mask)
     assert masks[0] == masks[1]
     assert masks[0] != masks[2]
+
+
+def test_nothing_moves_in_a_frozen_layer_where_it_could_not_grow() -> None:
+    sparsifier = attached(SET(sparsity=0.5, fraction=0.5), epochs=4)
+    first = sparsifier.weights["0.weight"].requires_grad_(False)
+    masks: list[Mask] = []
+    for _ in epochs_of(sparsifier):
+        assert sparsifier.mask is not None
+        masks.append(sparsifier.mask)
+        assert int(first.count_nonzero()) == sparsifier.mask.kept_by_layer()["0.weight"]
+    assert torch.equal(masks[0]["0.weight"], masks[-1]["0.weight"])
+    assert not torch.equal(masks[0]["3.weight"], masks[-1]["3.weight"])

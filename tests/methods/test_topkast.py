@@ -56,6 +56,19 @@ def test_two_steps_and_a_choice_by_hand() -> None:
     assert sparsifier.learning["weight"].tolist() == [[True, True, True, True, False]]
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_grad_scaler_changes_nothing(fused: bool) -> None:
+    """A fused optimizer gets scaled gradients, and so must the decay be."""
+    sparsifier = one_layer([5.0, -4.0, 3.0, -2.0, 1.0], TopKAST(sparsity=0.6, strength=0.1, every=2), fused=fused)
+    sparsifier.begin_epoch()
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    loss = (sparsifier.weights["weight"] * torch.tensor([[10.0, -20.0, -15.0, 5.0, 100.0]])).sum()
+    scaler.scale(loss).backward()
+    scaler.step(sparsifier.state.optimizer)
+    sparsifier.step()
+    assert stored(sparsifier) == pytest.approx([4.0, -2.0, 4.425, -2.45, 1.0])
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_it_is_the_training_of_a_network_with_two_masks(momentum: float) -> None:
     torch.manual_seed(0)

@@ -119,8 +119,10 @@ def test_masks_are_looked_at_when_a_phase_begins_and_ends() -> None:
         with pytest.raises(CollapseError, match=words):
             steps(sparsifier_with(phase, "error"))
         steps(sparsifier_with(phase, "ignore"))
-    with pytest.warns(CollapseWarning, match="At the end of phase p"):  # not in the steps between
-        steps(sparsifier_with(Phase("p", epochs=2, adjust=cut), "warn"))
+    # Not in the steps between, but when the next epoch begins, or the phase ends.
+    for epochs, words in ((2, "In phase p"), (1, "At the end of phase p")):
+        with pytest.warns(CollapseWarning, match=words):
+            steps(sparsifier_with(Phase("p", epochs=epochs, adjust=cut), "warn"))
 
 
 def test_a_mask_from_a_checkpoint_was_told_before() -> None:

@@ -1,0 +1,43 @@
+"""What is said about mistakes in a training loop: calls that are missing, or that cannot do what they should."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from hypersparse.errors import LoopError
+from hypersparse.methods.base import Phase
+
+
+def check_calls(plan: Sequence[Phase], *, steps: int, penalties: int, observed: int) -> None:
+    """At the end of an epoch: say which call the loop has forgotten, from how many there were."""
+    if steps == 0:
+        raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
+    if penalties == 0 and any(phase.penalty is not None for phase in plan):
+        raise LoopError(
+            "`sparsifier.penalty()` was not called in this epoch; "
+            "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
+        )
+    if observed == 0 and any(phase.needs_observe for phase in plan):
+        raise LoopError(
+            "The method compares with the score seen while training: call "
+            "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop='paper'."
+        )
+
+
+def check_adjusted(phase: Phase, steps: int) -> None:
+    """At the end of a phase: say if it had too few steps for what the method does every so many."""
+    if phase.adjust is not None and 0 < steps < phase.adjust_every:
+        warnings.warn(
+            f"Phase {phase.name} had {steps} steps, too few for what the method does in every {phase.adjust_every}th, "
+            "such as moving weights: it was never done. Lower `every`, for ART `rewire_every` or `refresh_every`.",
+            stacklevel=2,
+        )
+
+
+def check_closure(closure: Any) -> None:
+    """Before a step around which the method changes the weights: say that the gradients must be there."""
+    if closure is not None:
+        raise LoopError(
+            "This method changes the weights around the optimizer's step, and a closure would compute its loss with "
+            "those: call `backward()` first, and then `optimizer.step()` without one."
+        )
