@@ -41,9 +41,15 @@ class Rewiring:
         moving = epochs // 2 if self.rewire else 0
         if not moving:
             return [Phase("fine-tune", epochs=epochs, restart=True)]
-        move = partial(move_, fraction=self.rewire, epochs=moving, reader="`rewire`")
-        first = Phase("rewire", epochs=moving, restart=True, schedule_epochs=epochs)
         return [
-            replace(first, adjust=move, adjust_every=self.rewire_every, adjust_replaces_step=True),
+            Phase(
+                "rewire",
+                epochs=moving,
+                adjust=partial(move_, fraction=self.rewire, epochs=moving, reader="`rewire`"),
+                adjust_every=self.rewire_every,
+                adjust_replaces_step=self.rewire_every > 1,  # otherwise nothing would be learnt
+                restart=True,
+                schedule_epochs=epochs,
+            ),
             Phase("fine-tune", epochs=epochs - moving, schedule_epochs=epochs, schedule_start=moving),
         ]

@@ -49,7 +49,7 @@ class RigL(Method):
                 enter=self.draw_mask,
                 adjust=partial(move_, fraction=self.fraction, epochs=moving, reader="RigL"),
                 adjust_every=self.every,
-                adjust_replaces_step=True,
+                adjust_replaces_step=self.every > 1,  # otherwise nothing would be learnt
                 hold_lr=True,
                 check=self.check_budget,
             ),

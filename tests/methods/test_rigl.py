@@ -3,12 +3,13 @@
 import math
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from hypersparse import Mask, PrunableWeights, RigL, TrainingState, data
+from hypersparse import ART, Mask, PrunableWeights, RigL, TrainingState, data
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.methods.dynamic import move_
 from hypersparse.training.folder import RunFolder
@@ -150,11 +151,24 @@ def test_gradients_that_were_zeroed_too_early_are_said_and_move_nothing() -> Non
     assert state.weights.mask is mask
 
 
-def test_in_our_own_loop_a_move_replaces_the_optimizers_step(tmp_path: Path) -> None:
-    recipe = small(method={"name": "rigl", "sparsity": 0.8, "every": 3, "search": 2.0})
+def our_own_loop(options: dict[str, Any], folder: Path) -> Training:
+    recipe = small(method={"name": "rigl", **options})
     dataset = data.load(recipe.data.name, options=recipe.data.options)
-    machine = Machine(device="cpu")
-    training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(tmp_path))
+    return Training(recipe, 0, Machine(device="cpu"), torch.device("cpu"), dataset, RunFolder(folder))
+
+
+def test_moves_in_every_step_leave_the_optimizer_its_own(tmp_path: Path) -> None:
+    for method in (RigL(every=1), ART(rewire=0.3, rewire_every=1)):
+        assert [phase.adjust_replaces_step for phase in method.plan(4) if phase.adjust] == [False]
+    training = our_own_loop({"sparsity": 0.8, "every": 1}, tmp_path)
+    before = training.model.get_parameter("linear.bias").detach().clone()
+    training.begin_epoch()
+    training.step_of_phase()(0)
+    assert not torch.equal(training.model.get_parameter("linear.bias"), before)
+
+
+def test_in_our_own_loop_a_move_replaces_the_optimizers_step(tmp_path: Path) -> None:
+    training = our_own_loop({"sparsity": 0.8, "every": 3, "search": 2.0}, tmp_path)
     weights = training.sparsifier.weights
     training.begin_epoch()
     step = training.step_of_phase()
