@@ -74,7 +74,9 @@ def _ablating(last: Phase, ablation: Ablation) -> Phase:
         if last.enter is not None:
             last.enter(state)
         if state.weights.mask is None:
-            raise OptionError(f"The ablation `{ablation.name}` is of a mask, and this method has made none.")
+            raise OptionError(
+                f"The ablation `{ablation.name}` is of a mask, and this method has made none; take one that prunes."
+            )
         _ACTIONS[ablation.name](state, state.weights.mask)
         state.memory.pop(MEMORY, None)
 

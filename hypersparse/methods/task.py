@@ -163,7 +163,10 @@ def _check_found(found: dict[int, list[Tensor]], wanted: int, classes: int | Non
             "pass a smaller `per_class` or fewer `passes`, or data='batch'."
         )
     if classes is not None and len(found) != classes:
-        raise OptionError(f"There should be samples of {classes} classes; the training batches have {len(found)}.")
+        raise OptionError(
+            f"There should be samples of {classes} classes; the training batches have {len(found)}. Pass as many as "
+            "`classes`, or leave it out."
+        )
 
 
 def _to(part: Any, device: torch.device) -> Any:

@@ -243,7 +243,10 @@ def _flat(scores: Scores) -> Tensor:
         raise OptionError("A mask has at least one layer; no scores were given.")
     flat = torch.cat([layer.detach().flatten() for layer in scores.values()])
     if flat.isnan().any():
-        raise OptionError("A score is not a number; the weights or gradients it came from are not finite.")
+        raise OptionError(
+            "A score is not a number: the weights or gradients it came from are not finite. Look at the inputs and the "
+            "loss, and try a lower learning rate."
+        )
     return flat
 
 
