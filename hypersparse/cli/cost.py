@@ -10,7 +10,17 @@ from rich.table import Table
 
 from hypersparse.cli.formats import duration
 from hypersparse.cli.left import epochs_left
-from hypersparse.cli.pace import Load, Measured, Pace, expected_epochs, is_elsewhere, measured_in, pace_of, tried
+from hypersparse.cli.pace import (
+    AS_LARGE,
+    Load,
+    Measured,
+    Pace,
+    expected_epochs,
+    is_elsewhere,
+    measured_in,
+    pace_of,
+    tried,
+)
 from hypersparse.cli.tables import table_console
 from hypersparse.cli.train import STAGES
 from hypersparse.recipe import Recipe
@@ -24,6 +34,7 @@ MOST_PHASES = 4  # with a row each; IMP has a phase for each of its rounds
 UNKNOWN = "not known"
 NO_RUNS = ("a short trial", "nothing")  # what it can be based on otherwise
 LIKE_IT = "like it: finished runs of the method in that phase; others: all on the same data and model"
+ELSEWHERE = "on {}: of such images there are as many"
 ONCE = "runs: those that will train the phase; a common beginning is trained by the first of them"
 
 
@@ -135,5 +146,8 @@ def _words(rows: Rows) -> list[str]:
     for (place, variant, _), row in rows.items():
         counts.setdefault((place, variant), set()).add(len(row.jobs))
     words = [ONCE] if any(len(several) > 1 for several in counts.values()) else []
-    by_runs = any(basis not in NO_RUNS for row in rows.values() for basis in row.bases)
-    return [*words, LIKE_IT] if by_runs else words
+    bases = [basis for row in rows.values() for basis in row.bases]
+    if all(basis in NO_RUNS for basis in bases):
+        return words
+    others = sorted(data for data in AS_LARGE if any(basis.endswith(f" on {data}") for basis in bases))
+    return [*words, "; ".join([LIKE_IT, *map(ELSEWHERE.format, others)])]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.trial import seconds_an_epoch
 
 Load = Callable[[Recipe], Dataset]
+AS_LARGE = {"cifar10": "cifar100", "cifar100": "cifar10"}  # as many images of one size, so that an epoch takes as long
 
 
 class Pace(NamedTuple):
@@ -58,15 +59,15 @@ def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:
 
 
 def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | None:
-    """From runs of the method in this phase, otherwise from all on the same data and model."""
-    alike = [each for each in measured if _kind(each.recipe) == _kind(recipe)]
-    same = [each for each in alike if (each.recipe.method.name, each.phase) == (recipe.method.name, phase)]
-    near = same or alike
-    if not near:
-        return None
-    count = len({each.run for each in near})
-    seconds = sum(each.seconds for each in near) / sum(each.epochs for each in near)
-    return Pace(seconds, f"{count} like it" if same else f"{count} other{'s' if count > 1 else ''}")
+    """From runs of the method in this phase, otherwise from all on the same data and model, or on data as large."""
+    for kind, place in _kinds(recipe):
+        alike = [each for each in measured if _kind(each.recipe) == kind]
+        same = [each for each in alike if (each.recipe.method.name, each.phase) == (recipe.method.name, phase)]
+        if near := same or alike:
+            count = len({each.run for each in near})
+            seconds = sum(each.seconds for each in near) / sum(each.epochs for each in near)
+            return Pace(seconds, f"{count} like it{place}" if same else f"{count} other{'s' * (count > 1)}{place}")
+    return None
 
 
 def tried(recipe: Recipe, machine: Machine, load: Load) -> float | None:
@@ -81,9 +82,11 @@ def tried(recipe: Recipe, machine: Machine, load: Load) -> float | None:
 
 def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:
     """Those of a phase; an open end is where finished runs with the same options of the method ended, or guessed."""
-    alike = [each for each in measured if (_kind(each.recipe), each.recipe.method) == (_kind(recipe), recipe.method)]
-    ended = [each.epochs for each in alike if each.phase == phase.name]
-    return round(mean(ended)) if phase.until and ended else likely_epochs(phase)
+    own = [each for each in measured if (each.recipe.method, each.phase) == (recipe.method, phase.name)]
+    for kind, _ in _kinds(recipe) if phase.until else ():
+        if ended := [each.epochs for each in own if _kind(each.recipe) == kind]:
+            return round(mean(ended))
+    return likely_epochs(phase)
 
 
 def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:
@@ -108,3 +111,11 @@ def _fits(there: Mapping[str, Any], machine: Machine) -> bool:
 def _kind(recipe: Recipe) -> tuple[object, ...]:
     """What decides how long a step takes, apart from the method."""
     return recipe.data, recipe.model, recipe.training.batch_size, recipe.ablation.name == "narrow"
+
+
+def _kinds(recipe: Recipe) -> Iterator[tuple[tuple[object, ...], str]]:
+    """A recipe's kind, and that on data as large, with the words that say so."""
+    _, *others = _kind(recipe)
+    yield (recipe.data, *others), ""
+    if other := AS_LARGE.get(recipe.data.name):
+        yield (replace(recipe.data, name=other), *others), f" on {other}"

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hypersparse.cli.cost import Trial, cost, cost_table
 from hypersparse.cli.pace import Measured, measured_in
-from hypersparse.recipe import Recipe
+from hypersparse.recipe import Recipe, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.training.checkpoint import save_tree
 from hypersparse.training.folder import RunFolder
@@ -108,3 +108,10 @@ def test_phases_stand_in_the_order_of_the_plan_whoever_has_them_left(tmp_path: P
     dense = Job(small(method={"name": "dense"}), 0, tmp_path / "1")
     rows = lines([done, dense, replace(done, seed=1, folder=tmp_path / "2")], [], lambda _: 1.0)
     assert [row[-9] for row in rows[2:6]] == ["pre-train", "regularize", "fine-tune", "train"]
+
+
+def test_runs_on_data_as_large_are_said_to_be_such(tmp_path: Path) -> None:
+    finish(RunStore(tmp_path), resolve({"data": {"name": "cifar10"}, "method": {"name": "art"}}))
+    job = Job(resolve({"data": {"name": "cifar100"}, "method": {"name": "art"}}), 0, tmp_path / "new")
+    words = " ".join(word for row in lines([job], measured_in([RunStore(tmp_path)], CPU), no_trial) for word in row)
+    assert words.endswith("on cifar10: of such images there are as many")

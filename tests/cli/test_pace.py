@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from hypersparse.cli.pace import Pace, expected_epochs, measured_in, pace_of
+from hypersparse.cli.pace import Measured, Pace, expected_epochs, measured_in, pace_of
+from hypersparse.recipe import Recipe, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.training.machine import Machine
 from tests.cli.finished import finish
@@ -66,6 +67,39 @@ def test_an_open_end_is_where_runs_with_the_same_options_ended(tmp_path: Path) -
     longer, other = small(training={"epochs": 9}), small(method={"sparsity": 0.5})
     assert [expected_epochs(longer, phase, measured) for phase in longer.plan()] == [2, 6, 9]  # of 4 and 7
     assert [expected_epochs(other, phase, measured) for phase in other.plan()] == [2, 1, 2]  # a third of 3 is guessed
+
+
+def cifar(data: str, sparsity: float = 0.98, **method: Any) -> Recipe:
+    return resolve({"data": {"name": data}, "method": {"name": "art", "sparsity": sparsity, **method}})
+
+
+def regularized(recipe: Recipe, measured: list[Measured]) -> int:
+    (phase,) = [phase for phase in recipe.plan() if phase.name == "regularize"]
+    return expected_epochs(recipe, phase, measured)
+
+
+def test_of_cifar100_nothing_is_known_at_first_but_cifar10_has_as_many_images_of_one_size(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    finish(store, cifar("cifar10"))
+    finish(store, resolve({"data": {"name": "tinyimagenet"}, "method": {"name": "dense"}}))
+    measured = measured_in([store], CPU)
+    assert pace_of(cifar("cifar100"), "regularize", measured) == Pace(30.0, "1 like it on cifar10")
+    snip = resolve({"data": {"name": "cifar100"}, "method": {"name": "snip", "sparsity": 0.9}})
+    assert pace_of(snip, "train", measured) == Pace(150 / 8, "1 other on cifar10")
+    assert pace_of(resolve({"data": {"name": "cifar100"}, "model": {"name": "vgg19"}}), "train", measured) is None
+    assert regularized(cifar("cifar100"), measured) == 4
+    assert regularized(cifar("cifar100", 0.998), measured) == 100  # a third of the way: no run at that sparsity
+
+
+def test_runs_on_the_data_themselves_say_more_than_those_on_others(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    finish(store, cifar("cifar10"))
+    slow = {"pre-train": 40.0, "regularize": 400.0, "fine-tune": 10.0}
+    later = {"pre-train": 2, "regularize": 8, "fine-tune": 2}
+    finish(store, cifar("cifar100"), epochs=later, wall_seconds_by_phase=slow)
+    measured = measured_in([store], CPU)
+    assert pace_of(cifar("cifar100"), "regularize", measured) == Pace(50.0, "1 like it")
+    assert regularized(cifar("cifar100"), measured) == 8
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

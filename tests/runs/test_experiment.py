@@ -116,6 +116,20 @@ def test_the_table_of_the_paper_is_whole() -> None:
     assert (first.data.name, first.model.name, first.method.label()) == ("cifar10", "resnet32", "art-hypersparse-0.98")
 
 
+def test_what_cifar100_is_trained_for_first_is_part_of_the_tables_and_figures() -> None:
+    by_name = {path.stem: Experiment.read(path) for path in FILES}
+    own = {(run.recipe.label, run.seed): run.recipe for run in by_name["cifar100"].runs}
+    assert len(own) == 2 * 6 + 2 + 2 + 2  # ART, dense, L1 and L2, SRatio and IMP
+    assert {recipe.data.name for recipe in own.values()} == {"cifar100"}
+    assert {label for label, _ in own} <= {run.recipe.label for run in by_name["accuracy"].runs}
+    ending = sorted(recipe.method.label() for recipe in own.values() if recipe.until)
+    assert ending == ["art-l1-0.98", "art-l2-0.98"]
+    for figure in ("intersection", "layers", "gradients"):  # at what figures 1 to 3 of the paper show
+        some = {"model": "resnet32", "sparsity": "0.9" if figure == "gradients" else "0.98"}
+        runs = by_name[figure].only({"data": "cifar100", **some}).runs
+        assert {(run.recipe.label, run.seed) for run in runs} <= own.keys()
+
+
 @pytest.mark.parametrize(
     ("name", "of"), [("accuracy", "accuracy"), ("epochs", "regularized_epochs"), ("intersection", "mask_intersection")]
 )
