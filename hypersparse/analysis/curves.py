@@ -22,7 +22,7 @@ SHADES = ("#F4F6F8", "#E6ECF2")  # of the phases, in turn
 WIDTH, TOP, MIDDLE, TITLE = 10.0, 3.6, 1.7, 0.9  # inches
 ROW = 0.22  # inches for a layer
 DPI = 130
-LETTER = 0.0075  # width of a letter, as a fraction of the axes
+LETTER = 0.0105  # width of a letter, as a fraction of the axes where names and counts of layers take their part
 
 Span = tuple[str, int, int]  # phase, first epoch, last epoch
 

@@ -1,3 +1,5 @@
+import json
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -6,6 +8,7 @@ from hypersparse.analysis.curves import draw, phase_spans, save
 from hypersparse.analysis.layers import Layer, layers
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
+from tests.analysis.report.made import make_run
 from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, recipe, run_of
 
 
@@ -70,3 +73,16 @@ def test_layers_of_a_finished_and_an_unfinished_run(store: RunStore) -> None:
     ]
     run.cut_log(1)
     assert layers(run) == []
+
+
+def test_names_of_phases_do_not_lie_over_each_other(tmp_path: Path) -> None:
+    run = make_run(tmp_path, layers=34, epochs=860)
+    rounds = ["dense", *(f"round {number}" for number in range(1, 6))]  # as IMP has
+    plan = ["begin"] * 20 + [name for name in rounds for _ in range(140)]
+    entries = [{**entry, "phase": phase} for entry, phase in zip(run.log(), plan, strict=True)]
+    run.log_file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    figure = draw(run)
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 7
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
