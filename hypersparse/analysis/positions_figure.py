@@ -28,7 +28,7 @@ from hypersparse.analysis.positions import (
 )
 from hypersparse.analysis.samples import Samples
 from hypersparse.analysis.stored import Stored
-from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, PALE, TEXT, Study, panels, plain, title
+from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, PALE, TEXT, Study, panels, plain, spoken, title
 
 NAME, ACCURACY = "positions", "class-accuracy"
 SHADES = ("#7FB8D9", "#3D8FBF", "#0B5F91", "#052F4A")  # of hardness 0 to 3, light to dark
@@ -71,9 +71,9 @@ def _draw(means: pd.DataFrame, found: pd.DataFrame, data: str) -> Figure:
         each.set_title(_level_words(facts, level["class"].nunique()), loc="right", fontsize=TEXT - 1)
         each.set_ylim(0, 1)
         each.set_ylabel("CP")
-    axes[-1, 0].set_xticks(range(len(classes)), classes, rotation=90 if len(classes) > 12 else 0)
+    axes[-1, 0].set_xticks(range(len(classes)), map(spoken, classes), rotation=90 if len(classes) > 12 else 0)
     if words := _left_out(means["class"].nunique()):
-        axes[-1, 0].set_xlabel(words)
+        axes[-1, 0].set_xlabel(f"{words} in the lowest panel" if len(groups) > 1 else words)
     title(figure, _headline(found, names, data))
     if handles := _handles(means):
         figure.legend(
@@ -91,7 +91,7 @@ def shown_classes(level: pd.DataFrame) -> list[str]:
 
 def _left_out(classes: int) -> str:
     half = MOST_CLASSES // 2
-    return "" if classes <= MOST_CLASSES else f" (the first {half} and the last {half} of {classes} classes are shown)"
+    return "" if classes <= MOST_CLASSES else f"the first {half} and the last {half} of {classes} classes"
 
 
 def _draw_level(axes: Axes, level: pd.DataFrame, classes: Sequence[str]) -> None:
@@ -106,7 +106,7 @@ def _draw_level(axes: Axes, level: pd.DataFrame, classes: Sequence[str]) -> None
                 continue
             axes.plot([place + shift] * len(values), values, color=GREY, linewidth=0.6, zorder=1)
             for errors, value in zip(own["human_label_errors"], values, strict=True):
-                axes.plot(place + shift, value, **_look(errors, filled=filled))
+                axes.plot(place + shift, value, clip_on=False, **_look(errors, filled=filled))
     axes.axhline(0.5, color=GREY, linewidth=0.6, linestyle=":")
     axes.grid(visible=False, axis="x")
     for place in range(0, len(classes), 2):
@@ -126,14 +126,27 @@ def _look(errors: int, *, filled: bool) -> dict[str, Any]:
 
 def _handles(means: pd.DataFrame) -> list[Line2D]:
     kinds = sorted({int(errors) for errors in means["human_label_errors"] if errors >= 0}) or [ALL]
-    words = {ALL: "ours", 0: "ours: no person wrong"}
-    ours = [Line2D([], [], label=words.get(kind, f"{kind} wrong"), **_look(kind, filled=True)) for kind in kinds]
     paper = [Line2D([], [], label="paper", **_look(kinds[0], filled=False))] if means["paper"].notna().any() else []
+    words = {ALL: "ours", 0: "ours: no person wrong" if paper else "no person wrong"}
+    if kinds == [0, 1]:  # CIFAR-100's images were named by one person each
+        words = {kind: people_wrong(kind, 1) for kind in kinds}
+    ours = [Line2D([], [], label=words.get(kind, f"{kind} wrong"), **_look(kind, filled=True)) for kind in kinds]
     return ours + paper if len(kinds) > 1 or paper else []
 
 
+def people_wrong(errors: int, people: int) -> str:
+    """How hard images are, in words.
+
+    >>> people_wrong(2, 3), people_wrong(0, 1)
+    ('2 of 3 people wrong', 'named rightly by a person')
+    """
+    if people > 1:
+        return f"{errors} of {people} people wrong"
+    return f"named {'wrongly' if errors else 'rightly'} by a person"
+
+
 def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
-    words = [f"{class_name(facts['first'])} first, {facts['last']} last"]
+    words = [f"{class_name(facts['first'])} first, {spoken(facts['last'])} last"]
     if pd.notna(facts["harder_is_later"]):
         words.append(f"harder later in {facts['harder_is_later']:.0f} of {classes}")
     if pd.notna(facts["rank_correlation"]):
@@ -143,7 +156,7 @@ def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
 
 def class_name(name: str) -> str:
     """As it stands in a sentence: `deer`, but `class 8`."""
-    return f"class {name}" if name.isdigit() else name
+    return f"class {name}" if name.isdigit() else spoken(name)
 
 
 def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
@@ -231,7 +244,8 @@ def _draw_accuracy(networks: Sequence[tuple[Counted, pd.DataFrame]], areas: pd.D
         image = _draw_grid(left, curves.pivot(index="class", columns="epoch", values="test_accuracy").loc[own["class"]])
         left.set_title(_order_words(name, same), loc="left", fontsize=TEXT)
         _draw_areas(right, own)
-    axes[-1, 0].set_xlabel(f"epoch{_left_out(areas['class'].nunique())}")
+    left_out = _left_out(areas["class"].nunique())
+    axes[-1, 0].set_xlabel(f"epoch ({left_out} are shown)" if left_out else "epoch")
     axes[-1, 1].set_xlabel("CP, and areas under the curve")
     axes[0, 1].legend(
         loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, frameon=False, fontsize=TEXT - 1.5,
@@ -247,7 +261,7 @@ def _draw_accuracy(networks: Sequence[tuple[Counted, pd.DataFrame]], areas: pd.D
 def _draw_grid(axes: Axes, grid: pd.DataFrame) -> AxesImage:
     """Classes down, epochs across."""
     extent = (int(grid.columns[0]) - 0.5, int(grid.columns[-1]) + 0.5, len(grid) - 0.5, -0.5)
-    axes.set_yticks(range(len(grid)), list(grid.index))
+    axes.set_yticks(range(len(grid)), map(spoken, grid.index))
     axes.grid(visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes.imshow(grid, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest", extent=extent)

@@ -9,8 +9,9 @@ from hypersparse.analysis.positions import ALL, IN_THE_PAPER, PAPER_DATA, agreem
 from hypersparse.analysis.positions_figure import study_of
 from hypersparse.analysis.positions_kept import read_kept, with_kept
 from hypersparse.analysis.stored import Stored
-from hypersparse.analysis.style import Study, file_name
+from hypersparse.analysis.style import Study, file_name, spoken
 from hypersparse.analysis.tables import render
+from hypersparse.data.cifar import SUPERCLASSES
 
 MOST_CLASSES = 10  # of a table with a column each
 FACTS = {
@@ -47,6 +48,10 @@ def section(drawn: Study) -> list[str]:
     if means["class"].nunique() <= MOST_CLASSES:
         cells = _cells(means)
         lines += ["", *render(cells, cells, "md").splitlines()]
+    elif set(means["class"]) == {name for names in SUPERCLASSES.values() for name in names}:
+        kinds = _kinds(means)
+        said = f"Means of its {len(kinds)} super-classes, five classes each, in the order of the first column:"
+        lines += ["", said, "", *render(kinds, kinds, "md").splitlines()]
     return lines
 
 
@@ -57,7 +62,7 @@ def _facts(facts: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
     rows = []
     for level in levels:
         row = known.get(level)
-        words = {"seeds": "missing"} if row is None else {FACTS[name]: _word(row[name]) for name in there}
+        words = {"seeds": "missing"} if row is None else {FACTS[name]: spoken(_word(row[name])) for name in there}
         rows.append({"sparsity": _level(level), **words})
     return pd.DataFrame(rows).fillna("")
 
@@ -68,8 +73,22 @@ def _cells(means: pd.DataFrame) -> pd.DataFrame:
     for _, own in means.groupby(["sparsity", "human_label_errors"], sort=True):
         sparsity, errors = float(own["sparsity"].iloc[0]), int(own["human_label_errors"].iloc[0])
         words = {"sparsity": _level(sparsity), "people wrong": "all images" if errors == ALL else str(errors)}
-        rows.append(words | {str(row["class"]): _cell(row) for _, row in own.iterrows()})
+        rows.append(words | {spoken(str(row["class"])): _cell(row) for _, row in own.iterrows()})
     return pd.DataFrame(rows).fillna("")
+
+
+def _kinds(means: pd.DataFrame) -> pd.DataFrame:
+    """Super-classes down, sparsities across."""
+    kind_of = {name: kind for kind, names in SUPERCLASSES.items() for name in names}
+    whole = means[means["human_label_errors"] == ALL]
+    weighted = whole.assign(
+        kind=whole["class"].map(kind_of), sum=whole["compression_position"] * whole["images"]
+    )  # classes have as many images each, unless some are held out
+    sums = weighted.groupby(["kind", "sparsity"])[["sum", "images"]].sum()
+    across = (sums["sum"] / sums["images"]).unstack("sparsity").sort_index(axis="columns")
+    across = across.sort_values(across.columns[0])
+    shown = across.map(lambda position: f"{position:.3f}").rename(columns=_level, index=spoken)
+    return shown.rename_axis(index="super-class", columns=None).reset_index()
 
 
 def _cell(row: "pd.Series[float]") -> str:

@@ -48,9 +48,9 @@ WORDS = {
     LAYERS: "Kept weights of each part of the network, mean over seeds, and in brackets the share of it in per cent.",
     POSITIONS: (
         "Which training images the pruned copies get right first, from 0 to 1; dense is the network in pre-training "
-        "([more](positions.md)). Images are told apart by how many of CIFAR-N's three people named them wrongly. "
-        "In brackets the paper's number (its table 3, and all seven rows in the supplement's table 2); it does not say "
-        "which network they are of."
+        "([more](positions.md)). Images are told apart by how many of CIFAR-N's people named them wrongly, of three "
+        "for CIFAR-10 and of one for CIFAR-100. In brackets the paper's number (its table 3, and all seven rows in the "
+        "supplement's table 2); it has them for CIFAR-10 only and does not say which network they are of."
     ),
 }
 TABLES_BELOW: dict[str, Callable[[Study], list[str]]] = {

@@ -13,9 +13,9 @@ from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
 from hypersparse.analysis.positions import Counted, level_names
-from hypersparse.analysis.positions_figure import class_name
+from hypersparse.analysis.positions_figure import class_name, people_wrong
 from hypersparse.analysis.samples import Samples
-from hypersparse.analysis.style import GREY, PAGE, TEXT, Study, class_styles, panels, title
+from hypersparse.analysis.style import GREY, PAGE, TEXT, Study, class_styles, panels, spoken, title
 from hypersparse.analysis.tsne import Points
 
 NAME, HARDNESS = "map", "map-hardness"
@@ -96,7 +96,8 @@ def hardness_study(samples: Samples, points: Points, *, total: int) -> Study:
         (inside,) = np.nonzero(samples.hardness == kind)
         drawn = inside[:: max(1, round(len(inside) / DRAWN))]
         _draw_panel(each, samples, points, inside, drawn, looks)
-        each.set_title(f"{kind} of {samples.people} people wrong: {len(inside):,} images", fontsize=TEXT, loc="left")
+        words = f"{people_wrong(kind, samples.people)}: {len(inside):,} images"
+        each.set_title(words, fontsize=TEXT, loc="left")
         rows.append(_rows(samples, points, drawn))
         spread = _spread(samples, points, inside, classes)
         spreads.append({"human_label_errors": kind, "images": len(inside), "classes": len(classes), "spread": spread})
@@ -170,10 +171,8 @@ def _frame(axes: Axes, where: NDArray[np.float32]) -> None:
 
 def _finish(figure: Figure, looks: dict[int, dict[str, Any]], samples: Samples, points: Points, total: int) -> None:
     handles = [
-        Line2D(
-            [], [], linestyle="", markersize=1.5 * _size(look), markeredgewidth=0, label=samples.classes[label], **look
-        )
-        for label, look in looks.items()
+        Line2D([], [], linestyle="", markersize=1.5 * _size(look), markeredgewidth=0, label=name, **look)
+        for name, look in ((spoken(samples.classes[label]), look) for label, look in looks.items())
     ]
     if len(looks) < len(samples.classes):
         handles.append(Line2D([], [], linestyle="", marker=".", color=GREY, label="others"))

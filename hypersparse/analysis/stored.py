@@ -102,7 +102,12 @@ def grouped(runs: Sequence[Stored], *words: str) -> dict[tuple[Any, ...], list[S
 
 def network(run: Stored) -> str:
     """Model and data of a run, as a title says them: a model of one's own and data at a path by their last names."""
-    return f"{str(run.words['model']).rpartition(':')[2]} on {Path(str(run.words['data'])).stem}"
+    return f"{str(run.words['model']).rpartition(':')[2]} on {data_name(run)}"
+
+
+def data_name(run: Stored) -> str:
+    """The data of a run, as a title says them."""
+    return Path(str(run.words["data"])).stem
 
 
 def by_name(runs: Sequence[Stored]) -> dict[str, list[Stored]]:

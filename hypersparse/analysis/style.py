@@ -47,6 +47,15 @@ def file_name(*words: str) -> str:
     return re.sub(r"[^\w.,:=+-]+", "_", "-".join(words))
 
 
+def spoken(name: str) -> str:
+    """A class as people write it, where files join its words.
+
+    >>> spoken("pickup_truck")
+    'pickup truck'
+    """
+    return name.replace("_", " ")
+
+
 def panels(
     rows: int = 1, columns: int = 1, *, width: float = COLUMN, height: float = 2.6, **options: Any
 ) -> tuple[Figure, NDArray[Any]]:

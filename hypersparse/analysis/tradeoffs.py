@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from hypersparse.analysis.stored import Stored, grouped, network, with_records
+from hypersparse.analysis.stored import Stored, data_name, grouped, network, with_records
 from hypersparse.analysis.stored import names as names_of
 from hypersparse.analysis.style import (
     GREY,
@@ -19,6 +19,7 @@ from hypersparse.analysis.style import (
     legend_beside,
     line_styles,
     panels,
+    spoken,
     title,
     width_beside,
 )
@@ -29,25 +30,29 @@ COSTS = {
     "training_flops": "training work (dense FLOPs)",
     "final_bytes": "file (bytes)",
 }
+MOST_CLASSES = 20  # drawn; of more, those at both ends
 WIDE = 300  # largest to smallest, above which only tens have room on an axis: with more Matplotlib writes none
 NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes": "size of the file"}
 
 
-def accuracy(runs: Sequence[Stored]) -> Study:
-    """Accuracy of the last epoch against the share of weights kept, training work and bytes on disk."""
+def accuracy(runs: Sequence[Stored]) -> list[Study]:
+    """Accuracy of the last epoch against the share of weights kept, training work and bytes; a figure a data set."""
+    ended = [run for run in runs if run.result["until"] is None and (run.result["sparse"] or run.result["dense"])]
+    if not ended:
+        raise RunError(
+            "None of these runs went to its end; runs that end with the final mask have no accuracy to show."
+        )
+    return [_accuracy(file_name("accuracy", data), own) for (data,), own in grouped(ended, "data").items()]
+
+
+def _accuracy(file: str, runs: Sequence[Stored]) -> Study:
     rows = []
-    for run, group in zip(runs, names_of(runs, "model", "data"), strict=True):
+    for run, group in zip(runs, names_of(runs, "model"), strict=True):
         part = run.result["sparse"] or run.result["dense"]
-        if run.result["until"] is not None or part is None:
-            continue
         kept = 100 * run.result["kept"] / run.result["total"]
         costs = {"kept": kept, **{name: run.result.get(name) for name in ("training_flops", "final_bytes")}}
         accuracies = {name: 100 * part[name] for name in ("last", "best")}
         rows.append({**run.words, "seed": run.seed, "group": group, **costs, **accuracies})
-    if not rows:
-        raise RunError(
-            "None of these runs went to its end; runs that end with the final mask have no accuracy to show."
-        )
     frame = pd.DataFrame(rows)
     known = [cost for cost in COSTS if frame[cost].notna().any()]
     figure, axes = panels(1, len(known), width=PAGE, height=2.8, sharey=True)
@@ -56,20 +61,27 @@ def accuracy(runs: Sequence[Stored]) -> Study:
     axes[0, 0].set_ylabel("test accuracy, last epoch (%)", fontsize=8)
     legend_beside(axes[0, -1])
     *first, last = (NAMED[cost] for cost in known)
-    title(figure, "Accuracy against " + " and ".join([", ".join(first), last] if first else [last]))
-    return Study("accuracy", figure, frame)
+    against = " and ".join([", ".join(first), last] if first else [last])
+    title(figure, f"Accuracy on {data_name(runs[0])} against {against}")
+    return Study(file, figure, frame)
 
 
-def effective(runs: Sequence[Stored]) -> Study:
-    """Weights on some path from input to output, of those that are kept."""
+def effective(runs: Sequence[Stored]) -> list[Study]:
+    """Weights on some path from input to output, of those that are kept; a figure a data set."""
+    known = [
+        run for run in runs if run.result.get("effective_kept") is not None and run.result["kept"] < run.result["total"]
+    ]
+    if not known:
+        raise RunError("None of these runs says how many of its kept weights lie on a path; train them again.")
+    return [_effective(file_name("effective", data), own) for (data,), own in grouped(known, "data").items()]
+
+
+def _effective(file: str, runs: Sequence[Stored]) -> Study:
     rows = [
         {**run.words, "seed": run.seed, "group": group, "kept": run.result["kept"],
          "effective": run.result["effective_kept"], "share": run.result["effective_kept"] / run.result["kept"]}
-        for run, group in zip(runs, names_of(runs, "model", "data"), strict=True)
-        if run.result.get("effective_kept") is not None and run.result["kept"] < run.result["total"]
+        for run, group in zip(runs, names_of(runs, "model"), strict=True)
     ]  # fmt: skip
-    if not rows:
-        raise RunError("None of these runs says how many of its kept weights lie on a path; train them again.")
     frame = pd.DataFrame(rows)
     groups = list(dict.fromkeys(frame["group"]))
     figure, ((axes,),) = panels(width=width_beside(groups))
@@ -79,8 +91,8 @@ def effective(runs: Sequence[Stored]) -> Study:
     _sparsity_axis(axes, frame)
     axes.set_ylabel("kept weights on a path (%)", fontsize=8)
     legend_beside(axes)
-    title(figure, "Kept weights that can matter")
-    return Study("effective", figure, frame)
+    title(figure, f"Kept weights that can matter: {data_name(runs[0])}")
+    return Study(file, figure, frame)
 
 
 def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[Study]:
@@ -139,15 +151,20 @@ def _by_class(run: Stored) -> np.ndarray[Any, Any]:
 
 
 def _draw_damage(wide: pd.DataFrame, total: int, what: str, against: str | None) -> Figure:
-    shown = wide if len(wide) <= 20 else pd.concat([wide.iloc[:10], wide.iloc[-10:]])
+    half = MOST_CLASSES // 2
+    shown = wide if len(wide) <= MOST_CLASSES else pd.concat([wide.iloc[:half], wide.iloc[-half:]])
     figure, ((axes,),) = panels(height=0.9 + 0.19 * len(shown))
     for kept, style in zip(shown.columns, line_styles(len(shown.columns)), strict=True):
         label = _share_removed(kept, total)
         axes.plot(shown[kept], range(len(shown)), markersize=4.5, label=label, **style | {"linestyle": ""})
     if against:
         axes.axvline(0, color=GREY, linewidth=0.8)
-    axes.set_yticks(range(len(shown)), list(shown.index), fontsize=7)
+    axes.set_yticks(range(len(shown)), map(spoken, shown.index), fontsize=7)
     words = f"points of accuracy against {against}" if against else "accuracy (%)"
+    if len(shown) < len(wide):
+        axes.axhline(half - 0.5, color=GREY, linewidth=0.8, linestyle=":")
+        kinds = f"{half} least and {half} most hurt" if against else f"{half} best and {half} worst"
+        words += f"\n{kinds} of {len(wide)} classes at {_share_removed(wide.columns[-1], total)}"
     axes.set_xlabel(words, fontsize=8)
     legend_beside(axes, title="sparsity", title_fontsize=7)
     title(figure, f"{'Whom sparsity hurts' if against else 'Accuracy of each class'}: {what}")

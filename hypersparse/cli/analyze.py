@@ -74,7 +74,8 @@ def epochs(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path
 @analyze.command()
 def accuracy(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Accuracy against sparsity, against training work and against bytes."""
-    show(tradeoffs.accuracy(find(runs, runs_dir)), out)
+    for study in tradeoffs.accuracy(find(runs, runs_dir)):
+        show(study, out)
 
 
 @analyze.command()
@@ -87,7 +88,8 @@ def crossing(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Pa
 @analyze.command()
 def effective(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Kept weights that lie on a path from input to output."""
-    show(tradeoffs.effective(find(runs, runs_dir)), out)
+    for study in tradeoffs.effective(find(runs, runs_dir)):
+        show(study, out)
 
 
 @analyze.command()

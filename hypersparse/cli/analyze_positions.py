@@ -32,6 +32,8 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
 from hypersparse.training.weights_file import digest
 
+MOST_ACROSS = 7  # levels: dense and the paper's six sparsities of one network
+
 Human = Annotated[
     Path | None,
     typer.Option("--human", help="CIFAR-N's labels, as an .npz or the original .pt file: how hard images are."),
@@ -72,7 +74,9 @@ def tell(studies: Sequence[Study], tables: Sequence[pd.DataFrame], out: Path) ->
 
 
 def turned(facts: pd.DataFrame) -> pd.DataFrame:
-    """Facts down and levels across, since there are few levels and many facts."""
+    """Facts down and levels across, as there are many facts and mostly few levels."""
+    if len(facts) > MOST_ACROSS:
+        return facts
     across = facts.dropna(axis="columns", how="all").set_index("sparsity").T.rename_axis("sparsity").reset_index()
     return across.assign(sparsity=across["sparsity"].str.replace("_", " "))
 

@@ -46,7 +46,7 @@ def write(
     table = {"name": method} | ({} if method == "dense" else {"sparsity": sparsity})
     options = changed.pop("method_options", {})
     model = {"model": {"name": changed.pop("model")}} if "model" in changed else {}
-    recipe = resolve({"data": {"name": "digits"}, "method": table | options, **model})
+    recipe = resolve({"data": {"name": changed.pop("data", "digits")}, "method": table | options, **model})
     folder = RunFolder(root / recipe.label / f"seed-{seed}")
     folder.path.mkdir(parents=True)
     folder.write_recipe(recipe, seed)

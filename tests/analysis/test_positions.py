@@ -215,3 +215,26 @@ def test_of_very_many_classes_both_ends_are_drawn() -> None:
         {"class": [f"{n}" for n in range(100)], "human_label_errors": -1, "compression_position": range(100)}
     )
     assert shown_classes(level) == [f"{n}" for n in [*range(10), *range(90, 100)]]
+
+
+def test_a_figure_of_many_classes_says_which_are_shown_and_what_one_person_said(tmp_path: Path) -> None:
+    names = tuple(f"a_class_{number}" for number in range(100))
+    labels = [number for number in range(100) for _ in range(2)]
+    counts = np.arange(200)[::-1].copy()  # the first class is learnt first
+    store(tmp_path, dense=counts, pruned=counts, data="cifar100")
+    runs = runs_in(tmp_path)
+    said = np.array([[label if place % 2 else label + 1 for place, label in enumerate(labels)]])
+    people = HumanLabels(Path("human.npz"), np.array(labels), said)
+    samples = samples_of(runs, dataset(labels, name="cifar100", classes=names), people)
+    figure = study(runs, samples).figure
+    lowest = figure.axes[-1]
+    shown = [label.get_text() for label in lowest.get_xticklabels()]
+    assert shown == [f"a class {number}" for number in [*range(10), *range(90, 100)]]
+    assert lowest.get_xlabel() == "the first 10 and the last 10 of 100 classes in the lowest panel"
+    assert lowest.get_title(loc="right").startswith("a class 0 first, a class 99 last")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "named rightly by a person",
+        "named wrongly by a person",
+    ]
+    assert not any(line.get_clip_on() for axes in figure.axes for line in axes.lines if line.get_marker() != "None")

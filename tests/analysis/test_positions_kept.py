@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -10,6 +11,7 @@ from hypersparse.analysis import positions_page
 from hypersparse.analysis.positions import by_seed, counted
 from hypersparse.analysis.positions_kept import FILE, as_csv, keep, read_kept, with_kept
 from hypersparse.analysis.samples import samples_of
+from hypersparse.data.cifar import SUPERCLASSES
 from hypersparse.errors import RunError
 from tests.analysis.recorded import dataset, runs_in, store
 from tests.analysis.test_positions import LABELS, human
@@ -95,3 +97,18 @@ def test_runs_without_means_give_no_figure(tmp_path: Path) -> None:
     store(tmp_path, dense=[2, 1, 1, 0], data="cifar10")
     assert positions_page.studies(runs_in(tmp_path)) == []
     assert with_kept(runs_in(tmp_path)) == []
+
+
+def test_of_cifar100_the_page_has_its_super_classes(tmp_path: Path) -> None:
+    names = tuple(sorted(name for kind in SUPERCLASSES.values() for name in kind))
+    labels = list(range(100))
+    right = np.array([int(name in SUPERCLASSES["trees"]) for name in names])
+    store(tmp_path, dense=right, pruned=1 - right, data="cifar100", sparsity=0.98)
+    runs = runs_in(tmp_path)
+    keep(runs, samples_of(runs, dataset(labels, name="cifar100", classes=names), None))
+    (study,) = positions_page.studies(runs)
+    lines = positions_page.section(study)
+    table = lines[lines.index("| super-class | dense | 0.98 |") :]
+    assert len(table) == 2 + 20
+    assert table[2] == "| trees | 0.025 | 0.975 |"  # five of a hundred images come first, or last
+    assert set(table[3:]) >= {"| large man-made outdoor things | 0.525 | 0.475 |"}

@@ -68,6 +68,16 @@ def test_the_figures_and_their_data_say_what_they_are_made_of(tmp_path: Path) ->
     assert hard.tables["map-spread"]["images"].tolist() == [100] * 4
 
 
+def test_what_one_person_said_is_not_a_share_of_people() -> None:
+    hardness = np.arange(MANY) // 10 % 2
+    classes = ("a_b", *CIFAR[1:])
+    samples = Samples("cifar100", classes, np.arange(MANY), np.arange(MANY) % 10, hardness=hardness, people=1)
+    figure = hardness_study(samples, points(), total=MANY).figure
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["named rightly by a person: 200 images", "named wrongly by a person: 200 images"]
+    assert figure.legends[0].get_texts()[0].get_text() == "a b"
+
+
 def test_ten_of_many_classes_have_a_colour() -> None:
     labels = np.array([label for label in range(30) for _ in range(label + 1)])
     samples = Samples("x", tuple(map(str, range(30))), np.arange(len(labels)), labels)

@@ -214,7 +214,8 @@ def test_agreement_of_two_seeds_and_of_chance(tmp_path: Path) -> None:
 
 
 def test_accuracy_against_costs(tmp_path: Path) -> None:
-    study = tradeoffs.accuracy([write(tmp_path), write(tmp_path, method="dense"), write(tmp_path, seed=1, until="x")])
+    runs = [write(tmp_path), write(tmp_path, method="dense"), write(tmp_path, seed=1, until="x")]
+    (study,) = tradeoffs.accuracy(runs)
     assert study.data[["group", "kept", "last", "best"]].to_numpy().tolist() == [
         ["art hypersparse", 10, 70, 75],
         ["dense", 100, 60, 70],
@@ -225,7 +226,7 @@ def test_accuracy_against_costs(tmp_path: Path) -> None:
 
 
 def test_runs_whose_work_is_not_known_are_counted(tmp_path: Path) -> None:
-    study = tradeoffs.accuracy([write(tmp_path), write(tmp_path, seed=1, training_flops=None)])
+    (study,) = tradeoffs.accuracy([write(tmp_path), write(tmp_path, seed=1, training_flops=None)])
     assert [axes.get_xlabel() for axes in study.figure.axes] == [
         "weights kept (%)", "training work (dense FLOPs)\nmissing: 1 of 2 runs", "file (bytes)",
     ]  # fmt: skip
@@ -234,7 +235,7 @@ def test_runs_whose_work_is_not_known_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fewest", [1, 30, 900])
 def test_every_axis_of_costs_has_numbers(tmp_path: Path, fewest: int) -> None:
     few = write(tmp_path, total=100_000, kept=fewest)
-    study = tradeoffs.accuracy([few, write(tmp_path, method="dense", total=100_000, kept=100_000)])
+    (study,) = tradeoffs.accuracy([few, write(tmp_path, method="dense", total=100_000, kept=100_000)])
     study.figure.canvas.draw()
     axes = study.figure.axes[0]
     low, high = axes.get_xlim()
@@ -243,14 +244,23 @@ def test_every_axis_of_costs_has_numbers(tmp_path: Path, fewest: int) -> None:
 
 def test_models_are_not_averaged(tmp_path: Path) -> None:
     other = write(tmp_path, model="mlp", sparse={"last": 0.9, "best": 0.9})
-    study = tradeoffs.accuracy([write(tmp_path), other])
+    (study,) = tradeoffs.accuracy([write(tmp_path), other])
     first, second = "art hypersparse, resnet8", "art hypersparse, mlp"
     assert study.data[["group", "last"]].to_numpy().tolist() == [[first, 70], [second, 90]]
     assert drawn(study) == [first, second] * 3
 
 
+def test_data_sets_do_not_share_a_figure(tmp_path: Path) -> None:
+    runs = [write(tmp_path, data=data, method=method) for data in ("cifar10", "cifar100") for method in ("art", "snip")]
+    for make, name in ((tradeoffs.accuracy, "accuracy"), (tradeoffs.effective, "effective")):
+        found = make(runs)
+        assert [study.name for study in found] == [f"{name}-cifar10", f"{name}-cifar100"]
+        assert ["cifar100" in study.figure.get_suptitle() for study in found] == [False, True]
+        assert set(drawn(found[1])) == {"art hypersparse", "snip"}  # where they are need not be said
+
+
 def test_effective_weights(tmp_path: Path) -> None:
-    study = tradeoffs.effective([write(tmp_path), write(tmp_path, method="dense")])
+    (study,) = tradeoffs.effective([write(tmp_path), write(tmp_path, method="dense")])
     assert study.data["share"].tolist() == [0.9]
     with pytest.raises(RunError, match="lie on a path"):
         tradeoffs.effective([write(tmp_path, seed=1, effective_kept=None)])
@@ -291,6 +301,21 @@ def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
     ]
     (named,) = tradeoffs.classes([write(tmp_path, seed=2, classes=["cat", "dog"])])  # as the run itself says
     assert named.tables["classes-digits-resnet8-art-hypersparse-damage"]["class"].tolist() == ["dog", "cat"]
+
+
+def test_of_many_classes_those_that_are_hurt_most_and_least_are_drawn(tmp_path: Path) -> None:
+    names = [f"class_{number}" for number in range(100)]
+    right = np.array([[100] * 100, list(range(100))])
+    arrays = [record(class_correct=rows[None], class_total=np.full(100, 100)) for rows in right]
+    (study,) = tradeoffs.classes(
+        [write(tmp_path, method="dense", arrays=arrays[0]), write(tmp_path, arrays=arrays[1], classes=names)]
+    )
+    (axes,) = study.figure.axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == [f"class {number}" for number in [*range(10), *range(90, 100)]]
+    assert axes.get_xlabel().endswith("\n10 least and 10 most hurt of 100 classes at 90 %")
+    assert len(study.tables[f"{study.name}-damage"]) == 100
+    assert set(study.data["class"]) == set(names)  # tables have the names of the data set
 
 
 def test_a_study_is_written_as_pictures_and_numbers(tmp_path: Path) -> None:

@@ -38,6 +38,18 @@ def test_positions_of_digits(runs: Path, tmp_path: Path) -> None:
         assert (level["compression_position"] * level["images"]).sum() / IMAGES == pytest.approx(0.5)
 
 
+def test_many_levels_stand_below_each_other(tmp_path: Path) -> None:
+    counts = np.random.default_rng(0).integers(0, 3, IMAGES)
+    for sparsity in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98):
+        store(tmp_path / "runs", dense=counts, pruned=counts[::-1], sparsity=sparsity)
+    output, error = invoke("positions", tmp_path / "runs", "-o", tmp_path / "out")
+    assert error is None, output
+    lines = output.splitlines()
+    facts = next(place for place, line in enumerate(lines) if "first position" in line)
+    assert lines[facts].split()[:3] == ["model", "method", "sparsity"]
+    assert [line.split()[1] for line in lines[facts + 1 : facts + 9]] == ["pre-training", *["art"] * 7]
+
+
 def test_a_quick_map_of_given_vectors_keeps_its_coordinates(runs: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(IMAGES, 4)))
     words = (

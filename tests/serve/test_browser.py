@@ -18,7 +18,7 @@ from tests.serve.made import STROKES, drawing, file_of, linear, served
 
 pytestmark = NEEDS_BROWSER
 HOSTILE = "<b onclick=alert(1)>-</script><!--"
-COLOURS = ("red", "green", HOSTILE)
+COLOURS = ("red", "light_green", HOSTILE)
 
 
 class Seen(Shown):
@@ -231,7 +231,7 @@ def test_colour_images_go_to_a_network_for_them(browser: Any, server: Server) ->
     seen.page.locator("#network").select_option("1")
     assert seen.page.locator("#pad").get_attribute("role") == "button"
     seen.give("drop", file_of(Image.new("RGB", (70, 40), (10, 200, 30))))
-    seen.says("green")
+    seen.says("light green")
     seen.give("drop", file_of(Image.new("RGB", (40, 70), (10, 20, 230))))
     seen.says(HOSTILE)  # a name is only ever text
     assert seen.page.locator("h1").inner_text() == "Sparse networks"

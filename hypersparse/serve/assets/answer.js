@@ -5,6 +5,8 @@ const percent = (share) => (share >= 0.9995 && share < 1 ? "> 99.9 %" : `${(100 
 const digitsOf = (value, digits) =>
   Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 9 });
 
+const spoken = (name) => name.replaceAll("_", " "); // a class as people write it
+
 function milliseconds(value) {
   return value < 1 ? `${digitsOf(1000 * value, 3)} µs` : `${digitsOf(value, 3)} ms`;
 }
@@ -43,12 +45,12 @@ function verdict(network, answer) {
       el(
         "div",
         null,
-        el("p", { class: "class", id: "class" }, sparse.class),
+        el("p", { class: "class", id: "class" }, spoken(sparse.class)),
         el("p", null, `${percent(sparse.share)} sure`),
         el(
           "p",
           { class: "small" },
-          alike ? "The dense network says the same." : `The dense network says ${answer.dense.class}.`,
+          alike ? "The dense network says the same." : `The dense network says ${spoken(answer.dense.class)}.`,
         ),
       ),
       el(
@@ -65,7 +67,7 @@ function verdict(network, answer) {
         el(
           "li",
           null,
-          el("span", { class: "name", title: one.class }, one.class),
+          el("span", { class: "name", title: one.class }, spoken(one.class)),
           bar(one.share),
           el("span", { class: "percent" }, percent(one.share)),
         ),
@@ -87,7 +89,7 @@ function comparison(network, answer) {
     );
   };
   const head = (name, words) => el("th", { scope: "col" }, name, el("span", { class: "small" }, words));
-  const said = (one) => (one ? `${one.class}, ${percent(one.share)}` : "–");
+  const said = (one) => (one ? `${spoken(one.class)}, ${percent(one.share)}` : "–");
   const took = (one) => (one ? milliseconds(one.milliseconds) : "–");
   const [sparse, dense] = [answer?.sparse, answer?.dense];
   const faster = answer ? factor(dense.milliseconds, sparse.milliseconds, "faster", "slower") : "";

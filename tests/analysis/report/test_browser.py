@@ -5,11 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hypersparse.analysis.report.page import write
 from hypersparse.runs.store import RunStore
 from hypersparse.training.folder import RunFolder
+from hypersparse.training.record import write_record
 from tests.analysis.report.made import make_run
 from tests.analysis.report.test_page import HOSTILE
 from tests.browser import NEEDS_BROWSER
@@ -139,6 +141,25 @@ def test_a_run_has_a_page_with_its_curves_and_where_it_came_from(browser: object
     seen.page.locator("#run-title", has_text="seed 1").wait_for()
     seen.page.get_by_role("link", name="All runs").click()
     seen.page.locator("#runs-table").wait_for()
+    assert seen.complaints == []
+
+
+def test_many_classes_are_all_named_in_the_order_of_their_accuracy(browser: object, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs")
+    right, total = np.roll(np.arange(100), 50)[None], np.full(100, 100)
+    write_record(run.record_file, {"class_correct": right, "class_total": total})
+    run.write_result({**(run.result() or {}), "classes": [f"a_class_{number}" for number in range(100)]})
+    write(tmp_path / "report.html", [run])
+    seen = Seen(browser, tmp_path / "report.html")
+    seen.draw_all()
+    figure = seen.page.locator("figure.wide", has=seen.page.get_by_role("heading", name="Accuracy by class"))
+    assert "from 0.00 % (a class 50) to 99.00 % (a class 49)" in figure.inner_text().replace("\u00a0", " ")
+    names = [text for text in ticks(seen.page, "Accuracy by class") if text.startswith("a class")]
+    assert len(names) > 50
+    assert names[:2] == ["a class 49", "a class 48"]
+    figure.locator("summary").click()
+    assert soon(lambda: figure.locator("table tbody tr").count() == 100)
+    assert figure.locator("tbody tr").first.inner_text().split()[:4] == ["a", "class", "49", "99"]
     assert seen.complaints == []
 
 

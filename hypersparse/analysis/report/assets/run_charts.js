@@ -313,18 +313,25 @@ function layersChart(data, run) {
   });
 }
 
+const MANY_CLASSES = 20; // more stand in the order of their accuracy, with their names upright
+
 function classesChart(run) {
-  const { class_correct: correct, class_total: total } = run.record;
-  if (!correct) return null;
-  const values = correct.map((right, at) => (total[at] ? (100 * right) / total[at] : null));
-  const names = run.record.classes ?? correct.map((_, at) => String(at));
+  const { class_correct: right, class_total: all } = run.record;
+  if (!right) return null;
+  const share = (at) => (all[at] ? (100 * right[at]) / all[at] : null);
+  const many = right.length > MANY_CLASSES;
+  const order = [...right.keys()].sort((one, other) => (many ? share(other) - share(one) : 0));
+  const [correct, total, values] = [order.map((at) => right[at]), order.map((at) => all[at]), order.map(share)];
+  const names = order.map((at) => (run.record.classes ?? [])[at]?.replaceAll("_", " ") ?? String(at));
   const called = names.map((name) => (/^\d+$/.test(name) ? `class ${name}` : name));
   const there = values.filter(known);
   return makeChart({
     title: "Accuracy by class",
     summary: `Test images of each class in the last epoch: from ${shownPercent(Math.min(...there))} (${called[values.indexOf(Math.min(...there))]}) to ${shownPercent(Math.max(...there))} (${called[values.indexOf(Math.max(...there))]}).`,
     legend: [{ name: "right", color: 0, box: true, show: shownPercent }],
-    zoom: names.length > 20 ? "x" : null,
+    zoom: many ? "x" : null,
+    wide: many,
+    height: many ? 380 : undefined,
     pointer: "shadow",
     heading: (one) => `${called[one.dataIndex]}: ${correct[one.dataIndex]} of ${total[one.dataIndex]}`,
     points: names.length,
@@ -342,8 +349,13 @@ function classesChart(run) {
       rows: names.map((_, at) => at),
     }),
     option: (style, width) => ({
-      grid: plot({ top: 44 }),
-      xAxis: crossAxis(style, "class", { type: "category", data: names, axisLabel: { formatter: String } }),
+      grid: plot({ top: 44, ...(many ? { bottom: 110 } : {}) }),
+      xAxis: crossAxis(style, "class", {
+        type: "category",
+        data: names,
+        ...(many ? { nameGap: 92 } : {}),
+        axisLabel: { formatter: String, ...(many ? { rotate: 90, fontSize: 10, hideOverlap: true } : {}) },
+      }),
       yAxis: valueAxis(style, "test accuracy in %", { min: 0, max: 100, nameGap: 24 }),
       series: [
         {
