@@ -8,10 +8,12 @@ import typer
 from rich.console import Console
 
 from hypersparse.cli.choices import RunsDir
+from hypersparse.errors import RunError
 from hypersparse.runs.lock import is_locked
 from hypersparse.runs.pack import pack as pack_runs
-from hypersparse.runs.pack import parse_bytes
+from hypersparse.runs.pack import parse_bytes, run_name
 from hypersparse.runs.pack import unpack as unpack_runs
+from hypersparse.runs.parts import INDEX, Index
 from hypersparse.runs.store import RunStore
 
 
@@ -29,6 +31,11 @@ def pack(
             console.print(f"left out: a process is training in {folder}", markup=False)
         else:
             folders.append(folder)
+    if folders and (lost := only_in(out, folders, runs_dir)):
+        raise RunError(
+            f"{out} has {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}, which is neither among these "
+            f"runs nor in {runs_dir} and would be lost: `hypersparse unpack {out}` first, or pack into another folder."
+        )
     written = pack_runs(folders, out, size)
     total = sum(path.stat().st_size for path in written)
     console.print(f"{len(folders)} {_runs(folders)}, {total:,} bytes, in {len(written)} files in {out}", markup=False)
@@ -44,6 +51,14 @@ def unpack(
     for path in placed:
         console.print(f"unpacked {path}", markup=False)
     console.print(f"{len(placed)} {_runs(placed)} unpacked into {runs_dir}", markup=False)
+
+
+def only_in(out: Path, folders: Sequence[Path], runs_dir: Path) -> list[str]:
+    """The runs of an earlier pack that a new one of these folders would leave nowhere."""
+    if not (out / INDEX).is_file():
+        return []
+    packed = {run_name(folder) for folder in folders}
+    return [name for name in Index.read(out).runs if name not in packed and not (runs_dir / name).exists()]
 
 
 def find_all(names: Sequence[str], store: RunStore) -> list[Path]:

@@ -40,6 +40,17 @@ def test_a_run_being_trained_is_left_out_and_said(store: RunStore, tmp_path: Pat
             call("pack", run_of(store, STOPPED).path, "-o", tmp_path / "pack")
 
 
+def test_a_run_that_lies_in_the_earlier_pack_alone_is_not_lost(store: RunStore, tmp_path: Path) -> None:
+    pack, other, seeds = tmp_path / "pack", tmp_path / "other", [run_of(store, seed).path for seed in (STOPPED, UNTIL)]
+    call("pack", *seeds, "-o", pack, "--runs-dir", other)
+    before = (pack / "index.json").read_bytes()
+    with pytest.raises(RunError, match=rf"pack has .*/seed-{UNTIL}, which is neither .* would be lost: .*unpack"):
+        call("pack", seeds[0], "-o", pack, "--runs-dir", other)
+    assert (pack / "index.json").read_bytes() == before
+    call("unpack", pack, "--runs-dir", other)
+    assert call("pack", seeds[0], "-o", pack, "--runs-dir", other).startswith("1 run, ")  # the other is unpacked
+
+
 def test_runs_are_named_in_many_ways_and_packed_once(store: RunStore) -> None:
     paths = [run_of(store, seed).path for seed in (FINISHED, STOPPED, UNTIL)]
     assert find_all([str(paths[0])], store) == paths[:1]
