@@ -29,7 +29,7 @@ def check_adjusted(phase: Phase, steps: int) -> None:
     if phase.adjust is not None and 0 < steps < phase.adjust_every:
         warnings.warn(
             f"Phase {phase.name} had {steps} steps, too few for what the method does in every {phase.adjust_every}th, "
-            "such as moving weights: it was never done. Lower `every`, for ART `rewire_every` or `refresh_every`.",
+            "such as moving weights: it was never done. Lower `every`, or ART's `refresh_every`.",
             stacklevel=2,
         )
 

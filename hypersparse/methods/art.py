@@ -8,7 +8,6 @@ from torch import Tensor
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Phase, TrainingState
 from hypersparse.methods.free_pruning import FreePruning
-from hypersparse.methods.rewiring import Rewiring
 from hypersparse.options import option, options
 from hypersparse.sparsity import penalties
 from hypersparse.sparsity.budgets import keep_count
@@ -18,7 +17,7 @@ LOOKED = "w_kappa"  # under this name in the state's memory: the last look at th
 
 
 @options
-class ART(FreePruning, Rewiring):
+class ART(FreePruning):
     """Press weights towards zero until pruning costs nothing, then prune and fine-tune."""
 
     name: ClassVar[str] = "art"
@@ -28,7 +27,9 @@ class ART(FreePruning, Rewiring):
     )
     forgets: ClassVar[tuple[str, ...]] = (LOOKED,)
 
-    penalty: Literal["hypersparse", "l1", "l2"] = option(default="hypersparse", help="What presses weights to zero.")
+    penalty: Literal["hypersparse", "l1", "l2"] = option(
+        default="hypersparse", help="What presses weights towards zero."
+    )
     pretrain_epochs: int = option(default=60, help="Dense epochs before the penalty; 0 begins with the penalty.", ge=0)
     refresh_every: int = option(
         default=1,
@@ -38,7 +39,6 @@ class ART(FreePruning, Rewiring):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.refresh_every > 1 and self.penalty != "hypersparse":
             raise OptionError(f"`refresh_every` belongs to the penalty `hypersparse`; this one is `{self.penalty}`.")
 
@@ -62,12 +62,12 @@ class ART(FreePruning, Rewiring):
             leave=self.prune,
             hold_lr=True,
             lr_factor=self.regularized_lr,
-            shared=self.before_fine_tuning(),
+            shared=repr(self),
             check=self.check_count,
             needs_task=True,
             needs_observe=self.stop == "code",
         )
-        return [*([pretrain] if length else []), press, *self.fine_tuning(epochs)]
+        return [*([pretrain] if length else []), press, Phase("fine-tune", epochs=epochs, restart=True)]
 
     def begin_to_press(self, state: TrainingState) -> None:
         """On entering the regularized phase, where it both looks and counts."""

@@ -55,7 +55,7 @@ def exchange_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
     change_mask_(state, exchanged(weights.mask, magnitude(weights), growth, fraction=fraction))
 
 
-def move_(state: TrainingState, *, fraction: float, epochs: int, reader: str) -> None:
+def move_(state: TrainingState, *, fraction: float, epochs: int) -> None:
     """RigL's update: drop the smallest weights of each layer and grow as many where the gradient is largest.
 
     What moves falls from `fraction` of the kept weights to nothing along a cosine over `epochs`. Gradients that are not
@@ -63,11 +63,11 @@ def move_(state: TrainingState, *, fraction: float, epochs: int, reader: str) ->
     """
     growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
     if not growth:
-        raise LoopError(f"{reader} reads the gradients: {BEFORE_ZERO_GRAD}")
+        raise LoopError(f"RigL reads the gradients: {BEFORE_ZERO_GRAD}")
     largest = float(torch.stack([gradient.max() for gradient in growth.values()]).max())
     if not 0 < largest < torch.inf:  # nor NaN, which is in no order
         if largest == 0:
-            warnings.warn(f"{reader} found all gradients zero and moved nothing: {BEFORE_ZERO_GRAD}", stacklevel=2)
+            warnings.warn(f"RigL found all gradients zero and moved nothing: {BEFORE_ZERO_GRAD}", stacklevel=2)
         return
     # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
     fraction *= cosine(state.epoch / epochs)

@@ -47,7 +47,7 @@ class RigL(Method):
                 "search",
                 epochs=moving,
                 enter=self.draw_mask,
-                adjust=partial(move_, fraction=self.fraction, epochs=moving, reader="RigL"),
+                adjust=partial(move_, fraction=self.fraction, epochs=moving),
                 adjust_every=self.every,
                 adjust_replaces_step=self.every > 1,  # otherwise nothing would be learnt
                 hold_lr=True,

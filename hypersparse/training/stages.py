@@ -67,9 +67,7 @@ class StageCache:
         history = recorder.epochs(len(entries)) if path and recorder else []
         if path and history is not None:
             self.root.mkdir(parents=True, exist_ok=True)
-            # Others may go on from here in another way, so that no later phase is named.
-            position = {**state["sparsifier"], "plan": [phase.name for phase in phases]}
-            save_tree(path, {**state, "sparsifier": position, "entries": entries, "history": history})
+            save_tree(path, {**state, "entries": entries, "history": history})
 
     def load(self, plan: list[Phase]) -> dict[str, Any] | None:
         """The furthest stage of a plan that was kept, or None."""

@@ -195,11 +195,11 @@ def test_plan_prints_phases_and_recipe(tmp_path: Path, call: Call) -> None:
 
 def test_plan_says_what_happens_in_every_phase(call: Call) -> None:
     options = ("--data", "cifar10", "--set", "training.schedule=cosine")
-    done = call("plan", "art", *options, "--set", "method.rewire=0.3", "--ablation", "shuffle").stdout
+    done = call("plan", "topkast", *options, "--set", "method.end=0.5", "--ablation", "shuffle").stdout
     words = " ".join(done.split())
     for text in (
-        "rewire 80 0.1 to 0.05, cosine fresh momentum, move every 500 steps",
-        "fine-tune 80 0.05 to 0, cosine plain training",
+        "explore 80 0.1 to 0.05, cosine first choose largest, choose largest every 100 steps",
+        "settle 80 0.05 to 0, cosine plain training",
         "retrain 160 0.1 to 0, cosine first shuffle, fresh momentum",
     ):
         assert text in words

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import hypersparse
-from hypersparse import ART, IMP, SNIP, Ablation, Mask, Method, OptionError, Phase, Sparsifier, TopKAST, TrainingState
+from hypersparse import IMP, SNIP, Ablation, Mask, Method, OptionError, Phase, Sparsifier, TopKAST, TrainingState
 from hypersparse.methods.ablation import ablated
 from hypersparse.options import options
 from hypersparse.plan import plan_of
@@ -173,16 +173,15 @@ def test_a_mask_that_is_chosen_anew_between_steps_is_ablated_afterwards() -> Non
 
 
 def test_the_rest_of_a_training_that_began_before_is_followed_by_a_whole_one() -> None:
-    method = ART(pretrain_epochs=0, rewire=0.3)
-    plan = plan_of(method, epochs=8, ablation=Ablation(name="redraw"))
-    assert [(phase.name, phase.epochs) for phase in plan[1:]] == [("rewire", 4), ("fine-tune", 4), ("retrain", 8)]
+    plan = plan_of(TopKAST(end=0.5), epochs=8, ablation=Ablation(name="redraw"))
+    assert [(phase.name, phase.epochs) for phase in plan] == [("explore", 4), ("settle", 4), ("retrain", 8)]
     assert (plan[-1].schedule_start, plan[-1].schedule_epochs) == (0, None)
     assert [phase.name for phase in plan_of(IMP(rounds=1), epochs=8, ablation=Ablation(name="redraw"))] == [
         "begin",
         "dense",
         "round 1",  # which begins with a rewinding anyway
     ]
-    for whole in (method, IMP(), TopKAST(end=0.5), SNIP()):
+    for whole in (IMP(), TopKAST(end=0.5), SNIP()):
         assert [phase.epochs for phase in plan_of(whole, epochs=8, ablation=Ablation(name="narrow"))] == [8]
 
 

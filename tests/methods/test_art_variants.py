@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from hypersparse import ART, Task
-from hypersparse.errors import OptionError
 from hypersparse.recipe import merge, resolve
-from hypersparse.sparsity.schedules import drops
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
@@ -26,7 +24,6 @@ VARIANTS = [
     {"method": {"growth_steps": 4, "refresh_every": 2}},
     {"method": {"stop": "paper"}},
     {"method": {"select": "mean"}},
-    {"method": {"rewire": 0.3, "rewire_every": 3}},
     {"training": {"schedule": "cosine"}},
 ]
 
@@ -105,41 +102,6 @@ def test_the_dense_network_keeps_its_statistics() -> None:
     assert all(torch.equal(*pair) for pair in zip(before, sparsifier.state.model.buffers(), strict=True))
 
 
-def test_rewiring_is_the_first_half_of_fine_tuning() -> None:
-    plan = ART(pretrain_epochs=0, rewire=0.3).plan(160)
-    assert [(phase.name, phase.epochs, phase.restart) for phase in plan[1:]] == [
-        ("rewire", 80, True),
-        ("fine-tune", 80, False),  # one optimizer throughout
-    ]
-    assert [(phase.schedule_start, phase.schedule_epochs) for phase in plan[1:]] == [(0, 160), (80, 160)]
-    assert [phase.adjust is not None for phase in plan] == [False, True, False]
-    assert [phase.name for phase in ART(rewire=0.3).plan(1)] == ["pre-train", "regularize", "fine-tune"]
-    assert plan[0].shared == ART(pretrain_epochs=0).plan(160)[0].shared
-
-
-def test_rewiring_nothing_so_and_so_often_is_an_error() -> None:
-    with pytest.raises(OptionError, match=r"with `rewire` 0 none does; pass `rewire` too, such as 0\.3"):
-        ART(rewire_every=22)
-
-
-def test_rewired_weights_move_and_keep_their_number_in_every_layer() -> None:
-    method = ART(sparsity=0.5, pretrain_epochs=0, max_regularized_epochs=1, rewire=0.4, rewire_every=2)
-    sparsifier = attached(method, Scripted(0.9, 0.1), epochs=4, lr=drops((0.5, 0.75), 0.1))
-    masks, rates = [], []
-    for _ in sparsifier.epochs():
-        train_epoch(sparsifier)
-        rates.append((sparsifier.phase.name, sparsifier.lr))
-        if sparsifier.mask is not None:
-            masks.append(sparsifier.mask)
-            assert all(weight[~masks[-1][name]].eq(0).all() for name, weight in sparsifier.weights.items())
-    assert len({tuple(mask.kept_by_layer().values()) for mask in masks}) == 1
-    assert len(masks) == 4
-    assert masks[0] != masks[1]
-    assert masks[1] == masks[2] == masks[3]
-    assert [name for name, _ in rates] == ["regularize", "rewire", "rewire", "fine-tune", "fine-tune"]
-    assert [rate for _, rate in rates[1:]] == pytest.approx([0.05, 0.05, 0.005, 0.0005])  # falls as in a whole one
-
-
 @pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda tables: next(iter(next(iter(tables.values())))))
 def test_each_trains_to_its_end(variant: dict[str, dict[str, object]], tmp_path: Path) -> None:
@@ -150,12 +112,10 @@ def test_each_trains_to_its_end(variant: dict[str, dict[str, object]], tmp_path:
 
 
 @pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
-@pytest.mark.parametrize("step", [6, 4 * 3 + 2], ids=["regularize", "rewire"])
-def test_stopped_in_the_middle_of_a_phase_it_ends_the_same(step: int, tmp_path: Path) -> None:
-    changed = {"reestimate": 2, "growth_steps": 3, "regularized_lr": 0.5, "rewire": 0.3, "rewire_every": 2}
-    recipe = small(method={**changed, "growth": 1.0, "strength": 1e-9, "sparsity": 0.98})  # never free to prune
+def test_stopped_in_the_middle_of_the_regularized_phase_it_ends_the_same(tmp_path: Path) -> None:
+    recipe = small(method={"reestimate": 2, "growth_steps": 3, "regularized_lr": 0.5})
     train(recipe, 0, Machine(device="cpu"), tmp_path / "whole")
-    watcher = StopAfter(4 * 2 + step)  # four steps an epoch, two of pre-training
+    watcher = StopAfter(4 * 2 + 6)  # four steps an epoch, two of pre-training
     with pytest.raises(Stopped):
         train(recipe, 0, Machine(device="cpu"), tmp_path / "halves", watcher=watcher, stop=watcher.request)
     train(recipe, 0, Machine(device="cpu"), tmp_path / "halves")

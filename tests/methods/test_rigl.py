@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hypersparse import ART, Mask, PrunableWeights, RigL, TrainingState, data
+from hypersparse import Mask, PrunableWeights, RigL, TrainingState, data
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.methods.dynamic import move_
 from hypersparse.training.folder import RunFolder
@@ -45,7 +45,7 @@ def test_the_update_by_hand() -> None:
     weight = state.weights["weight"]
     weight.grad = torch.tensor([[0.0, 0.0, 0.0, 0.0, 0.5, 0.1, -0.9, 0.7, 0.2, 0.3]])
     state.optimizer.state[weight]["momentum_buffer"] = torch.ones_like(weight)
-    move_(state, fraction=0.4, epochs=4, reader="RigL")
+    move_(state, fraction=0.4, epochs=4)
     # Epoch 0: 0.4 of five are two. -2 and 1 go; -0.9 and 0.7 are the largest gradients.
     assert weight.tolist() == [[5.0, -4.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     assert state.weights.mask is not None
@@ -57,7 +57,7 @@ def test_the_update_by_hand() -> None:
     # return, and does.
     state.epoch = 2
     weight.grad = torch.tensor([[0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.8, 0.2, 0.3]])
-    move_(state, fraction=0.4, epochs=4, reader="RigL")
+    move_(state, fraction=0.4, epochs=4)
     assert state.weights.mask["weight"].int().tolist() == [[1, 1, 1, 0, 0, 0, 1, 1, 0, 0]]
     assert state.log == {"moved_fraction": pytest.approx(0.2)}
 
@@ -67,7 +67,7 @@ def test_the_drop_fraction_falls_along_a_cosine() -> None:
     for epoch in range(8):
         state.epoch = epoch
         state.weights["weight"].grad = torch.ones(1, 10)
-        move_(state, fraction=0.3, epochs=8, reader="RigL")
+        move_(state, fraction=0.3, epochs=8)
         found.append(state.log["moved_fraction"])
     assert found == pytest.approx([0.15 * (1 + math.cos(math.pi * epoch / 8)) for epoch in range(8)])
     assert found[0] == 0.3
@@ -137,7 +137,7 @@ def test_a_step_that_a_grad_scaler_leaves_out_moves_nothing(value: float) -> Non
     state = layer_state()
     weight, mask = state.weights["weight"], state.weights.mask
     weight.grad = torch.tensor([[0.0] * 9 + [value]])
-    move_(state, fraction=0.4, epochs=4, reader="RigL")
+    move_(state, fraction=0.4, epochs=4)
     assert state.weights.mask is mask
     assert weight.tolist() == [[5.0, -4.0, 3.0, -2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
 
@@ -147,7 +147,7 @@ def test_gradients_that_were_zeroed_too_early_are_said_and_move_nothing() -> Non
     mask = state.weights.mask
     state.weights["weight"].grad = torch.zeros(1, 10)
     with pytest.warns(UserWarning, match=r"all gradients zero and moved nothing: call `sparsifier\.step\(\)` before"):
-        move_(state, fraction=0.4, epochs=4, reader="RigL")
+        move_(state, fraction=0.4, epochs=4)
     assert state.weights.mask is mask
 
 
@@ -158,8 +158,7 @@ def our_own_loop(options: dict[str, Any], folder: Path) -> Training:
 
 
 def test_moves_in_every_step_leave_the_optimizer_its_own(tmp_path: Path) -> None:
-    for method in (RigL(every=1), ART(rewire=0.3, rewire_every=1)):
-        assert [phase.adjust_replaces_step for phase in method.plan(4) if phase.adjust] == [False]
+    assert [phase.adjust_replaces_step for phase in RigL(every=1).plan(4) if phase.adjust] == [False]
     training = our_own_loop({"sparsity": 0.8, "every": 1}, tmp_path)
     before = training.model.get_parameter("linear.bias").detach().clone()
     training.begin_epoch()

@@ -60,7 +60,6 @@ def test_another_sparsity_goes_on_from_the_same_pretraining_to_the_same_bits(tmp
         {"training": {"schedule": "cosine"}},
         {"training": {"epochs": 1}},
         {"ablation": {"name": "shuffle"}},
-        {"method": {"rewire": 0.3, "rewire_every": 2}},
         {"until": "regularize"},
     ],
 )
@@ -69,7 +68,7 @@ def test_what_comes_after_the_mask_goes_on_from_the_same_mask_to_the_same_bits(
 ) -> None:
     stages, other = tmp_path / "stages", small(**tables)
     train(small(), 0, CPU, tmp_path / "first", stages=stages)
-    assert phases_trained(other, tmp_path / "second", stages) <= {"rewire", "fine-tune"}
+    assert phases_trained(other, tmp_path / "second", stages) <= {"fine-tune"}
     train(other, 0, CPU, tmp_path / "alone")
     assert same_network(tmp_path / "second", tmp_path / "alone")
     assert values(tmp_path / "second") == values(tmp_path / "alone")
