@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from hypersparse.analysis.stored import Stored, data_name, grouped, network, with_records
 from hypersparse.analysis.stored import names as names_of
@@ -31,6 +31,7 @@ COSTS = {
     "final_bytes": "file (bytes)",
 }
 MOST_CLASSES = 20  # drawn; of more, those at both ends
+NEAR = 6  # largest to smallest, under which an axis has few of 1, 2, 5, 10, ...
 WIDE = 300  # largest to smallest, above which only tens have room on an axis: with more Matplotlib writes none
 NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes": "size of the file"}
 
@@ -182,7 +183,9 @@ def _draw_cost(axes: Axes, frame: pd.DataFrame, cost: str) -> None:
     unknown = int(frame[cost].isna().sum())
     axes.set_xlabel(COSTS[cost] + (f"\nmissing: {unknown} of {len(frame)} runs" if unknown else ""), fontsize=8)
     wide = frame[cost].max() > WIDE * frame[cost].min()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
+    near = frame[cost].max() < NEAR * frame[cost].min()
+    # Of few values on a log scale Matplotlib would write one after the other; four have room.
+    axes.xaxis.set_major_locator(MaxNLocator(4) if near else LogLocator(subs=(1,) if wide else (1, 2, 5)))
     axes.xaxis.set_major_formatter(
         EngFormatter(sep="") if cost != "kept" else FuncFormatter(lambda value, _: f"{value:g}")
     )

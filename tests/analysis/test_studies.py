@@ -242,6 +242,16 @@ def test_every_axis_of_costs_has_numbers(tmp_path: Path, fewest: int) -> None:
     assert sum(low <= place <= high for place in axes.get_xticks()) >= 3
 
 
+@pytest.mark.parametrize("most", [1.3, 3.3, 5.9, 6.1, 40])
+def test_numbers_of_an_axis_of_costs_have_room(tmp_path: Path, most: float) -> None:
+    cheap = write(tmp_path, training_flops=13e15)
+    (study,) = tradeoffs.accuracy([cheap, write(tmp_path, method="dense", training_flops=most * 13e15)])
+    study.figure.canvas.draw()
+    axes = study.figure.axes[1]
+    low, high = axes.get_xlim()
+    assert 1 <= sum(low <= place <= high for place in axes.get_xticks()) <= 5
+
+
 def test_models_are_not_averaged(tmp_path: Path) -> None:
     other = write(tmp_path, model="mlp", sparse={"last": 0.9, "best": 0.9})
     (study,) = tradeoffs.accuracy([write(tmp_path), other])
