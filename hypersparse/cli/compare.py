@@ -27,9 +27,8 @@ from hypersparse.cli.choices import (
     parse_seconds,
     parse_sparsities,
 )
-from hypersparse.cli.cost import cost_of, print_cost
+from hypersparse.cli.cost import cost_of, forecast, print_cost
 from hypersparse.cli.display import load_data
-from hypersparse.cli.grid import Grid
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, write_report
@@ -108,7 +107,7 @@ def compare(
         console.print(f"{len(jobs)} runs, all of them trained already")
     if dry_run:
         return
-    display = Grid(console, jobs)
+    display = forecast(console, jobs, machine, runs_dir)
     views = live_views(
         runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
     )

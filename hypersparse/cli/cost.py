@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.cli.formats import duration
+from hypersparse.cli.grid import Grid
 from hypersparse.cli.left import epochs_left
 from hypersparse.cli.pace import (
     AS_LARGE,
@@ -27,7 +29,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.variants import variants
 from hypersparse.training.machine import Machine
-from hypersparse.training.together import Job
+from hypersparse.training.together import Job, unfinished
 
 Trial = Callable[[Recipe], float | None]  # seconds of an epoch, measured now; None where the data are not there
 MOST_PHASES = 4  # with a row each; IMP has a phase for each of its rounds
@@ -83,9 +85,20 @@ class Cost:
 
 def cost_of(jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, load: Load, results: Path | None = None) -> Cost:
     """What runs cost on a machine, by those that are finished in these folders."""
-    measured = measured_in([RunStore(folder) for folder in (runs_dir, results) if folder], machine)
+    measured = _measured(machine, runs_dir, results)
     trial = partial(tried, machine=machine, load=load)
     return cost(jobs, machine, stages=runs_dir / STAGES, measured=measured, trial=trial)
+
+
+def forecast(
+    console: Console, jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, results: Path | None = None
+) -> Grid:
+    """The grid that is seen while runs are trained, with the time they have left by those that are finished."""
+    expected = partial(expected_epochs, measured=_measured(machine, runs_dir, results))
+    going = unfinished(jobs)
+    lefts = epochs_left(going, machine, stages=runs_dir / STAGES, expected=expected)
+    rest = {job.folder: sum(epochs for _, epochs in left) for job, left in zip(going, lefts, strict=True)}
+    return Grid(console, jobs, rest, expected)
 
 
 def cost(jobs: Sequence[Job], machine: Machine, *, stages: Path, measured: Sequence[Measured], trial: Trial) -> Cost:
@@ -138,6 +151,10 @@ def cost_table(found: Cost) -> Table:
     table.add_row("all", "", str(found.runs), str(found.epochs), "", found.time, "")
     table.caption = "\n".join(_words(found.rows)) or None
     return table
+
+
+def _measured(machine: Machine, *folders: Path | None) -> list[Measured]:
+    return measured_in([RunStore(folder) for folder in folders if folder], machine)
 
 
 def _words(rows: Rows) -> list[str]:

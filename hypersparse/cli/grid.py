@@ -1,7 +1,7 @@
 """What a person sees while a grid of runs is trained."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +10,10 @@ from rich.table import Table
 
 from hypersparse.cli.display import Shown
 from hypersparse.cli.formats import duration
-from hypersparse.methods.base import Phase
-from hypersparse.recipe import Recipe
+from hypersparse.cli.left import Expected
 from hypersparse.runs.variants import names
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.training.folder import RunFolder
 from hypersparse.training.together import Job, is_finished
-
-
-def epochs_of(recipe: Recipe) -> int:
-    """Epochs of a plan, as far as they are known."""
-    return sum(likely_epochs(phase) for phase in recipe.plan())
-
-
-def likely_epochs(phase: Phase) -> int:
-    """Epochs of a phase; one with an open end is guessed to be a third of its limit."""
-    return max(1, phase.epochs // 3) if phase.until else phase.epochs
 
 
 class _Counted:
@@ -44,9 +32,12 @@ class _Counted:
 
 
 class Grid(Shown):
-    """Variants of methods down, sparsities across: how many seeds are done, and the epochs of those under way."""
+    """Variants of methods down, sparsities across: how many seeds are done, and the epochs of those under way.
 
-    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
+    `rest` is how many epochs are left of each folder before training begins, and `expected` how long phases are.
+    """
+
+    def __init__(self, console: Console, jobs: Sequence[Job], rest: Mapping[Path, int], expected: Expected) -> None:
         super().__init__(console, per_second=2)
         self.jobs, self.began = jobs, time.monotonic()
         self.epochs: dict[Path, int] = {}
@@ -55,8 +46,9 @@ class Grid(Shown):
         folders = [job.folder for job in jobs]
         self.rows = dict(zip(folders, names(recipes, "model", "data"), strict=True))
         self.names = dict(zip(folders, names(recipes, "sparsity", "model", "data"), strict=True))
-        self.total = {job.folder: epochs_of(job.recipe) for job in jobs}
-        self.before = {job.folder: len(RunFolder(job.folder).log()) for job in jobs}
+        self.expected = expected
+        self.total = {job.folder: sum(expected(job.recipe, phase) for phase in job.recipe.plan()) for job in jobs}
+        self.rest = dict(rest)
         self._done: set[Path] = set()
 
     def watcher(self, job: Job) -> _Counted:
@@ -67,7 +59,8 @@ class Grid(Shown):
         """An epoch of a run is done."""
         self.epochs[job.folder] = entry["epoch"] + 1
         self.trained += not entry.get("shared")  # those of a common beginning cost nothing
-        expected = epochs_of(job.recipe)
+        self.rest[job.folder] = self._ahead(job, entry)
+        expected = self.total[job.folder]
         if self.plain and self.epochs[job.folder] in (1, max(1, expected // 2), expected):
             name = f"{self.names[job.folder]} · seed {job.seed}"
             self.console.print(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}", highlight=False)
@@ -75,10 +68,17 @@ class Grid(Shown):
     def left(self) -> str:
         """How much time is left, going by the epochs that were trained so far."""
         going = [job.folder for job in self.jobs if not self.done(job)]
-        rest = sum(max(0, self.total[folder] - self.epochs.get(folder, self.before[folder])) for folder in going)
+        rest = sum(self.rest[folder] for folder in going)
         spent = time.monotonic() - self.began
         known = self.trained > 5 and rest > 0
         return f"about {duration(spent * rest / self.trained)} left" if known else "time left not known yet"
+
+    def _ahead(self, job: Job, entry: dict[str, Any]) -> int:
+        """Epochs that a run is expected to train after this one."""
+        plan = job.recipe.plan()
+        place = [phase.name for phase in plan].index(entry["phase"])
+        now, *later = (self.expected(job.recipe, phase) for phase in plan[place:])
+        return max(0, now - int(entry["phase_epoch"]) - 1) + sum(later)
 
     def done(self, job: Job) -> bool:
         """Whether a run is finished; one that ended with an earlier phase before may have to go on."""

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hypersparse.cli.grid import likely_epochs
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError
 from hypersparse.methods.base import Phase
@@ -87,6 +86,11 @@ def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) 
         if ended := [each.epochs for each in own if _kind(each.recipe) == kind]:
             return round(mean(ended))
     return likely_epochs(phase)
+
+
+def likely_epochs(phase: Phase) -> int:
+    """Epochs of a phase; one with an open end is guessed to be a third of its limit."""
+    return max(1, phase.epochs // 3) if phase.until else phase.epochs
 
 
 def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:

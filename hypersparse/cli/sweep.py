@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
-from hypersparse.cli.cost import cost_of, print_cost
+from hypersparse.cli.cost import cost_of, forecast, print_cost
 from hypersparse.cli.display import load_data
-from hypersparse.cli.grid import Grid
 from hypersparse.cli.keeping import networks_kept
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.pace import is_elsewhere
@@ -117,7 +116,7 @@ def sweep(
         _write_page(console, found, runs_dir, results, wanted=report)
         exit_if_signalled(stop)
         return
-    display = Grid(console, jobs)
+    display = forecast(console, jobs, machine, runs_dir, results=results)
     workers: AbstractContextManager[Executor] = (
         RayCluster(machine, folders=folders, address=ray_address, gpus=gpus_per_run, at_once=at_once)
         if executor == "ray"

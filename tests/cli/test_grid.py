@@ -8,10 +8,17 @@ import pytest
 from rich.console import Console
 
 from hypersparse.cli import grid as module
+from hypersparse.cli.cost import forecast
 from hypersparse.cli.grid import Grid
-from hypersparse.training.folder import RunFolder
+from hypersparse.runs.store import RunStore
+from hypersparse.training.loop import train
+from hypersparse.training.machine import Machine
+from hypersparse.training.stop import Stopped
 from hypersparse.training.together import Job
-from tests.training.small import small
+from tests.cli.finished import finish as finish_run
+from tests.training.small import StopAfter, small
+
+FIRST = [("pre-train", 0), ("pre-train", 1), ("regularize", 0)]  # phases of a run's first epochs
 
 
 def shown(grid: Grid) -> str:
@@ -20,14 +27,15 @@ def shown(grid: Grid) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def grid_of(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> tuple[Grid, list[float]]:
+def grid_of(jobs: list[Job], monkeypatch: pytest.MonkeyPatch, runs_dir: Path | None = None) -> tuple[Grid, list[float]]:
     clock = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    return Grid(Console(file=io.StringIO(), force_terminal=True), jobs), clock
+    console = Console(file=io.StringIO(), force_terminal=True)
+    return forecast(console, jobs, Machine(device="cpu"), runs_dir or jobs[0].folder.parent), clock
 
 
-def entry(epoch: int, **more: object) -> dict[str, object]:
-    return {"epoch": epoch, "phase": "pre-train", **more}
+def entry(epoch: int, phase: str = "pre-train", phase_epoch: int = 0, **more: object) -> dict[str, object]:
+    return {"epoch": epoch, "phase": phase, "phase_epoch": phase_epoch, **more}
 
 
 def finish(job: Job, until: str | None = None) -> None:
@@ -38,22 +46,45 @@ def finish(job: Job, until: str | None = None) -> None:
 def test_time_left_goes_by_the_epochs_trained_since_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job(small(), seed, tmp_path / f"{seed}") for seed in range(4)]
     finish(jobs[0])
-    jobs[1].folder.mkdir()
-    for epoch in range(3):  # stopped there yesterday
-        RunFolder(jobs[1].folder).append_log({"epoch": epoch})
+    watcher = StopAfter(4 * 3)  # stopped there yesterday, after three epochs of four steps
+    with pytest.raises(Stopped):
+        train(jobs[1].recipe, 1, Machine(device="cpu"), jobs[1].folder, watcher=watcher, stop=watcher.request)
     grid, clock = grid_of(jobs, monkeypatch)
     assert grid.left() == "time left not known yet"
     clock[0] += 60.0
-    grid.count(jobs[1], entry(3))
-    for epoch in range(5):
-        grid.count(jobs[2], entry(epoch))
+    grid.count(jobs[1], entry(3, "regularize", 1))
+    for epoch, (phase, number) in enumerate([*FIRST, ("fine-tune", 0), ("fine-tune", 1)]):
+        grid.count(jobs[2], entry(epoch, phase, number))
     finish(jobs[2])
     grid.count(jobs[3], entry(0, shared=True))  # of a stage another run had trained
     # A run has five epochs: 2 pre-train, at most 3 regularize (a third is guessed), 2 fine-tune.
-    # Six epochs took 60 s; one is left of run 1 and four of run 3.
-    assert grid.left() == "about 50 s left"
+    # Six epochs took 60 s; two are left of run 1, whose regularize took longer, and four of run 3.
+    assert grid.left() == "about 60 s left"
     assert "2/4 epoch 4 epoch 1" in shown(grid)
-    assert "about 50 s left" in shown(grid)
+    assert "about 60 s left" in shown(grid)
+
+
+def test_a_common_beginning_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job(small(method={"sparsity": sparsity}), 0, tmp_path / f"{sparsity}") for sparsity in (0.9, 0.95, 0.98)]
+    grid, clock = grid_of(jobs, monkeypatch)
+    clock[0] += 3.0
+    for epoch, (phase, number) in enumerate(FIRST):
+        grid.count(jobs[0], entry(epoch, phase, number))
+        grid.count(jobs[0], entry(epoch, phase, number))  # again, after it was killed
+    # Three more of the second and the third, which will not pre-train, and two of the first.
+    assert grid.left() == "about 4 s left"
+
+
+def test_phases_are_expected_to_be_as_long_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = {"pre-train": 2, "regularize": 9, "fine-tune": 2}
+    finish_run(RunStore(tmp_path), small(), seed=1, epochs=finished)
+    job = Job(small(), 0, tmp_path / "new" / "seed-0")
+    grid, _ = grid_of([job], monkeypatch, tmp_path)
+    assert grid.rest == {job.folder: 13}
+    grid.count(job, entry(4, "regularize", 2))
+    assert grid.rest == {job.folder: 8}
+    grid.count(job, entry(15, "regularize", 13))  # longer than that
+    assert grid.rest == {job.folder: 2}
 
 
 def test_a_run_that_ended_with_its_mask_is_not_done_when_more_is_asked(
