@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from hypersparse.analysis.variants import TASK, WANTED, variants
+from hypersparse.analysis.variants import WANTED, WANTED_OF, variants
 from hypersparse.runs.experiment import Experiment
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.variants import variant
 from tests.analysis.small import write
 
-VARIANTS = Path(__file__).parents[2] / "experiments" / "variants.toml"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 def run(root: Path, seed: int, last: float, *, epochs: int = 5, **changed: Any) -> None:
@@ -48,18 +48,17 @@ def test_without_the_plain_recipe_there_is_no_difference(tmp_path: Path) -> None
 
 def test_what_is_wanted_is_missing_until_it_is_trained(tmp_path: Path) -> None:
     found = variants(RunStore(tmp_path))
-    assert set(found["variant"]) == set(WANTED["variant"])
+    assert set(found["variant"]) == {name for _, name in WANTED}
     assert found["seeds"].tolist() == [0] * 4
 
 
-def test_the_experiment_trains_what_is_wanted() -> None:
+def test_experiments_train_what_is_wanted() -> None:
     trained = {
         (
             each.recipe.data.name, each.recipe.model.name, each.recipe.method.name, "hypersparse",
             each.recipe.method.sparsity, variant(each.recipe.to_mapping()),  # type: ignore[attr-defined]
         )
-        for each in Experiment.read(VARIANTS).runs
+        for name in ("variants", "short")
+        for each in Experiment.read(EXPERIMENTS / f"{name}.toml").runs
     }  # fmt: skip
-    fixed = [WANTED[word] for word in TASK if word != "sparsity"]
-    wanted = {(*fixed, sparsity, name) for sparsity in WANTED["sparsity"] for name in WANTED["variant"]}
-    assert wanted <= trained
+    assert {(*WANTED_OF.values(), *wanted) for wanted in WANTED} <= trained
