@@ -1,6 +1,8 @@
 """The sparsifier in a loop of two processes that share each step."""
 
+import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,19 +16,26 @@ METHODS: dict[str, Method] = {"art": short_art(), "snip": SNIP(sparsity=0.8, dat
 
 
 def train_one(rank: int, folder: str) -> None:
-    """One of the two processes: its own samples in every step, the same ones to score the network on."""
+    """One of the two processes."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     for name, method in METHODS.items():
-        model = network()
-        sparsifier = attached(nn.parallel.DistributedDataParallel(model), sgd(model), method)
-        for _ in sparsifier.epochs():
-            sparsifier.state.model.train()
-            for inputs, labels in batches():
-                train_step(sparsifier, inputs[rank::2], labels[rank::2])
-        weights = {key: weight.detach().clone() for key, weight in sparsifier.weights.items()}
-        torch.save({"epochs": sparsifier.total_epoch, **weights}, f"{folder}/{name}-{rank}")
+        torch.save(trained(rank, method), f"{folder}/{name}-{rank}")
+    gc.collect()  # a wrapper that is left would keep the group alive, whose threads then end the process with an abort
+    distributed.barrier()  # nor may one go while the other still talks to it
     distributed.destroy_process_group()
+
+
+def trained(rank: int, method: Method) -> dict[str, Any]:
+    """What comes of a method: own samples in every step, the same ones to score the network on."""
+    model = network()
+    sparsifier = attached(nn.parallel.DistributedDataParallel(model), sgd(model), method)
+    for _ in sparsifier.epochs():
+        sparsifier.state.model.train()
+        for inputs, labels in batches():
+            train_step(sparsifier, inputs[rank::2], labels[rank::2])
+    weights = {key: weight.detach().clone() for key, weight in sparsifier.weights.items()}
+    return {"epochs": sparsifier.total_epoch, **weights}
 
 
 @pytest.mark.ddp
