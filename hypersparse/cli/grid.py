@@ -11,6 +11,7 @@ from rich.table import Table
 from hypersparse.cli.display import Shown
 from hypersparse.cli.formats import duration
 from hypersparse.cli.left import Expected
+from hypersparse.recipe import Recipe
 from hypersparse.runs.variants import names
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.together import Job, is_finished
@@ -46,8 +47,7 @@ class Grid(Shown):
         folders = [job.folder for job in jobs]
         self.rows = dict(zip(folders, names(recipes, "model", "data"), strict=True))
         self.names = dict(zip(folders, names(recipes, "sparsity", "model", "data"), strict=True))
-        self.expected = expected
-        self.total = {job.folder: sum(expected(job.recipe, phase) for phase in job.recipe.plan()) for job in jobs}
+        self.lengths = {job.folder: _lengths(job.recipe, expected) for job in jobs}
         self.rest = dict(rest)
         self._done: set[Path] = set()
 
@@ -60,7 +60,7 @@ class Grid(Shown):
         self.epochs[job.folder] = entry["epoch"] + 1
         self.trained += not entry.get("shared")  # those of a common beginning cost nothing
         self.rest[job.folder] = self._ahead(job, entry)
-        expected = self.total[job.folder]
+        expected = sum(self.lengths[job.folder].values())
         if self.plain and self.epochs[job.folder] in (1, max(1, expected // 2), expected):
             name = f"{self.names[job.folder]} · seed {job.seed}"
             self.console.print(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}", highlight=False)
@@ -75,9 +75,11 @@ class Grid(Shown):
 
     def _ahead(self, job: Job, entry: dict[str, Any]) -> int:
         """Epochs that a run is expected to train after this one."""
-        plan = job.recipe.plan()
-        place = [phase.name for phase in plan].index(entry["phase"])
-        now, *later = (self.expected(job.recipe, phase) for phase in plan[place:])
+        lengths = self.lengths[job.folder]
+        if entry["phase"] not in lengths:  # past the phase that was asked for, such a run goes on to its end
+            return 0
+        place = list(lengths).index(entry["phase"])
+        now, *later = list(lengths.values())[place:]
         return max(0, now - int(entry["phase_epoch"]) - 1) + sum(later)
 
     def done(self, job: Job) -> bool:
@@ -101,6 +103,11 @@ class Grid(Shown):
         running = [self.epochs[job.folder] for job in own if job.folder in self.epochs and job not in done]
         shown = f"{len(done)}/{len(own)}" if own else ""
         return shown + "".join(f" epoch {epoch}" for epoch in running)
+
+
+def _lengths(recipe: Recipe, expected: Expected) -> dict[str, int]:
+    """Epochs by phase; none has the name of another."""
+    return {phase.name: expected(recipe, phase) for phase in recipe.plan()}
 
 
 def _sparsity(job: Job) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hypersparse import data
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError
 from hypersparse.methods.base import Phase
@@ -70,13 +71,15 @@ def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | 
 
 
 def tried(recipe: Recipe, machine: Machine, load: Load) -> float | None:
-    """Seconds of an epoch on this device, by a few steps; None where the data or the device are not there."""
+    """Seconds of an epoch on this device, by a few steps; None where the device or known data are not there."""
     if is_elsewhere(machine):
         return None
     try:
         return seconds_an_epoch(recipe, machine, load(recipe))
     except DataError:
-        return None
+        if recipe.data.name in data.names():  # to be downloaded some day; a wrong path never is there
+            return None
+        raise
 
 
 def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:

@@ -1,19 +1,14 @@
 """What methods share whose masks change while the network trains."""
 
-import warnings
-
 import torch
 from torch import Tensor
 
-from hypersparse.errors import LoopError
 from hypersparse.methods.base import TrainingState
 from hypersparse.sparsity.budgets import Distribution, keep_count, select, shares
 from hypersparse.sparsity.mask import Budget, Mask, Scores
-from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.scores import chance, magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 
-BEFORE_ZERO_GRAD = "call `sparsifier.step()` before `optimizer.zero_grad()`."
 DISTRIBUTION_HELP = (
     "Kept weights by layer: the largest of all (`global`), the same share of every layer (`uniform`), a share by the "
     "layer's shape (`erk`), or one that falls with depth (`sratio`)."
@@ -53,26 +48,6 @@ def exchange_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
     assert weights.mask is not None
     weights.apply_mask_()  # in a user's loop the optimizer has just moved the dropped ones too
     change_mask_(state, exchanged(weights.mask, magnitude(weights), growth, fraction=fraction))
-
-
-def move_(state: TrainingState, *, fraction: float, epochs: int) -> None:
-    """RigL's update: drop the smallest weights of each layer and grow as many where the gradient is largest.
-
-    What moves falls from `fraction` of the kept weights to nothing along a cosine over `epochs`. Gradients that are not
-    finite, as in a step that a GradScaler leaves out, or all zero say nothing, and nothing moves.
-    """
-    growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
-    if not growth:
-        raise LoopError(f"RigL reads the gradients: {BEFORE_ZERO_GRAD}")
-    largest = float(torch.stack([gradient.max() for gradient in growth.values()]).max())
-    if not 0 < largest < torch.inf:  # nor NaN, which is in no order
-        if largest == 0:
-            warnings.warn(f"RigL found all gradients zero and moved nothing: {BEFORE_ZERO_GRAD}", stacklevel=2)
-        return
-    # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
-    fraction *= cosine(state.epoch / epochs)
-    state.log["moved_fraction"] = fraction
-    exchange_(state, growth, fraction=fraction)
 
 
 def change_mask_(state: TrainingState, mask: Mask) -> None:

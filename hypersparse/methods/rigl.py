@@ -1,14 +1,21 @@
 """RigL: rigging the lottery (Evci, Gale, Menick, Castro, Elsen 2020), trained as in the HyperSparse paper."""
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
+import torch
+
+from hypersparse.errors import LoopError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import draw_mask_, move_
+from hypersparse.methods.dynamic import draw_mask_, exchange_
 from hypersparse.options import option, options
 from hypersparse.sparsity.budgets import erk, keep_count, uniform
+from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.weights import PrunableWeights
+
+BEFORE_ZERO_GRAD = "call `sparsifier.step()` before `optimizer.zero_grad()`."
 
 
 @options
@@ -47,7 +54,7 @@ class RigL(Method):
                 "search",
                 epochs=moving,
                 enter=self.draw_mask,
-                adjust=partial(move_, fraction=self.fraction, epochs=moving),
+                adjust=partial(self.move, epochs=moving),
                 adjust_every=self.every,
                 adjust_replaces_step=self.every > 1,  # otherwise nothing would be learnt
                 hold_lr=True,
@@ -75,3 +82,18 @@ class RigL(Method):
     def draw_mask(self, state: TrainingState) -> None:
         """Begin with a random mask, exact in every layer."""
         draw_mask_(state, self.budget(state.weights))
+
+    def move(self, state: TrainingState, *, epochs: int) -> None:
+        """Drop the smallest weights of each layer and grow as many where the gradient is largest."""
+        growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
+        if not growth:
+            raise LoopError(f"RigL reads the gradients: {BEFORE_ZERO_GRAD}")
+        largest = float(torch.stack([gradient.max() for gradient in growth.values()]).max())
+        if not 0 < largest < torch.inf:  # nor NaN: a step that a GradScaler leaves out says nothing
+            if largest == 0:
+                warnings.warn(f"RigL found all gradients zero and moved nothing: {BEFORE_ZERO_GRAD}", stacklevel=2)
+            return
+        # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
+        fraction = self.fraction * cosine(state.epoch / epochs)
+        state.log["moved_fraction"] = fraction
+        exchange_(state, growth, fraction=fraction)

@@ -82,6 +82,19 @@ def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:
     assert not (tmp_path / "comparison").exists()
 
 
+def test_a_dry_run_of_data_that_never_will_be_there_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where known data may be
+    monkeypatch.delenv("HYPERSPARSE_DATA", raising=False)
+    asked = ["compare", "--methods", "dense", "--seeds", "1", "--device", "cpu", "--dry-run", "--data-dir", "."]
+    wrong = run(*asked, "--data", "no/where", folder=tmp_path)
+    assert wrong.returncode == 2
+    assert "no/where" in wrong.stderr
+    assert wrong.stderr.count("\n") == 1
+    known = run(*asked, "--data", "tinyimagenet", folder=tmp_path)
+    assert known.returncode == 0, known.stderr
+    assert "one after another: not known" in " ".join(known.stdout.split())
+
+
 @pytest.mark.parametrize(("precision", "words"), [("fp32", "1 like it"), ("bf16", "a short trial")])
 def test_a_dry_run_goes_by_finished_runs_of_the_same_precision(tmp_path: Path, precision: str, words: str) -> None:
     chosen = [*QUICK[3::2], *SHORT[1:4:2]]

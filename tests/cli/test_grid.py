@@ -75,6 +75,14 @@ def test_a_common_beginning_is_waited_for_once(tmp_path: Path, monkeypatch: pyte
     assert grid.left() == "about 4 s left"
 
 
+def test_a_run_past_the_phase_that_was_asked_for_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(small(until="regularize"), 0, tmp_path / "0")
+    grid, _ = grid_of([job], monkeypatch)
+    assert grid.rest == {job.folder: 3}
+    grid.count(job, entry(5, "fine-tune", 1))
+    assert grid.rest == {job.folder: 0}
+
+
 def test_phases_are_expected_to_be_as_long_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished = {"pre-train": 2, "regularize": 9, "fine-tune": 2}
     finish_run(RunStore(tmp_path), small(), seed=1, epochs=finished)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from hypersparse import Mask, PrunableWeights, RigL, TrainingState, data
 from hypersparse.errors import LoopError, OptionError
-from hypersparse.methods.dynamic import move_
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
@@ -45,7 +44,7 @@ def test_the_update_by_hand() -> None:
     weight = state.weights["weight"]
     weight.grad = torch.tensor([[0.0, 0.0, 0.0, 0.0, 0.5, 0.1, -0.9, 0.7, 0.2, 0.3]])
     state.optimizer.state[weight]["momentum_buffer"] = torch.ones_like(weight)
-    move_(state, fraction=0.4, epochs=4)
+    RigL(fraction=0.4).move(state, epochs=4)
     # Epoch 0: 0.4 of five are two. -2 and 1 go; -0.9 and 0.7 are the largest gradients.
     assert weight.tolist() == [[5.0, -4.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     assert state.weights.mask is not None
@@ -57,7 +56,7 @@ def test_the_update_by_hand() -> None:
     # return, and does.
     state.epoch = 2
     weight.grad = torch.tensor([[0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.8, 0.2, 0.3]])
-    move_(state, fraction=0.4, epochs=4)
+    RigL(fraction=0.4).move(state, epochs=4)
     assert state.weights.mask["weight"].int().tolist() == [[1, 1, 1, 0, 0, 0, 1, 1, 0, 0]]
     assert state.log == {"moved_fraction": pytest.approx(0.2)}
 
@@ -67,7 +66,7 @@ def test_the_drop_fraction_falls_along_a_cosine() -> None:
     for epoch in range(8):
         state.epoch = epoch
         state.weights["weight"].grad = torch.ones(1, 10)
-        move_(state, fraction=0.3, epochs=8)
+        RigL().move(state, epochs=8)
         found.append(state.log["moved_fraction"])
     assert found == pytest.approx([0.15 * (1 + math.cos(math.pi * epoch / 8)) for epoch in range(8)])
     assert found[0] == 0.3
@@ -137,7 +136,7 @@ def test_a_step_that_a_grad_scaler_leaves_out_moves_nothing(value: float) -> Non
     state = layer_state()
     weight, mask = state.weights["weight"], state.weights.mask
     weight.grad = torch.tensor([[0.0] * 9 + [value]])
-    move_(state, fraction=0.4, epochs=4)
+    RigL(fraction=0.4).move(state, epochs=4)
     assert state.weights.mask is mask
     assert weight.tolist() == [[5.0, -4.0, 3.0, -2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
 
@@ -147,7 +146,7 @@ def test_gradients_that_were_zeroed_too_early_are_said_and_move_nothing() -> Non
     mask = state.weights.mask
     state.weights["weight"].grad = torch.zeros(1, 10)
     with pytest.warns(UserWarning, match=r"all gradients zero and moved nothing: call `sparsifier\.step\(\)` before"):
-        move_(state, fraction=0.4, epochs=4)
+        RigL(fraction=0.4).move(state, epochs=4)
     assert state.weights.mask is mask
 
 
