@@ -8,7 +8,17 @@ import numpy as np
 import pandas as pd
 
 from hypersparse.analysis.stored import Stored, by_name, grouped, network, with_records
-from hypersparse.analysis.style import GREY, Study, file_name, legend_beside, line_styles, panels, title, width_beside
+from hypersparse.analysis.style import (
+    GREY,
+    Study,
+    file_name,
+    folded,
+    legend_beside,
+    line_styles,
+    panels,
+    title,
+    width_beside,
+)
 from hypersparse.errors import RunError
 
 
@@ -60,12 +70,14 @@ def agreement(runs: Sequence[Stored]) -> Study:
         for one, other in combinations(members, 2)
     ]
     frame = pd.DataFrame(rows)
-    figure, ((axes,),) = panels(width=width_beside(groups), height=0.9 + 0.35 * len(groups))
+    names = list(map(folded, groups))
+    inches = max(0.35, *(0.1 + 0.13 * len(name.splitlines()) for name in names))  # of a row
+    figure, ((axes,),) = panels(width=width_beside(groups), height=0.9 + inches * len(names))
     for place, (name, style) in enumerate(zip(groups, line_styles(len(groups)), strict=True)):
         own = frame[frame["name"] == name]
         axes.plot(100 * own["agreement"], [place] * len(own), markersize=5, alpha=0.8, **style | {"linestyle": ""})
         axes.plot(100 * own["chance"].mean(), place, marker="|", color=GREY, markersize=12)
-    axes.set_yticks(range(len(groups)), list(groups), fontsize=7)
+    axes.set_yticks(range(len(groups)), names, fontsize=7)
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_xlim(0, 115 * max(frame["agreement"].max(), frame["chance"].max()))
     axes.set_xlabel("in common (%); bar: by chance", fontsize=8)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any
 
 import pandas as pd
@@ -22,8 +22,9 @@ COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#8C6D00", "#56B4E9", GREY)
 MARKERS = "osD^vPX*<>hd"  # so that lines are told apart without colour too
 COLUMN, PAGE = 3.5, 7.0  # widths in inches: a column of a paper, and a page
 DPI = 200
-LETTERS_AN_INCH = 12  # of a title
+LETTERS_AN_INCH, TITLE_LINES = 12, 2  # of a title
 LONGEST_NAME = 36  # letters of a line in a legend
+ABOVE_AND_BELOW = 0.9  # inches of a figure for its title and the words below its axes
 SHORT_NAME, FEW_NAMES = 16, 3  # letters and lines of a legend beside which a column has room for the axes
 TEXT = 8.0  # points; readable where the figure is a column wide
 
@@ -80,21 +81,35 @@ def plain(axes: Axes) -> None:
 
 def title(figure: Figure, text: str) -> None:
     """Say what is seen, in words that stand at the left; what does not fit on two lines is left out."""
-    folded = fill(text, int(LETTERS_AN_INCH * figure.get_figwidth()), max_lines=2, placeholder=" ...")
-    figure.suptitle(folded, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
+    lines = fill(text, _letters(figure.get_figwidth()), max_lines=TITLE_LINES, placeholder=" ...")
+    figure.suptitle(lines, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
 
 
 def legend(axes: Axes, **options: Any) -> None:
     """Without a frame, in small text; nothing where no line has a name."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:  # the name of a run with many options of its own would take the place of the figure
-        short = [fill(label, LONGEST_NAME) for label in labels]
+        short = [folded(label) for label in labels]
         axes.legend(handles, short, **({"frameon": False, "fontsize": TEXT - 1} | options))
 
 
 def legend_beside(axes: Axes, **options: Any) -> None:
-    """At the right, outside of the axes, where it can hide nothing."""
+    """At the right, outside of the axes, where it can hide nothing; the figure grows with it."""
     legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
+    names, figure = axes.get_legend(), axes.figure
+    if names is not None and isinstance(figure, Figure):  # names that do not fit are cut off, and leave axes no height
+        height = names.get_window_extent().height / figure.dpi + ABOVE_AND_BELOW
+        figure.set_figheight(max(height, figure.get_figheight()))
+
+
+def folded(name: str) -> str:
+    """A name of many options on several lines, so that it leaves room for the axes."""
+    return fill(name, LONGEST_NAME, break_on_hyphens=False)
+
+
+def width_under(text: str) -> float:
+    """A column, or a page where a title of these words would be cut off in a column."""
+    return COLUMN if len(wrap(text, _letters(COLUMN))) <= TITLE_LINES else PAGE
 
 
 def width_beside(names: Collection[str]) -> float:
@@ -141,3 +156,8 @@ def class_styles(count: int) -> list[dict[str, Any]]:
     """Colour and marker of each class: ten that everyone tells apart, and markers where colours come again."""
     ten = (*COLORS, "#000000", "#E58BBB")
     return [{"color": ten[n % len(ten)], "marker": MARKERS[n % len(MARKERS)]} for n in range(count)]
+
+
+def _letters(width: float) -> int:
+    """On a line of a title."""
+    return int(LETTERS_AN_INCH * width)

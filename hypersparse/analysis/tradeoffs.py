@@ -22,6 +22,7 @@ from hypersparse.analysis.style import (
     spoken,
     title,
     width_beside,
+    width_under,
 )
 from hypersparse.errors import RunError
 
@@ -154,21 +155,22 @@ def _by_class(run: Stored) -> np.ndarray[Any, Any]:
 def _draw_damage(wide: pd.DataFrame, total: int, what: str, against: str | None) -> Figure:
     half = MOST_CLASSES // 2
     shown = wide if len(wide) <= MOST_CLASSES else pd.concat([wide.iloc[:half], wide.iloc[-half:]])
-    figure, ((axes,),) = panels(height=0.9 + 0.19 * len(shown))
+    words = f"{'Whom sparsity hurts' if against else 'Accuracy of each class'}: {what}"
+    figure, ((axes,),) = panels(width=width_under(words), height=0.9 + 0.19 * len(shown))
+    title(figure, words)
     for kept, style in zip(shown.columns, line_styles(len(shown.columns)), strict=True):
-        label = _share_removed(kept, total)
-        axes.plot(shown[kept], range(len(shown)), markersize=4.5, label=label, **style | {"linestyle": ""})
+        name = _share_removed(kept, total)
+        axes.plot(shown[kept], range(len(shown)), markersize=4.5, label=name, **style | {"linestyle": ""})
     if against:
         axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(shown)), map(spoken, shown.index), fontsize=7)
-    words = f"points of accuracy against {against}" if against else "accuracy (%)"
+    label = f"points of accuracy against {against}" if against else "accuracy (%)"
     if len(shown) < len(wide):
         axes.axhline(half - 0.5, color=GREY, linewidth=0.8, linestyle=":")
         kinds = f"{half} least and {half} most hurt" if against else f"{half} best and {half} worst"
-        words += f"\n{kinds} of {len(wide)} classes at {_share_removed(wide.columns[-1], total)}"
-    axes.set_xlabel(words, fontsize=8)
+        label += f"\n{kinds} of {len(wide)} classes at {_share_removed(wide.columns[-1], total)}"
+    axes.set_xlabel(label, fontsize=8)
     legend_beside(axes, title="sparsity", title_fontsize=7)
-    title(figure, f"{'Whom sparsity hurts' if against else 'Accuracy of each class'}: {what}")
     return figure
 
 

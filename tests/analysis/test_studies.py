@@ -1,6 +1,8 @@
 """Every analysis on runs written by hand: its numbers, and that it draws."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
 from hypersparse.analysis.paper import epochs_to_mask, recipe_of, table
-from hypersparse.analysis.stored import load
+from hypersparse.analysis.stored import Stored, load
 from hypersparse.analysis.style import COLUMN, PAGE, Study, line_styles, panels, title
 from hypersparse.analysis.style import write as write_study
 from hypersparse.errors import OptionError, RunError
@@ -78,6 +80,39 @@ def test_a_long_name_does_not_take_the_place_of_the_figure(tmp_path: Path) -> No
     lines = [line for name in names for line in name.get_text().splitlines()]
     assert "strength=0.0125" in " ".join(lines)
     assert max(map(len, lines)) <= 36
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> list[Stored]:
+    """Two seeds each of ten variants with long names, and of the plain recipe, which shares no option with them."""
+    options = {"pretrain_epochs": 0, "max_regularized_epochs": 11, "strength": 0.0125, "select": "mean"}
+    own = [{}, *(options | {"growth": 1.01 + number / 100} for number in range(10))]
+    return [write(tmp_path, seed=seed, method_options=each) for each in own for seed in range(2)]
+
+
+@pytest.mark.parametrize("make", [masks.crossings, tradeoffs.effective, tradeoffs.accuracy, intersection.studies])
+def test_a_figure_has_room_for_all_names_beside_it(many: list[Stored], make: Callable[..., list[Study]]) -> None:
+    (found,) = make(many)
+    found.figure.draw_without_rendering()  # where axes have no room there is a warning
+    *_, axes = found.figure.axes
+    names, own = axes.get_legend().get_window_extent(), axes.get_window_extent()
+    assert found.figure.bbox.y0 < names.y0 < names.y1 < found.figure.bbox.y1
+    assert own.height > names.height > 2 * found.figure.dpi
+
+
+def test_rows_with_long_names_leave_room_for_their_numbers(many: list[Stored]) -> None:
+    figure = masks.agreement(many).figure
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert axes.get_window_extent().width > figure.bbox.width / 2
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert all(above.y0 > below.y1 for above, below in pairwise(boxes))  # the first is at the top
+
+
+def test_damage_of_variants_with_long_names_is_told_apart(many: list[Stored]) -> None:
+    titles = {study.figure.get_suptitle() for study in tradeoffs.classes(many)}
+    assert len(titles) == 11
+    assert not any(title.endswith("...") for title in titles)
 
 
 def test_curves_are_of_the_least_sparse_run_of_each_model(tmp_path: Path) -> None:
