@@ -10,9 +10,10 @@ MISSING = "missing"
 def coverage(frame: pd.DataFrame, value: str) -> pd.DataFrame:
     """Sparsities across; what is missing at all of them shares one row for each model and data set.
 
-    `frame` has data, model, method or penalty, sparsity, seeds and the column `value`, behind which seeds are shown.
+    `frame` has data, model, what tells its rows apart (a method, or an aim), sparsity, seeds and the column `value`,
+    behind which seeds are shown.
     """
-    kind = "method" if "method" in frame else "penalty"
+    kind = "method" if "method" in frame else "aim"
     levels = sorted(set(frame["sparsity"]))
     rows = []
     for (data, model), here in frame.groupby(["data", "model"], sort=False):

@@ -9,6 +9,7 @@ from typing import Any
 from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.runs import variants
+from hypersparse.runs.store import RunStore
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.record import Arrays, read_record
 
@@ -75,6 +76,12 @@ def load(paths: Iterable[Path]) -> list[Stored]:
     if not found:
         raise RunError("None of these runs is finished; `hypersparse runs` lists them with their state.")
     return found
+
+
+def to_their_end(store: RunStore) -> list[Stored]:
+    """The runs that went through their whole plan; there may be none."""
+    runs = (Stored(run, result) for run in store.runs() if (result := run.result()) is not None)
+    return [run for run in runs if run.result["until"] is None]
 
 
 def with_records(runs: Sequence[Stored]) -> list[Stored]:

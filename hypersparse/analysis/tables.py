@@ -21,6 +21,15 @@ def _counted(verdicts: "pd.Series[str]") -> str:
     return ", ".join(f"{count} {name}" for name, count in verdicts.value_counts().items())
 
 
+def spaced(name: object) -> str:
+    """A column as people read it.
+
+    >>> spaced("best_verdict")
+    'best verdict'
+    """
+    return str(name).replace("_", " ")
+
+
 def readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Means and deviations put together, such as 92.69 ± 0.22."""
     columns: dict[str, list[str]] = {}
@@ -40,12 +49,12 @@ def render(frame: pd.DataFrame, shown: pd.DataFrame, format: str) -> str:
     if format == "csv":
         return frame.to_csv(index=False)
     if format == "html":
-        return shown.to_html(index=False) + "\n"
+        return shown.rename(columns=spaced).to_html(index=False) + "\n"
     if format == "latex":
         rows = [" & ".join(str(value).replace("±", r"$\pm$") for value in row) + r" \\" for row in shown.to_numpy()]
-        header = " & ".join(str(name).replace("_", " ") for name in shown) + r" \\ \hline"
+        header = " & ".join(map(spaced, shown)) + r" \\ \hline"
         return "\n".join([rf"\begin{{tabular}}{{{'l' * len(shown.columns)}}}", header, *rows, r"\end{tabular}"]) + "\n"
-    lines = [list(map(str, shown.columns)), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
+    lines = [list(map(spaced, shown.columns)), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 

@@ -1,21 +1,22 @@
 """Recipes with an option changed against the same recipe as the preset has it, seed by seed."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from math import nan
 from typing import Any
 
 import pandas as pd
 
+from hypersparse.analysis.paper import table
 from hypersparse.analysis.statistics import compare_paired, deviation, mean
-from hypersparse.analysis.stored import Stored, grouped, load
-from hypersparse.errors import RunError
+from hypersparse.analysis.stored import Stored, grouped, to_their_end
 from hypersparse.runs.store import RunStore
 
 TASK = ("data", "model", "method", "penalty", "sparsity")
 DIGITS = 4  # sums of the same accuracies in another order are no difference
 NUMBERS = ("last", "best", "epochs")
 COLUMNS = (
-    *TASK, "variant", "seeds", "last", "last_deviation", "best", "best_deviation", "pairs",
-    "last_difference", "low", "high", "best_difference", "epochs_difference",
+    *TASK, "variant", "seeds", "last", "last_deviation", "best", "best_deviation", "over_paper", "pairs",
+    "last_difference", "low", "high", "best_difference", "epochs", "epochs_difference",
 )  # fmt: skip
 # Written as missing while they are: `experiments/variants.toml` and `short.toml` train them.
 WANTED_OF = {"data": "cifar10", "model": "resnet32", "method": "art", "penalty": "hypersparse"}
@@ -31,13 +32,10 @@ def variants(store: RunStore) -> pd.DataFrame:
     """A row a variant: its accuracy, and the mean difference over the seeds that the plain recipe has too.
 
     Accuracies in per cent and differences in points; `low` and `high` are the 95 % interval of the last epoch's.
+    `over_paper` is the best epochs' mean minus the paper's number for ART with this penalty.
     """
-    try:
-        runs = [run for run in load([run.path for run in store.runs()]) if run.result["until"] is None]
-    except RunError:  # none is finished
-        runs = []
     rows = []
-    for task, here in grouped(runs, *TASK).items():
+    for task, here in grouped(to_their_end(store), *TASK).items():
         plain = [run for run in here if run.is_usual]
         own = grouped([run for run in here if not run.is_usual], "variant")
         rows += [
@@ -45,7 +43,9 @@ def variants(store: RunStore) -> pd.DataFrame:
         ]
     there = {tuple(row[word] for word in (*TASK, "variant")) for row in rows}
     rows += [row for row in _wanted() if tuple(row[word] for word in (*TASK, "variant")) not in there]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values(["variant", *TASK], ignore_index=True).round(DIGITS)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame["over_paper"] = frame["best"] - [_in_paper(row) for row in frame[list(TASK)].to_dict("records")]
+    return frame.sort_values([*TASK, "variant"], ignore_index=True).round(DIGITS)
 
 
 def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[
     for number in ("last", "best"):
         values = tuple(ours[number].values())
         shown |= {number: mean(values), f"{number}_deviation": deviation(values)}
-    shown["pairs"] = last.count if last else 0
+    shown |= {"pairs": last.count if last else 0, "epochs": mean(tuple(ours["epochs"].values()))}
     shown |= {f"{number}_difference": found.difference if found else None for number, found in differences.items()}
     return shown | {"low": last.low if last else None, "high": last.high if last else None}
 
@@ -69,6 +69,18 @@ def _numbers(runs: Sequence[Stored]) -> dict[str, dict[Hashable, float]]:
         found["last"][run.seed], found["best"][run.seed] = 100 * part["last"], 100 * part["best"]
         found["epochs"][run.seed] = float(sum(run.result["epochs"].values()))
     return found
+
+
+def _in_paper(task: Mapping[Hashable, Any]) -> float:
+    """Its number for the plain recipe; not a number where it has none."""
+    known = table("accuracy")
+    same = known[
+        (known["dataset"] == task["data"])
+        & (known["model"] == task["model"])
+        & (known["method"] == f"{task['method']}-{task['penalty']}")
+        & (known["sparsity"] == task["sparsity"])
+    ]
+    return float(same["accuracy_mean"].iloc[0]) if len(same) else nan
 
 
 def _wanted() -> list[dict[str, Any]]:

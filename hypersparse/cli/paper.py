@@ -9,20 +9,29 @@ from rich.table import Table
 
 from hypersparse.analysis.headline import RESULTS, around, write_headline
 from hypersparse.analysis.reproduction import TABLES, write_page
-from hypersparse.analysis.tables import readable, render, tally
+from hypersparse.analysis.tables import readable, render, spaced, tally
 from hypersparse.cli.tables import table_console
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
 
 FORMATS = ("table", "md", "csv", "latex", "html")
-COLORS = {"reproduced": "green", "better": "cyan", "differs": "red", "missing": "dim"}
+COLORS = {
+    "reproduced": "green",
+    "better": "cyan",
+    "differs": "red",
+    "missing": "dim",
+    "reached": "green",
+    "open": "yellow",
+    "short": "red",
+}
 
 
 def paper(
     which: Annotated[
         str,
         typer.Argument(
-            help="accuracy, epochs to the final mask, intersection with the final mask, or variants of ART."
+            help="accuracy, epochs to the final mask, intersection with the final mask, variants of ART, or how far it "
+            "is from its aim."
         ),
     ] = "accuracy",
     results: Annotated[
@@ -81,7 +90,7 @@ def _write_pages(store: RunStore, page: Path, readme: Path | None) -> None:
 
 
 def _table(shown: pd.DataFrame) -> Table:
-    table = Table(*(str(name).replace("_", " ") for name in shown), box=None, pad_edge=False, header_style="dim")
+    table = Table(*(spaced(name) for name in shown), box=None, pad_edge=False, header_style="dim")
     for row in shown.to_numpy().tolist():
         table.add_row(*(f"[{COLORS[value]}]{value}[/]" if value in COLORS else str(value) for value in row))
     return table

@@ -25,6 +25,9 @@ def test_a_page_of_two_runs(tmp_path: Path) -> None:
     assert text.startswith("# Reproduction\n\nMade of 2 stored runs, and made anew by\n")
     assert "What agrees and what does not." in text
     assert "Of 366 cells: 366 missing." in text
+    assert "differ by at most twice the standard error" in text  # what the verdicts are
+    assert "- As much in half the epochs, at 98 % and above: missing; no run of ART has taken so few epochs." in text
+    assert "best_verdict" not in text
     assert "| 5 | 1.5 | cpu | fp32 | 2.13.0 |" in text
     assert text.count("Missing") == 1  # nobody kept the means of Compression Position
     assert "## Compression Position" in text.partition("Missing")[0].splitlines()[-5:]
@@ -32,6 +35,17 @@ def test_a_page_of_two_runs(tmp_path: Path) -> None:
     for line in text.splitlines():
         if line.startswith("!["):
             assert (tmp_path / "docs" / line.rpartition("(")[2].rstrip(")")).is_file()
+
+
+@pytest.mark.parametrize(("file", "said"), [("log.jsonl", "it is cut off"), ("record.npz", "is damaged")])
+def test_a_damaged_file_is_not_called_a_missing_figure(tmp_path: Path, file: str, said: str) -> None:
+    for seed in (0, 1):
+        write(tmp_path / "results", seed=seed, **MORE)
+    (damaged,) = tmp_path.glob(f"results/*/seed-1/{file}")
+    damaged.write_bytes(b"")
+    with pytest.raises(RunError, match=said):
+        write_page(RunStore(tmp_path / "results"), tmp_path / "page.md")
+    assert not (tmp_path / "page.md").exists()
 
 
 def test_without_runs_there_is_no_page(tmp_path: Path) -> None:

@@ -46,6 +46,21 @@ def test_without_the_plain_recipe_there_is_no_difference(tmp_path: Path) -> None
     assert row["last_difference"] != row["last_difference"]  # not a number
 
 
+def test_variants_stand_by_their_sparsity_with_the_papers_number(tmp_path: Path) -> None:
+    where = {"data": "cifar10", "model": "resnet32"}
+    for sparsity, growth in ((0.998, 1.01), (0.98, 1.03), (0.98, 1.02)):
+        run(tmp_path, 0, 0.91, sparsity=sparsity, method_options={"growth": growth}, **where)
+    run(tmp_path, 0, 0.91, sparsity=0.98, method_options={"growth": 1.02})  # digits are not in the paper
+    found = variants(RunStore(tmp_path))
+    rows = found[found["seeds"] > 0]
+    assert rows["data"].tolist() == ["cifar10"] * 3 + ["digits"]
+    assert rows["sparsity"].tolist() == [0.98, 0.98, 0.998, 0.98]
+    assert rows["variant"].str[-4:].tolist() == ["1.02", "1.03", "1.01", "1.02"]
+    assert rows["over_paper"].tolist()[:3] == pytest.approx([92 - 92.69, 92 - 92.69, 92 - 84.45])
+    assert rows["over_paper"].isna().tolist() == [False] * 3 + [True]
+    assert rows["epochs"].tolist() == [5] * 4
+
+
 def test_what_is_wanted_is_missing_until_it_is_trained(tmp_path: Path) -> None:
     found = variants(RunStore(tmp_path))
     assert set(found["variant"]) == {name for _, name in WANTED}
