@@ -24,6 +24,8 @@ CLOSE = 1e-4  # of the means as they are written
 
 def keep(runs: Sequence[Stored], samples: Samples) -> list[Path]:
     """Write the means of every run that counted images; returns the files."""
+    if samples.hardness is None:
+        _check_none_is_lost([run.folder.path / FILE for run in runs])
     written = []
     for run in runs:
         check_counts(run, samples)
@@ -34,6 +36,20 @@ def keep(runs: Sequence[Stored], samples: Samples) -> list[Path]:
             write_text(path, as_csv(rows))
             written.append(path)
     return written
+
+
+def _check_none_is_lost(paths: Sequence[Path]) -> None:
+    """Means by hardness cannot be made again without CIFAR-N's labels."""
+    for path in paths:
+        try:
+            known = set(pd.read_csv(path)["human_label_errors"]) if path.is_file() else set()
+        except (OSError, ValueError, KeyError):  # what cannot be read is no loss
+            continue
+        if known - {ALL}:
+            raise RunError(
+                f"{path} has means by how many people were wrong, which would be lost; pass CIFAR-N's labels with "
+                "`--human`, or delete the file."
+            )
 
 
 def as_csv(rows: pd.DataFrame) -> str:

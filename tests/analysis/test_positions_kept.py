@@ -39,6 +39,22 @@ def test_what_is_read_is_what_was_counted(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(came, wanted, check_dtype=False, rtol=1e-5)  # the dense rows count once
 
 
+def test_means_by_hardness_are_not_lost_where_nobody_says_how_hard_images_are(tmp_path: Path) -> None:
+    kept_runs(tmp_path)
+    runs = runs_in(tmp_path)
+    first, second = (run.folder.path / FILE for run in runs)
+    texts = first.read_text(), second.read_text()
+    without = samples_of(runs, dataset(LABELS), None)
+    first.write_text("")  # unreadable, and so no loss
+    with pytest.raises(RunError, match="which would be lost; pass CIFAR-N's labels with `--human`"):
+        keep(runs, without)
+    assert (first.read_text(), second.read_text()) == ("", texts[1])
+    second.unlink()
+    assert keep(runs, without) == [first, second]
+    keep(runs, samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1])))
+    assert (first.read_text(), second.read_text()) == texts
+
+
 @pytest.mark.parametrize("sparsity", [0.95123456789, 1 - 1 / 3, 0.1 + 0.2])
 def test_a_sparsity_of_many_digits_is_read_as_it_was(tmp_path: Path, sparsity: float) -> None:
     store(tmp_path, pruned=[2, 2, 1, 0], data="cifar10", sparsity=sparsity)
