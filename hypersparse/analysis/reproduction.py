@@ -107,11 +107,13 @@ def write_page(store: RunStore, page: Path, readme: Path | None = None) -> list[
     _check(runs)
     made = ["```text", command(store, page, readme), "```"]
     lines = ["# Reproduction", "", f"Made of {len(runs)} stored runs, and made anew by", "", *made, ""]
+    tables = {name: make(store) for name, make in TABLES.items()}
+    counts = [f"- [{name.capitalize()}](#{name}), {_counted(frame)}" for name, frame in tables.items()]
+    lines += ["Cells of each table, by what our runs say:", "", *counts, ""]
     notes = store.root / NOTES
     if notes.is_file():
         lines += [notes.read_text().strip(), ""]
-    for name, make in TABLES.items():
-        frame = make(store)
+    for name, frame in tables.items():
         told = [*SAID[name](frame), ""] if name in SAID else []
         lines += [f"## {name.capitalize()}", "", TITLES[name], "", *told, *_table(frame, COVERED.get(name)), ""]
     for heading, draw in FIGURES.items():
@@ -150,12 +152,16 @@ def _table(frame: pd.DataFrame, covered: str | None) -> list[str]:
     words = readable(shown)
     words["seeds"] = ["missing" if seeds == "0" else seeds for seeds in words["seeds"]]
     rows = render(shown, words, "md").splitlines() if len(shown) else []
-    lines = [*rows, *([""] if rows else []), f"Of {len(frame)} cells: {tally(frame)}."]
+    lines = [*rows, *([""] if rows else []), f"Of {_counted(frame)}"]
     if covered is None:
         return lines
     every = coverage(frame, covered)
     said = f"Every cell, with `{spaced(covered)}` and in brackets how many seeds:"
     return [*lines, "", said, "", *render(every, every, "md").splitlines()]
+
+
+def _counted(frame: pd.DataFrame) -> str:
+    return f"{len(frame)} cells: {tally(frame)}."
 
 
 def _check(runs: Sequence[Stored]) -> None:

@@ -25,6 +25,7 @@ def test_a_page_of_two_runs(tmp_path: Path) -> None:
     assert text.startswith("# Reproduction\n\nMade of 2 stored runs, and made anew by\n")
     assert "What agrees and what does not." in text
     assert "Of 366 cells: 366 missing." in text
+    assert "- [Accuracy](#accuracy), 366 cells: 366 missing." in text.partition("What agrees")[0]
     assert "differ by at most twice the standard error" in text  # what the verdicts are
     assert "- As much in half the epochs, at 98 % and above: missing; no run of ART has taken so few epochs." in text
     assert "best_verdict" not in text

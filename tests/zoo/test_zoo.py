@@ -143,3 +143,11 @@ def test_the_wheel_has_all_of_them(tmp_path: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     shipped = [path for path in zoo.FOLDER.iterdir() if path.suffix in (".hsp", ".json", ".npy")]
     assert {f"hypersparse/zoo/{path.name}" for path in shipped} <= inside
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.names() if not name.startswith("digits")])
+def test_an_entry_says_what_its_stored_run_says(name: str) -> None:
+    entry = zoo.entry(name)
+    result = json.loads((ROOT / "results" / entry.recipe / f"seed-{entry.seed}" / "result.json").read_text())
+    assert (entry.last, entry.best) == (result["sparse"]["last"], result["sparse"]["best"])
+    assert (entry.kept, entry.total) == (result["kept"], result["total"])
