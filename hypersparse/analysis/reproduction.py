@@ -10,6 +10,7 @@ from hypersparse.analysis import (
     aim,
     allocation,
     epochs,
+    finetuning,
     gradients,
     intersection,
     masks,
@@ -66,8 +67,13 @@ TITLES = {
 }
 SAID: dict[str, Callable[[pd.DataFrame], list[str]]] = {"aim": aim.said}  # what a table comes to, in words
 LAYERS, POSITIONS, CLASSES = "Where the kept weights lie", "Compression Position", "Whom sparsity hurts"
+TUNING = "What fine-tuning gains"
 WORDS = {
     LAYERS: "Kept weights of each part of the network, mean over seeds, and in brackets the share of it in per cent.",
+    TUNING: (
+        f"Test accuracy in per cent, from the mean over the first {finetuning.EDGE} epochs of each learning rate to "
+        f"that over the last {finetuning.EDGE}, mean over seeds."
+    ),
     CLASSES: (
         "CIFAR-10 has 1,000 test images of a class and CIFAR-100 has 100: two networks that are as good differ there "
         "by about 1 and 6 points (a standard deviation) by chance alone."
@@ -81,6 +87,7 @@ WORDS = {
 }
 TABLES_BELOW: dict[str, Callable[[Study], list[str]]] = {
     LAYERS: allocation.section,
+    TUNING: finetuning.section,
     POSITIONS: positions_page.section,
 }
 Make = Callable[[Sequence[Stored]], Study | list[Study]]
@@ -90,6 +97,7 @@ FIGURES: dict[str, Make] = {
     "How soon the final mask is found": intersection.studies,
     "Weights that cross the cut": masks.crossings,
     "How long the penalty grows": epochs.study,
+    TUNING: finetuning.studies,
     "How far two seeds agree": masks.agreement,
     "Kept weights that can matter": tradeoffs.effective,
     "What sparsity costs": tradeoffs.accuracy,

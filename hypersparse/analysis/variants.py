@@ -21,10 +21,9 @@ COLUMNS = (
 # Written as missing while they are: `experiments/variants.toml` and `short.toml` train them.
 WANTED_OF = {"data": "cifar10", "model": "resnet32", "method": "art", "penalty": "hypersparse"}
 WANTED = (  # sparsity, and what is not as in the preset
-    (0.98, "art hypersparse, without pre-training, growth=1.022"),
-    (0.998, "art hypersparse, without pre-training, strength=3e-05, growth=1.017"),
-    (0.98, "art hypersparse, without pre-training, epochs=80, schedule=cosine, strength=1.5e-05, growth=1.025"),
-    (0.998, "art hypersparse, without pre-training, epochs=80, schedule=cosine, strength=0.0001, growth=1.017"),
+    (0.98, "art hypersparse, epochs=22, schedule=cosine"),
+    (0.998, "art hypersparse, without pre-training, epochs=30, schedule=cosine, growth=1.0155"),
+    (0.998, "art hypersparse, without pre-training, epochs=30, schedule=cosine, growth=1.036"),
 )
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from hypersparse.analysis import allocation, masks, tradeoffs
 from hypersparse.analysis import epochs as _epochs
+from hypersparse.analysis import finetuning as _finetuning
 from hypersparse.analysis import gradients as _gradients
 from hypersparse.analysis import intersection as _intersection
 from hypersparse.analysis.stored import Stored, load, with_records
@@ -69,6 +70,13 @@ def layers(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path
 def epochs(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Regularized epochs to the final mask, per penalty (table 2 of the paper)."""
     show(_epochs.study(find(runs, runs_dir)), out)
+
+
+@analyze.command()
+def finetuning(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+    """What fine-tuning gains at each of its learning rates."""
+    for study in _finetuning.studies(find(runs, runs_dir)):
+        show(study, out)
 
 
 @analyze.command()

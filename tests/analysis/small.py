@@ -67,7 +67,8 @@ def write(
     }
     for number, phase in enumerate(PHASES):
         best = {"best_epoch": 1} if phase == "regularize" else {}
-        folder.append_log({"epoch": number, "phase": phase, **best})
+        scores = {"lr": 0.1, "train_accuracy": 0.5, "test_accuracy": 0.4}
+        folder.append_log({"epoch": number, "phase": phase, **best, **scores})
     write_record(folder.record_file, record() if arrays is None else arrays)
     folder.write_result(result | changed)
     return load([folder.path])[0]

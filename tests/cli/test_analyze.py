@@ -8,7 +8,18 @@ from hypersparse.cli.main import app
 from hypersparse.errors import OptionError, RunError
 from tests.analysis.small import record, write
 
-EVERY = ("gradients", "intersection", "layers", "epochs", "accuracy", "crossing", "effective", "agreement", "classes")
+EVERY = (
+    "gradients",
+    "intersection",
+    "layers",
+    "epochs",
+    "finetuning",
+    "accuracy",
+    "crossing",
+    "effective",
+    "agreement",
+    "classes",
+)
 
 
 @pytest.mark.parametrize("which", EVERY)

@@ -1,0 +1,113 @@
+"""What fine-tuning gains at each of its learning rates."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from hypersparse.analysis.stored import Stored, by_name, grouped, network
+from hypersparse.analysis.style import Study, file_name, legend_beside, line_styles, panels, title, width_beside
+from hypersparse.analysis.tables import render
+from hypersparse.errors import RunError
+
+PHASE = "fine-tune"
+NUMBERS = ("train_accuracy", "test_accuracy")
+EDGE = 10  # epochs at the beginning and at the end of a rate over which accuracies are averaged
+SMOOTH = 5  # epochs of a running mean: at a high rate the test accuracy jumps by points
+FALLS, MOST_RATES = "from ", 4  # a schedule with more rates than this falls all the time
+
+
+def studies(runs: Sequence[Stored]) -> list[Study]:
+    """Test accuracy over the epochs of fine-tuning, and what each rate gained; a figure for each model and data set."""
+    usable = [run for run in runs if _entries(run)]
+    if not usable:
+        raise RunError("None of these runs was fine-tuned with its rate and accuracies in its log.")
+    return [_study(file_name("finetuning", *place), own) for place, own in grouped(usable, "data", "model").items()]
+
+
+def section(study: Study) -> list[str]:
+    """A row a recipe, for a page: test accuracy over the first and over the last epochs of each rate."""
+    (gains,) = study.tables.values()
+    if gains.empty:
+        return []
+    rows: dict[str, dict[str, str]] = {}
+    for row in gains.to_dict("records"):
+        kept = f"{row['test_first']:.2f} to {row['test_last']:.2f} ({row['epochs']} epochs)"
+        rows.setdefault(row["name"], {"recipe": row["name"], "seeds": str(row["seeds"])})[f"rate {row['rate']}"] = kept
+    shown = pd.DataFrame(rows.values()).fillna("")
+    steady = gains[~gains["rate"].str.startswith(FALLS)]["test_gain"]
+    said = [
+        f"Within one rate test accuracy changes by {steady.min():+.2f} to {steady.max():+.2f} points, "
+        f"{round(steady.mean(), 2) + 0.0:+.2f} in the mean.",
+        "",
+    ]
+    return [*(said if len(steady) else []), *render(shown, shown, "md").splitlines()]
+
+
+def _study(file: str, runs: Sequence[Stored]) -> Study:
+    rows: list[dict[str, Any]] = []
+    gains: list[dict[str, Any]] = []
+    groups = by_name(runs)
+    figure, ((axes,),) = panels(width=width_beside(groups))
+    for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
+        gains += _gains(name, members)
+        for number, run in enumerate(members):
+            entries = _entries(run)
+            rows += [
+                {**run.words, "seed": run.seed, "epoch": epoch, "rate": entry["lr"]}
+                | {which: entry[which] for which in NUMBERS}
+                for epoch, entry in enumerate(entries)
+            ]
+            label = name if number == 0 else None
+            smooth = _running_mean([100 * entry["test_accuracy"] for entry in entries])
+            axes.plot(smooth, linewidth=1.2, label=label, markevery=20, markersize=3.5, **style)
+    axes.set_xlabel("epoch of fine-tuning", fontsize=8)
+    axes.set_ylabel(f"test accuracy (%), mean of {SMOOTH} epochs", fontsize=8)
+    legend_beside(axes)
+    title(figure, f"What fine-tuning gains: {network(runs[0])}")
+    return Study(file, figure, pd.DataFrame(rows), {f"{file}-gains": pd.DataFrame(gains)})
+
+
+def _entries(run: Stored) -> list[dict[str, Any]]:
+    """Of the log, those of fine-tuning."""
+    needed = ("lr", *NUMBERS)
+    return [entry for entry in run.log if entry["phase"] == PHASE and all(name in entry for name in needed)]
+
+
+def _gains(name: str, members: Sequence[Stored]) -> list[dict[str, Any]]:
+    """A row a rate, means over the seeds: accuracy in its first epochs and in its last ones, in per cent."""
+    of_seeds = [_by_rate(_entries(run)) for run in members]
+    rows = []
+    for stages in zip(*of_seeds, strict=True) if len(set(map(len, of_seeds))) == 1 else ():
+        row: dict[str, Any] = {"name": name, "seeds": len(stages), "rate": _rate(stages[0]), "epochs": len(stages[0])}
+        for which in NUMBERS:
+            word = which.removesuffix("_accuracy")
+            first, last = (
+                fmean(100 * fmean(entry[which] for entry in _edge(stage, end)) for stage in stages)
+                for end in (False, True)
+            )
+            row |= {f"{word}_first": first, f"{word}_last": last, f"{word}_gain": last - first}
+        rows.append(row)
+    return rows
+
+
+def _by_rate(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Epochs of one rate together; of a schedule that falls all the time, all of them."""
+    stages = [list(own) for _, own in groupby(entries, lambda entry: f"{entry['lr']:g}")]
+    return stages if len(stages) <= MOST_RATES else [list(entries)]
+
+
+def _rate(stage: Sequence[dict[str, Any]]) -> str:
+    first, last = f"{stage[0]['lr']:g}", f"{stage[-1]['lr']:g}"
+    return first if first == last else f"{FALLS}{first} on"
+
+
+def _edge(stage: Sequence[dict[str, Any]], end: bool) -> Sequence[dict[str, Any]]:
+    count = max(1, min(EDGE, len(stage) // 2))
+    return stage[-count:] if end else stage[:count]
+
+
+def _running_mean(values: Sequence[float]) -> list[float]:
+    return [fmean(values[max(0, place - SMOOTH + 1) : place + 1]) for place in range(len(values))]
