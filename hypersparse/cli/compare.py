@@ -41,8 +41,8 @@ from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.variants import variants
 from hypersparse.training.machine import Machine
-from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job, train_together, unfinished
+from hypersparse.training.stop import StopRequest
+from hypersparse.training.together import Job, is_failure, train_together, unfinished
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
 
@@ -113,7 +113,10 @@ def compare(
     )
     with stopped_by_signals(stop), views as tell, display:
         watched = [replace(job, watcher=tell(job, display.watcher(job))) for job in jobs]
-        results = train_together(watched, machine, load(), at_once=at_once, stop=stop, stages=runs_dir / STAGES)
+        stages = runs_dir / STAGES
+        results = train_together(
+            watched, machine, load(), at_once=at_once, stop=stop, stages=stages, ended=display.ended
+        )
     finished = [result for result in results if isinstance(result, dict)]
     _report(console, jobs, results, finished, output, with_report=report)
     if len(finished) < len(jobs):
@@ -162,7 +165,7 @@ def _report(
     with_report: bool,
 ) -> None:
     for job, result in zip(jobs, results, strict=True):
-        if isinstance(result, Exception) and not isinstance(result, Stopped):
+        if is_failure(result):
             said = escape(f"{job.recipe.label} seed {job.seed}: {result}")
             console.print(f"[red]not finished:[/] {said}", soft_wrap=True)
     if finished:

@@ -14,7 +14,7 @@ from hypersparse.cli.left import Expected
 from hypersparse.recipe import Recipe
 from hypersparse.runs.variants import names
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.training.together import Job, is_finished
+from hypersparse.training.together import Job, Outcome, is_failure, is_finished
 
 
 class _Counted:
@@ -50,6 +50,7 @@ class Grid(Shown):
         self.lengths = {job.folder: _lengths(job.recipe, expected) for job in jobs}
         self.rest = dict(rest)
         self._done: set[Path] = set()
+        self._failed: set[Path] = set()
 
     def watcher(self, job: Job) -> _Counted:
         """Who is told about one of the runs."""
@@ -65,9 +66,14 @@ class Grid(Shown):
             name = f"{self.names[job.folder]} · seed {job.seed}"
             self.console.print(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}", highlight=False)
 
+    def ended(self, job: Job, outcome: Outcome) -> None:
+        """A run has ended; one that failed is not waited for any more."""
+        if is_failure(outcome):
+            self._failed.add(job.folder)
+
     def left(self) -> str:
         """How much time is left, going by the epochs that were trained so far."""
-        going = [job.folder for job in self.jobs if not self.done(job)]
+        going = [job.folder for job in self.jobs if job.folder not in self._failed and not self.done(job)]
         rest = sum(self.rest[folder] for folder in going)
         spent = time.monotonic() - self.began
         known = self.trained > 5 and rest > 0
@@ -100,8 +106,10 @@ class Grid(Shown):
     def _cell(self, row: str, column: str) -> str:
         own = [job for job in self.jobs if self.rows[job.folder] == row and _sparsity(job) == column]
         done = [job for job in own if self.done(job)]
-        running = [self.epochs[job.folder] for job in own if job.folder in self.epochs and job not in done]
+        failed = [job for job in own if job.folder in self._failed]
+        running = [self.epochs[job.folder] for job in own if job.folder in self.epochs and job not in (*done, *failed)]
         shown = f"{len(done)}/{len(own)}" if own else ""
+        shown += f" ({len(failed)} failed)" if failed else ""
         return shown + "".join(f" epoch {epoch}" for epoch in running)
 
 

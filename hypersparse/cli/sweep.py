@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ from rich.markup import escape
 from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
 from hypersparse.cli.cost import cost_of, forecast, print_cost
 from hypersparse.cli.display import load_data
-from hypersparse.cli.keeping import networks_kept
+from hypersparse.cli.grid import Grid
+from hypersparse.cli.keeping import Keep, networks_kept
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, folders_of, write_report
@@ -28,7 +30,7 @@ from hypersparse.runs.sweep import Executor, Local, images_of, job_of, keep_fini
 from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job, Outcome
+from hypersparse.training.together import Job, Outcome, is_failure
 from hypersparse.training.watcher import Watcher
 
 EXECUTORS = ("local", "ray")
@@ -131,12 +133,19 @@ def sweep(
         def watcher(job: Job) -> Watcher:
             return tell(job, display.watcher(job))
 
+        ended = partial(_ended, display=display, keep=keep)
         outcomes = train_all(
-            left, chosen, store, stages=stages, results=results, stop=stop, watcher=watcher, trained=keep
+            left, chosen, store, stages=stages, results=results, stop=stop, watcher=watcher, ended=ended
         )
     _write_page(console, found, runs_dir, results, wanted=report)
     _report(console, jobs, outcomes)
     exit_if_signalled(stop)
+
+
+def _ended(job: Job, outcome: Outcome, *, display: Grid, keep: Keep | None) -> None:
+    display.ended(job, outcome)
+    if keep and isinstance(outcome, dict):
+        keep(job.folder)
 
 
 def _write_page(console: Console, found: Experiment, runs_dir: Path, results: Path | None, *, wanted: bool) -> None:
@@ -157,7 +166,7 @@ def _check_executor(executor: str, gpus_per_run: float | None) -> None:
 def _report(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
     done = sum(isinstance(outcome, dict) for outcome in outcomes)
     stopped = sum(isinstance(outcome, Stopped) for outcome in outcomes)
-    failed = [(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True) if _is_failure(outcome)]
+    failed = [(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True) if is_failure(outcome)]
     reasons: dict[str, list[str]] = {}
     for job, error in failed:
         reasons.setdefault(str(error), []).append(f"{job.recipe.label} seed {job.seed}")
@@ -172,7 +181,3 @@ def _report(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) 
             raise error
     if failed:
         raise typer.Exit(2)
-
-
-def _is_failure(outcome: Outcome) -> bool:
-    return isinstance(outcome, Exception) and not isinstance(outcome, Stopped)

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +18,7 @@ from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import reaches
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Ended, Job, Outcome, train_together
+from hypersparse.training.together import Ended, Job, Outcome, is_failure, train_together
 from hypersparse.training.watcher import Watcher
 
 FAILURE = "failed.txt"  # in a run's folder: why the last try failed
@@ -29,7 +28,7 @@ class Executor(Protocol):
     """Where the runs of a sweep are trained."""
 
     def train(self, jobs: Sequence[Job], *, stages: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
-        """Train them in order, several at once; `ended` is told of each that was begun."""
+        """Train them in order, several at once; `ended` is told of each that was begun or could not be."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,8 @@ class Local:
                 dataset = self.load(same[0].recipe)
             except HypersparseError as error:  # data that are not there must not keep the others from being trained
                 outcomes += [error] * len(same)
+                for job in same:
+                    ended(job, error)
                 continue
             outcomes += train_together(
                 same, self.machine, dataset, at_once=self.at_once, stop=stop, stages=stages, ended=ended
@@ -67,18 +68,23 @@ def sweep(
     results: Path | None = None,
     stop: StopRequest | None = None,
     watcher: Callable[[Job], Watcher] | None = None,
-    trained: Callable[[Path], None] | None = None,
+    ended: Ended | None = None,
 ) -> list[Outcome]:
     """Train the runs in order, as many at once as is fastest; one that fails is noted and the rest goes on.
 
     A run whose result lies in `results` is not trained again; new results are copied there, without weights, as they
-    come. `trained` is told the folder of each run that finished, in the thread that trained it.
+    come. `ended` is told of each run that ended, well or not, in the thread that trained it.
     """
     found = [finished(run, store, results) for run in runs]
     jobs = [job_of(run, store) for run, result in zip(runs, found, strict=True) if result is None]
     watched = [Job(job.recipe, job.seed, job.folder, watcher(job) if watcher else None) for job in jobs]
-    noted = partial(_note, results=results, trained=trained)
-    outcomes = iter(executor.train(watched, stages=stages, stop=stop or StopRequest(), ended=noted))
+
+    def note(job: Job, outcome: Outcome) -> None:
+        _note(job, outcome, results)
+        if ended:
+            ended(job, outcome)
+
+    outcomes = iter(executor.train(watched, stages=stages, stop=stop or StopRequest(), ended=note))
     return [next(outcomes) if result is None else result for result in found]
 
 
@@ -131,16 +137,14 @@ def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
             keep_small(store.folder(run.recipe, run.seed).path, results)
 
 
-def _note(job: Job, outcome: Outcome, *, results: Path | None, trained: Callable[[Path], None] | None) -> None:
+def _note(job: Job, outcome: Outcome, results: Path | None) -> None:
     """Keep what a run gave, or why it failed."""
     note = job.folder / FAILURE
     if isinstance(outcome, dict):
         note.unlink(missing_ok=True)
         if results:
             keep_small(job.folder, results)
-        if trained:
-            trained(job.folder)
-    elif not isinstance(outcome, Stopped) and job.folder.is_dir():
+    elif is_failure(outcome) and job.folder.is_dir():
         kind = "" if isinstance(outcome, HypersparseError) else f"{type(outcome).__name__}: "
         write_text(note, f"{kind}{outcome}\n")
 

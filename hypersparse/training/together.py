@@ -131,6 +131,11 @@ def is_finished(job: Job) -> bool:
     return result is not None and reaches(job.recipe, result["until"])
 
 
+def is_failure(outcome: Outcome) -> bool:
+    """Whether a run neither finished nor was stopped."""
+    return isinstance(outcome, Exception) and not isinstance(outcome, Stopped)
+
+
 def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: torch.device, dataset: Dataset) -> int:
     most = max(1, min(len(jobs), asked or len(jobs)))
     if most == 1:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from hypersparse.cli import grid as module
 from hypersparse.cli.cost import forecast
 from hypersparse.cli.grid import Grid
+from hypersparse.cli.main import app
+from hypersparse.errors import DivergedError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
@@ -73,6 +76,37 @@ def test_a_common_beginning_is_waited_for_once(tmp_path: Path, monkeypatch: pyte
         grid.count(jobs[0], entry(epoch, phase, number))  # again, after it was killed
     # Three more of the second and the third, which will not pre-train, and two of the first.
     assert grid.left() == "about 4 s left"
+
+
+def test_a_run_that_failed_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job(small(), seed, tmp_path / f"{seed}") for seed in range(3)]
+    grid, clock = grid_of(jobs, monkeypatch)
+    clock[0] += 60.0
+    for job in jobs[:2]:
+        for epoch, (phase, number) in enumerate(FIRST):
+            grid.count(job, entry(epoch, phase, number))
+    grid.ended(jobs[0], DivergedError("no longer finite"))
+    grid.ended(jobs[1], Stopped("test"))  # to go on with
+    # Six epochs took 60 s; of the five of a run, two are left of run 1 and all of run 2.
+    assert grid.left() == "about 70 s left"
+    assert "0/3 (1 failed) epoch 3" in shown(grid)
+
+
+@pytest.mark.parametrize(("command", "words"), [("sweep", ["one.toml", "--at-once", "1"]), ("compare", [])])
+def test_commands_tell_of_runs_that_failed(
+    command: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(Grid, "ended", lambda _, job, outcome: told.append((job.folder.name, type(outcome).__name__)))
+    monkeypatch.chdir(tmp_path)
+    options = "[options.training]\nlr = 1e30\nepochs = 1\n[options.data]\nimages = 64\ntest_images = 32\nsize = 8\n"
+    Path("one.toml").write_text(f'title = "One"\n{options}[[grid]]\ndata = "synthetic"\nmethod = "dense"\n')
+    small_data = ["data.images=64", "data.test_images=32", "data.size=8"]
+    settings = [word for setting in ("training.lr=1e30", *small_data) for word in ("--set", setting)]
+    asked = ["--data", "synthetic", "--methods", "dense", "--epochs", "1", "--seeds", "1", *settings]
+    done = CliRunner().invoke(app, [command, *(words or asked), "--device", "cpu", "--no-report"])
+    assert done.exit_code == 2, done.output
+    assert told == [("seed-0", "DivergedError")]
 
 
 def test_a_run_past_the_phase_that_was_asked_for_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,10 @@ def test_one_that_fails_is_noted_and_the_rest_goes_on(tmp_path: Path) -> None:
         Run(small(data={"name": "cifar10"}), 0),
         Run(small(data={"images": 96}), 0),
     ]
-    outcomes = go(runs, tmp_path)
+    told: list[type] = []
+    outcomes = go(runs, tmp_path, ended=lambda job, outcome: told.append(type(outcome)))
     assert [type(outcome) for outcome in outcomes] == [dict, DivergedError, DataError, dict]
+    assert told == [dict, DivergedError, DataError, dict]
     store = RunStore(tmp_path / "runs")
     assert missing(runs, store, None) == runs[1:3]
     ((folder, reason),) = failures(store).items()
