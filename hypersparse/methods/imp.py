@@ -6,11 +6,14 @@ from functools import partial
 from math import ceil, log
 from typing import ClassVar
 
+from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
 from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, shrunk
 from hypersparse.methods.snapshot import rewind_, whole_copy
 from hypersparse.options import option, options
 from hypersparse.sparsity.budgets import Distribution, in_rounds, keep_count
+
+ROUNDS = 5  # 160 + 5 * 140 = 860 epochs, as the paper counts them
 
 
 @options
@@ -25,7 +28,7 @@ class IMP(Method):
 
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
-    rounds: int = option(default=5, help="Rounds of pruning, each by the same factor.", ge=1)
+    rounds: int = option(default=ROUNDS, help="Rounds of pruning, each by the same factor.", ge=1)
     share: float = option(
         default=0.0,
         help="Instead of `rounds`: remove this share of the remaining weights in each round, as many rounds as that "
@@ -39,6 +42,13 @@ class IMP(Method):
         ge=0,
         lt=1,
     )
+
+    def __post_init__(self) -> None:
+        if self.share and self.rounds != ROUNDS:
+            raise OptionError(
+                f"IMP prunes in so many `rounds` or by a `share` in each; got rounds={self.rounds} and "
+                f"share={self.share:g}. Leave one of them out."
+            )
 
     def label(self) -> str:
         return f"imp-{self.sparsity:g}"

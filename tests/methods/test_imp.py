@@ -5,6 +5,8 @@ import torch
 
 import hypersparse
 from hypersparse import IMP, Mask, schedules
+from hypersparse.errors import OptionError
+from hypersparse.recipe import Recipe
 from hypersparse.sparsity.scores import magnitude
 from tests.methods.tiny import attached, copy_of, epochs_of, train_epoch
 
@@ -36,6 +38,16 @@ def test_rounds_of_a_fifth_with_a_partial_last_one() -> None:
     assert rounds == [11, 14, 18, 21, 24, 28]  # facts 3, row 17
     assert IMP(sparsity=0.2, share=0.2).count_of_rounds() == 1
     assert IMP(sparsity=0.36, share=0.2).count_of_rounds() == 2
+
+
+def test_rounds_and_a_share_are_not_both_given() -> None:
+    with pytest.raises(OptionError, match=r"got rounds=3 and share=0\.2\. Leave one of them out\."):
+        IMP(rounds=3, share=0.2)
+
+
+def test_a_recipe_with_a_share_is_read_back() -> None:
+    recipe = Recipe(method=IMP(share=0.2))  # its file says rounds = 5 too, as all that is left at its default
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
 
 
 @pytest.mark.parametrize("rewind", [0.0, 0.4])
