@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
+from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
 from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, forget_, keep_all, shrunk
 from hypersparse.options import option, options
@@ -27,6 +28,13 @@ class ACDC(Method):
         default=0.05, help="Length of a sparse or dense turn, as a fraction of the training.", gt=0, lt=1
     )
     final: float = option(default=0.15, help="Sparse at the end, as a fraction of the training.", gt=0, le=1)
+
+    def __post_init__(self) -> None:
+        if self.warmup + self.final > 1:
+            raise OptionError(
+                f"`warmup` and `final` of AC/DC are fractions of one training, together at most 1; got {self.warmup:g} "
+                f"and {self.final:g}. Lower one of them."
+            )
 
     def label(self) -> str:
         return f"acdc-{self.sparsity:g}"

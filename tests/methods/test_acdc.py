@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hypersparse import ACDC, Mask
+from hypersparse.errors import OptionError
 from hypersparse.sparsity.scores import magnitude
 from tests.methods.tiny import attached, copy_of, epochs_of
 
@@ -24,6 +25,12 @@ def test_the_authors_turns_for_cifar_over_200_epochs() -> None:
 @pytest.mark.parametrize(("epochs", "expected"), [(1, "s"), (2, "ds"), (3, "sds"), (5, "sdsds"), (10, "dsdsdsddss")])
 def test_short_trainings(epochs: int, expected: str) -> None:
     assert turns(ACDC(), epochs) == expected
+
+
+def test_the_dense_beginning_and_the_sparse_end_fit_into_one_training() -> None:
+    assert turns(ACDC(warmup=0.7, final=0.3), 10) == 7 * "d" + 3 * "s"
+    with pytest.raises(OptionError, match=r"together at most 1; got 0\.6 and 0\.5\. Lower one of them\."):
+        ACDC(warmup=0.6, final=0.5)
 
 
 @pytest.mark.parametrize("epochs", range(1, 40))
