@@ -11,6 +11,7 @@ from hypersparse.analysis.stored import Stored, by_name, grouped, load, network,
 from hypersparse.analysis.style import (
     COLUMN,
     GREY,
+    LONGEST_NAME,
     PAGE,
     Study,
     file_name,
@@ -25,6 +26,7 @@ from hypersparse.runs.store import RunStore
 
 NAME = "intersection"
 KEYPOINTS = ("final_epoch", "after_pretraining", "one_before")
+TOP = 1.02  # of the axis of shares
 MOST_INSIDE = 3  # lines whose names fit between them
 PAPER_COLUMNS = ("epochs_to_final_mask", "intersection_after_pretraining", "intersection_one_epoch_before")
 
@@ -102,8 +104,8 @@ def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _draw(groups: dict[str, list[Stored]], what: str) -> Any:
-    many = len(groups) > MOST_INSIDE
-    figure, ((axes,),) = panels(width=PAGE if many else COLUMN)
+    beside = len(groups) > MOST_INSIDE or any(len(name) > LONGEST_NAME for name in groups)
+    figure, ((axes,),) = panels(width=PAGE if beside else COLUMN)
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
         for number, run in enumerate(members):
             values, points = run.record["intersection"], keypoints(run)
@@ -111,22 +113,31 @@ def _draw(groups: dict[str, list[Stored]], what: str) -> Any:
             axes.plot(1 + np.arange(len(values)), values, linewidth=1.2, label=label, **style | {"marker": ""})
             marked = [epochs for epochs in (_dense_epochs(run), (points["final_epoch"] or 0) - 1) if epochs > 0]
             axes.plot(marked, values[np.array(marked, dtype=int) - 1], markersize=4, **style | {"linestyle": ""})
-    dense = {_dense_epochs(run) for members in groups.values() for run in members} - {0}
-    for epoch in dense:
-        axes.axvline(epoch, color=GREY, linewidth=0.8, linestyle=":")
-        axes.annotate(
-            "pre-training ends ", (epoch, 0.99), xycoords=("data", "axes fraction"), ha="right", va="top",
-            fontsize=6.5, color=GREY,
-        )  # fmt: skip
-    axes.set_ylim(0, 1.02)
+    _mark_pretraining(axes, [run for members in groups.values() for run in members])
+    axes.set_ylim(0, TOP)
     axes.set_xlabel("epochs trained")
     axes.set_ylabel("share of the final mask")
-    if many:
+    if beside:
         legend_beside(axes)
     else:
         legend(axes, loc="lower right")
     title(figure, f"Share of the final mask found already: {what}")
     return figure
+
+
+def _mark_pretraining(axes: Any, runs: Sequence[Stored]) -> None:
+    """A line where pre-training ends; where not all runs have the same, it reaches up to those that have this one."""
+    lengths = {_dense_epochs(run) for run in runs}
+    look = {"ha": "right", "fontsize": 6.5, "color": GREY}
+    for epoch in lengths - {0}:
+        top = TOP
+        if len(lengths) == 1:
+            axes.text(epoch, 1.0, "pre-training ends ", va="top", **look)
+        else:
+            own = [run.record["intersection"][epoch - 1] for run in runs if _dense_epochs(run) == epoch]
+            top = float(np.nanmax([0.0, *own]))
+            axes.text(epoch, 0.01, f"pre-training of \n{epoch} epochs ends ", va="bottom", **look)
+        axes.vlines(epoch, 0, top, color=GREY, linewidth=0.8, linestyle=":")
 
 
 def _dense_epochs(run: Stored) -> int:

@@ -153,6 +153,21 @@ def test_many_lines_are_named_beside_them(tmp_path: Path) -> None:
     assert (few, many) == (COLUMN, PAGE)
 
 
+def test_the_end_of_pretraining_is_marked_only_where_there_is_one(tmp_path: Path) -> None:
+    usual = write(tmp_path)
+    phases = np.array(["regularize"] * 4 + ["fine-tune"])
+    without = write(tmp_path, method_options={"pretrain_epochs": 0}, arrays=record(phase=phases))
+
+    def marks(*runs: Stored) -> list[tuple[list[list[float]], str]]:
+        (axes,) = intersection.studies(runs)[0].figure.axes
+        lines = [line.get_segments()[0].tolist() for line in axes.collections]
+        return list(zip(lines, [" ".join(text.get_text().split()) for text in axes.texts], strict=True))
+
+    assert marks(usual) == [([[2, 0], [2, intersection.TOP]], "pre-training ends")]
+    assert marks(usual, without) == [([[2, 0], [2, 0.5]], "pre-training of 2 epochs ends")]  # up to its own curve
+    assert marks(without) == []
+
+
 def test_every_network_has_its_figures(tmp_path: Path) -> None:
     models = ("resnet8", "mlp")
     runs = [write(tmp_path, model=model) for model in models]
