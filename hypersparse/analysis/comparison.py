@@ -13,7 +13,7 @@ from hypersparse.analysis.paired import markdown as paired_markdown
 from hypersparse.analysis.paired import paired
 from hypersparse.analysis.statistics import summarize as summary_of
 from hypersparse.analysis.style import COLORS, MARKERS
-from hypersparse.training.atomic import write_atomically, write_text, writing
+from hypersparse.training.atomic import make_folder, write_atomically, write_text
 
 ACCURACIES = ("last", "best")
 DIGITS = 9  # of a mean in per cent in which methods that are equally good agree
@@ -87,8 +87,7 @@ def grid(summary: pd.DataFrame, *, first: str = "**{}**", second: str = "*{}*") 
 def write(folder: Path, runs: pd.DataFrame, title: str) -> list[Path]:
     """`runs.csv`, `summary.csv`, `table.md`, the picture as PNG and SVG, and `paired.csv`."""
     summary, pairs = summarize(runs), paired(runs)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     paths = [
         folder / name for name in ("runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv")
     ]

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from hypersparse.training.atomic import write_atomically, write_text, writing
+from hypersparse.training.atomic import make_folder, write_atomically, write_text
 
 BLUE, ORANGE, GREEN, PURPLE, RED = "#0072B2", "#D55E00", "#009E73", "#882D91", "#B3123B"  # told apart by everyone
 GREY, FAINT, PALE = "#555555", "#C4C9CF", "#E6ECF2"
@@ -132,8 +132,7 @@ def line_styles(count: int) -> list[dict[str, Any]]:
 
 def write(folder: Path, study: Study) -> list[Path]:
     """The figure as PNG and SVG, its data and its tables as CSV; files appear by rename."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     paths = []
     for suffix in ("png", "svg"):
         path = folder / f"{study.name}.{suffix}"

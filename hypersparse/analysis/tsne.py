@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse.errors import DataError
-from hypersparse.training.atomic import writing
+from hypersparse.training.atomic import make_folder
 from hypersparse.training.record import write_record
 
 PERPLEXITY = 30.0
@@ -36,8 +36,7 @@ def stored_points(path: Path, key: str, source: str, make: Callable[[], NDArray[
     if kept is not None:
         return Points(kept, source), True
     coordinates = make()
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_record(path, {"key": np.array(key), "source": np.array(source), "coordinates": coordinates})
     return Points(coordinates, source), False
 

@@ -40,6 +40,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.variants import variants
+from hypersparse.training.atomic import make_folder
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
 from hypersparse.training.together import Job, is_failure, train_together, unfinished
@@ -107,6 +108,7 @@ def compare(
         console.print(f"{len(jobs)} runs, all of them trained already")
     if dry_run:
         return
+    make_folder(output)  # says now if it cannot be, not after the training
     display = forecast(console, jobs, machine, runs_dir)
     views = live_views(
         runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
+from hypersparse.training.atomic import make_folder
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.stop import StopRequest
 from hypersparse.zoo import FACTS
@@ -37,6 +38,7 @@ def networks_kept(
     if folder is None:
         yield None
         return
+    make_folder(folder)  # before anything is trained for it
     with NetworkKeeper(console, folder, data_dir, stop) as keeper:
         keeper.keep_finished(runs, store)
         yield keeper.keep

@@ -13,7 +13,7 @@ from hypersparse.errors import HypersparseError
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
-from hypersparse.training.atomic import write_atomically, write_text, writing
+from hypersparse.training.atomic import make_folder, write_atomically, write_text
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.loop import reaches
 from hypersparse.training.machine import Machine
@@ -116,8 +116,7 @@ def keep_small(folder: Path, results: Path) -> Path:
     """Copy what figures and tables need of a finished run: everything but the weights."""
     source = RunFolder(folder)
     kept = RunFolder(results / folder.parent.name / folder.name)
-    with writing(kept.path):
-        kept.path.mkdir(parents=True, exist_ok=True)
+    make_folder(kept.path)
     pairs = ((source.recipe_file, kept.recipe_file), (source.log_file, kept.log_file))
     for old, new in (*pairs, (source.record_file, kept.record_file), (source.result_file, kept.result_file)):
         if old.exists():  # the result last: it means finished
@@ -132,6 +131,7 @@ def failures(store: RunStore) -> dict[Path, str]:
 
 def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
     """Copy the runs that are finished here and are not among the results, such as after a crash."""
+    make_folder(results)  # before anything is trained for it
     for run in missing(runs, RunStore(results), None):
         if finished(run, store, None):
             keep_small(store.folder(run.recipe, run.seed).path, results)

@@ -60,6 +60,12 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are not there yet."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Say in one sentence why a file could not be written."""

@@ -15,6 +15,7 @@ from hypersparse import data, methods, models
 from hypersparse.errors import RunError
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
+from hypersparse.training.atomic import make_folder
 from hypersparse.training.checkpoint import load_tree, save_tree
 from hypersparse.training.machine import Machine
 from hypersparse.training.recorder import Recorder, levels_of
@@ -66,7 +67,7 @@ class StageCache:
         path = self._path(phases)
         history = recorder.epochs(len(entries)) if path and recorder else []
         if path and history is not None:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_folder(self.root)
             save_tree(path, {**state, "entries": entries, "history": history})
 
     def load(self, plan: list[Phase]) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from hypersparse.export.compressed import deployed, load_graph, load_sparse, sav
 from hypersparse.export.trace import trace
 from hypersparse.export.trained import Trained
 from hypersparse.recipe import Recipe
-from hypersparse.training.atomic import write_atomically, write_json, writing
+from hypersparse.training.atomic import make_folder, write_atomically, write_json, writing
 from hypersparse.training.folder import RunFolder
 from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.model import SparseModel
@@ -46,8 +46,7 @@ def add(
     check = Check(trained, len(trained.dataset.test))
     traced = trace(trained.model, trained.dataset.shape, trained.about())
     graph = deployed(traced, lambda rounded: check.same(_in_runtime(rounded)))
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     inputs = _stored_inputs(folder, trained.dataset.shape)
     with TemporaryDirectory(dir=folder, prefix=".") as beside:
         network, said = Path(beside) / f"{name}{zoo.NETWORK}", Path(beside) / f"{name}{zoo.FACTS}"

@@ -52,6 +52,14 @@ def test_names_with_spaces_between_them_and_a_folder_with_brackets(tmp_path: Pat
     assert str(folder / "[red]" / "table.md") in done.stdout
 
 
+def test_a_folder_that_cannot_be_is_said_before_the_training(tmp_path: Path) -> None:
+    (tmp_path / "comparison").touch()
+    done = run("compare", *QUICK, "--methods", "dense", "--device", "cpu", "--epochs", "1", folder=tmp_path)
+    assert done.returncode == 2
+    assert "comparison could not be written, a file is in the way" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(jobs: list[Job], *_: object, stop: StopRequest, **__: object) -> list[Stopped]:
         stop.stop("SIGINT")

@@ -108,6 +108,15 @@ def test_a_signal_while_networks_are_written_is_the_exit_code(
     assert CliRunner().invoke(app, words).exit_code == code
 
 
+@pytest.mark.parametrize("option", ["--results", "--networks"])
+def test_a_folder_that_cannot_be_is_said_before_the_training(option: str, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    done = run("sweep", "small.toml", option, "small.toml", "--device", "cpu", folder=tmp_path)
+    assert done.returncode == 2
+    assert "small.toml could not be written, a file is in the way" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.slow
 def test_networks_of_finished_runs_are_kept(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(EXPERIMENT)
