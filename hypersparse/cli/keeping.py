@@ -4,12 +4,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 from rich.console import Console
 
+from hypersparse.errors import RunError
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
 from hypersparse.training.atomic import make_folder
@@ -80,7 +81,8 @@ class NetworkKeeper:
         for run in runs:
             folder = store.folder(run.recipe, run.seed)
             if folder.final_file.is_file():
-                self.keep(folder.path)
+                with suppress(RunError):  # damaged; the sweep says it
+                    self.keep(folder.path)
 
     def keep(self, run: Path) -> None:
         """Have the network of a run written, if it is a sparse one, went to its end, and is not there."""

@@ -3,13 +3,13 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import HypersparseError
+from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
@@ -75,17 +75,22 @@ def sweep(
     A run whose result lies in `results` is not trained again; new results are copied there, without weights, as they
     come. `ended` is told of each run that ended, well or not, in the thread that trained it.
     """
-    found = [finished(run, store, results) for run in runs]
-    jobs = [job_of(run, store) for run, result in zip(runs, found, strict=True) if result is None]
-    watched = [Job(job.recipe, job.seed, job.folder, watcher(job) if watcher else None) for job in jobs]
+    found = [_found(run, store, results) for run in runs]
 
     def note(job: Job, outcome: Outcome) -> None:
         _note(job, outcome, results)
         if ended:
             ended(job, outcome)
 
-    outcomes = iter(executor.train(watched, stages=stages, stop=stop or StopRequest(), ended=note))
-    return [next(outcomes) if result is None else result for result in found]
+    jobs = []
+    for run, outcome in zip(runs, found, strict=True):
+        job = job_of(run, store)
+        if outcome is None:
+            jobs.append(replace(job, watcher=watcher(job) if watcher else None))
+        elif is_failure(outcome):
+            note(job, outcome)
+    outcomes = iter(executor.train(jobs, stages=stages, stop=stop or StopRequest(), ended=note))
+    return [next(outcomes) if outcome is None else outcome for outcome in found]
 
 
 def job_of(run: Run, store: RunStore) -> Job:
@@ -99,8 +104,8 @@ def images_of(recipe: Recipe) -> str:
 
 
 def missing(runs: Sequence[Run], store: RunStore, results: Path | None) -> list[Run]:
-    """The runs without a result, here or in `results`."""
-    return [run for run in runs if finished(run, store, results) is None]
+    """The runs without a result, here or in `results`; one whose result is damaged is among them."""
+    return [run for run in runs if not isinstance(_found(run, store, results), dict)]
 
 
 def finished(run: Run, store: RunStore, results: Path | None) -> dict[str, Any] | None:
@@ -110,6 +115,13 @@ def finished(run: Run, store: RunStore, results: Path | None) -> dict[str, Any] 
         if result is not None and reaches(run.recipe, result["until"]):
             return result
     return None
+
+
+def _found(run: Run, store: RunStore, results: Path | None) -> Outcome | None:
+    try:
+        return finished(run, store, results)
+    except RunError as error:  # damaged, which must not keep the others from being trained
+        return error
 
 
 def keep_small(folder: Path, results: Path) -> Path:
@@ -133,7 +145,7 @@ def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
     """Copy the runs that are finished here and are not among the results, such as after a crash."""
     make_folder(results)  # before anything is trained for it
     for run in missing(runs, RunStore(results), None):
-        if finished(run, store, None):
+        if isinstance(_found(run, store, None), dict):
             keep_small(store.folder(run.recipe, run.seed).path, results)
 
 

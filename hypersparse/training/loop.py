@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from hypersparse import data
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import DivergedError
+from hypersparse.errors import DivergedError, RunError
 from hypersparse.methods.base import Phase
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
@@ -93,6 +93,10 @@ def train(
 def reaches(recipe: Recipe, ended_after: str | None) -> bool:
     """Whether a run that ended after this phase is at least as far as the recipe asks."""
     names = [phase.name for phase in replace(recipe, until=None).plan()]
+    if ended_after not in (None, *names):
+        raise RunError(
+            f"A result of {recipe.label} ends with `{ended_after}`, which is no phase of it; train it again."
+        )
     asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
     return there >= asked
 

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from hypersparse.cli.keeping import NetworkKeeper, name_of, networks_kept
+from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
 from hypersparse.training.stop import StopRequest
 from tests.runs.tiny import FINISHED, UNTIL, run_of
@@ -31,6 +32,14 @@ def test_only_finished_sparse_networks_that_are_not_there_are_made(
     assert made == [finished]
     with networks_kept(Console(), None, None, [], store, StopRequest()) as keep:
         assert keep is None
+
+
+def test_a_damaged_run_ends_no_sweep(store: RunStore, tmp_path: Path) -> None:
+    run, said = run_of(store, FINISHED), io.StringIO()
+    run.result_file.write_text("{")
+    with NetworkKeeper(Console(file=said), tmp_path, None, StopRequest()) as keeper:
+        keeper.keep_finished([Run(run.recipe(), run.seed())], store)
+    assert said.getvalue() == ""  # the sweep says it
 
 
 @pytest.mark.slow

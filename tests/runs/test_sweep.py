@@ -7,7 +7,7 @@ import pytest
 
 from hypersparse import data
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import DataError, DivergedError
+from hypersparse.errors import DataError, DivergedError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
@@ -85,6 +85,22 @@ def test_a_run_that_goes_well_later_is_no_failure_any_more(tmp_path: Path) -> No
     go([run], tmp_path)
     assert not failures(RunStore(tmp_path / "runs"))
     assert RunFolder(folder).result() is not None
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"until": "another"}'])
+def test_a_damaged_result_keeps_no_other_run_from_being_trained(content: str, tmp_path: Path) -> None:
+    runs, store, results = [Run(small(), 0), Run(small(), 1)], RunStore(tmp_path / "runs"), tmp_path / "results"
+    damaged = store.folder(runs[0].recipe, 0).path
+    damaged.mkdir(parents=True)
+    (damaged / "result.json").write_text(content)
+    keep_finished(runs, store, results)
+    assert missing(runs, store, results) == runs
+    told: list[tuple[int, type]] = []
+    outcomes = go(runs, tmp_path, results=results, ended=lambda job, outcome: told.append((job.seed, type(outcome))))
+    assert [type(outcome) for outcome in outcomes] == [RunError, dict]
+    assert told == [(0, RunError), (1, dict)]
+    assert (damaged / "result.json").read_text() == content
+    assert list(failures(store)) == [damaged]
 
 
 class Told(Silent):
