@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -14,10 +15,8 @@ from hypersparse.cli.formats import count, duration
 from hypersparse.runs.variants import names
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.folder import RunFolder
-from hypersparse.training.stop import Stopped
-from hypersparse.training.together import Job
+from hypersparse.training.together import Job, Outcome, is_failure
 
-Result = dict[str, Any] | Exception
 COLUMNS = ("", "phase", "epoch", "pruned", "test", "kept", "s/epoch")
 
 
@@ -101,23 +100,38 @@ def names_of(jobs: Sequence[Job]) -> list[str]:
     return [f"{name} · seed {job.seed}" for name, job in zip(found, jobs, strict=True)]
 
 
-def results_table(jobs: Sequence[Job], results: Sequence[Result]) -> Table:
-    """One line a run: accuracy of the last and the best epoch, weights kept, or what went wrong."""
-    columns = ("", "last epoch", "best (picked on)", "weights", "effective", "of", "seconds")
-    table = Table(*columns, box=None, pad_edge=False)
-    table.columns[0].no_wrap = True
+def results_table(jobs: Sequence[Job], results: Sequence[Outcome]) -> Table:
+    """A row a run: accuracy of the last and the best epoch, weights kept. Names are folded before numbers are cut."""
+    parts = [_part(result) for result in results if isinstance(result, dict)]
+    picked = " or ".join(sorted({part["best_picked_on"] for part in parts if part})) or "test"
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", overflow="fold")
+    for column in ("last epoch", f"best on\n{picked}", "weights", "effective", "of", "seconds"):
+        table.add_column(column, no_wrap=True)
     for name, result in zip(names_of(jobs), results, strict=True):
-        if isinstance(result, dict):
-            table.add_row(name, *_cells(result))
-        else:
-            table.add_row(name, "stopped" if isinstance(result, Stopped) else Text(str(result), style="red"))
+        ended = "failed" if is_failure(result) else "stopped"
+        table.add_row(name, *(_cells(result) if isinstance(result, dict) else [ended]))
     return table
 
 
+def print_failures(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
+    """Say why runs failed, those of one reason together."""
+    reasons: dict[str, list[str]] = {}
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        if is_failure(outcome):
+            reasons.setdefault(str(outcome), []).append(f"{job.recipe.label} seed {job.seed}")
+    for reason, runs in reasons.items():
+        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        console.print(f"[red]failed:[/] {escape(f'{runs[0]}{others}: {reason}')}", soft_wrap=True)
+
+
 def _cells(result: dict[str, Any]) -> list[str]:
-    part = result["sparse"] or result["dense"] or {}
-    accuracies = ["", ""]
-    if part:
-        accuracies = [f"{100 * part['last']:.2f} %", f"{100 * part['best']:.2f} % ({part['best_picked_on']})"]
+    part = _part(result)
+    accuracies = [f"{100 * part[epoch]:.2f} %" if part else "" for epoch in ("last", "best")]
     counts = [count(result.get(key)) for key in ("kept", "effective_kept", "total")]
     return [*accuracies, *counts, f"{result['wall_seconds']:.1f}"]
+
+
+def _part(result: dict[str, Any]) -> dict[str, Any]:
+    """What it says of the sparse network, or of the dense one where there is no other."""
+    return result["sparse"] or result["dense"] or {}

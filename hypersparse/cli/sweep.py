@@ -18,6 +18,7 @@ from hypersparse.cli.keeping import Keep, networks_kept
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, folders_of, write_report
+from hypersparse.cli.several import print_failures
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.train import STAGES, Device, Precision
 from hypersparse.data.dataset import Dataset
@@ -166,18 +167,13 @@ def _check_executor(executor: str, gpus_per_run: float | None) -> None:
 def _report(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
     done = sum(isinstance(outcome, dict) for outcome in outcomes)
     stopped = sum(isinstance(outcome, Stopped) for outcome in outcomes)
-    failed = [(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True) if is_failure(outcome)]
-    reasons: dict[str, list[str]] = {}
-    for job, error in failed:
-        reasons.setdefault(str(error), []).append(f"{job.recipe.label} seed {job.seed}")
-    for reason, runs in reasons.items():
-        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        console.print(f"[red]failed:[/] {escape(f'{runs[0]}{others}: {reason}')}", soft_wrap=True)
+    failed = [outcome for outcome in outcomes if is_failure(outcome)]
+    print_failures(console, jobs, outcomes)
     console.print(f"{done} runs finished, {stopped} to go on with, {len(failed)} failed", highlight=False)
     if stopped or failed:
         console.print("The same command goes on with what is missing.")
-    for _, error in failed:
-        if isinstance(error, Exception) and not isinstance(error, HypersparseError):
+    for error in failed:
+        if not isinstance(error, HypersparseError):
             raise error
     if failed:
         raise typer.Exit(2)

@@ -33,8 +33,9 @@ from hypersparse.cli.display import LiveDisplay, load_data, result_table
 from hypersparse.cli.formats import flops
 from hypersparse.cli.live import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, write_report
-from hypersparse.cli.several import SeveralRuns, names_of, results_table
+from hypersparse.cli.several import SeveralRuns, names_of, print_failures, results_table
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
+from hypersparse.cli.tables import table_console
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
@@ -42,7 +43,7 @@ from hypersparse.runs.store import RunStore
 from hypersparse.training.loop import train as train_run
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job, train_together
+from hypersparse.training.together import Job, is_failure, train_together
 
 MACHINE = "Where it is trained"
 STAGES = ".stages"  # in the folder of the runs
@@ -245,8 +246,9 @@ def _train_several(
         results = train_together(
             watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES, record=record
         )
-    console.print(results_table(jobs, results))
-    failed = [error for error in results if isinstance(error, Exception) and not isinstance(error, Stopped)]
+    table_console().print(results_table(jobs, results))
+    print_failures(console, jobs, results)
+    failed = [error for error in results if is_failure(error)]
     for error in failed:
         if not isinstance(error, HypersparseError):
             raise error

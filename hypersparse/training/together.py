@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
@@ -131,7 +131,7 @@ def is_finished(job: Job) -> bool:
     return result is not None and reaches(job.recipe, result["until"])
 
 
-def is_failure(outcome: Outcome) -> bool:
+def is_failure(outcome: Outcome) -> TypeGuard[Exception]:
     """Whether a run neither finished nor was stopped."""
     return isinstance(outcome, Exception) and not isinstance(outcome, Stopped)
 
