@@ -92,7 +92,7 @@ def parse_only(text: str | None) -> dict[str, str]:
 
 
 def _runs(grid: Mapping[str, Any], common: Any) -> Iterator[Run]:
-    axes = [_listed(grid.get(axis)) for axis in AXES]
+    axes = [_listed(axis, grid.get(axis)) for axis in AXES]
     for table in (common, grid.get("options", {})):
         if not isinstance(table, Mapping):
             raise OptionError(f"`options` of an experiment are tables such as [options.training]; got {table!r}.")
@@ -117,7 +117,9 @@ def _seeds(given: Any) -> Sequence[int]:
     return seeds
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _listed(axis: str, value: Any) -> Sequence[Any]:
+    if value == []:
+        raise OptionError(f"`{axis}` of a grid is a value or a list of some; got []. Leave it out for the default.")
     return value if isinstance(value, list) else [value]
 
 

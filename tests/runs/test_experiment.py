@@ -88,6 +88,7 @@ def test_some_of_the_runs(tmp_path: Path) -> None:
         ("[[grid]]\nmethod = 3", "no method `3`"),
         ('options = 3\n[[grid]]\nmethod = "art"', "options"),
         ('[[grid]]\nmethod = "art"\noptions = [1]', "options"),
+        ('[[grid]]\nmethod = "art"\nsparsity = []\n[[grid]]\nmethod = "dense"', "`sparsity` of a grid"),
         *((f'[[grid]]\nmethod = "art"\nseeds = {seeds}', "`seeds`") for seeds in ("-1", "0", '"ab"', "[0.5]", "[-3]")),
     ],
 )
