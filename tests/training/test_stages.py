@@ -54,6 +54,21 @@ def test_another_sparsity_goes_on_from_the_same_pretraining_to_the_same_bits(tmp
     assert sorted(path.name.split("-")[0] for path in stages.iterdir()) == ["pre", "regularize", "regularize"]
 
 
+@pytest.mark.parametrize(("record", "shared"), [(True, False), (False, True)])
+def test_a_sparsity_that_is_not_the_papers_needs_masks_of_its_own(tmp_path: Path, record: bool, shared: bool) -> None:
+    for sparsity in (0.9, 0.96, 0.97):
+        train(
+            small(method={"sparsity": sparsity}, until="pre-train"),
+            0,
+            CPU,
+            tmp_path / f"{sparsity}",
+            stages=tmp_path / "stages",
+            record=record,
+        )
+    logs = [RunFolder(tmp_path / f"{sparsity}").log() for sparsity in (0.9, 0.96, 0.97)]
+    assert [all(entry.get("shared", False) for entry in log) for log in logs] == [False, shared, shared]
+
+
 @pytest.mark.parametrize(
     "tables",
     [
