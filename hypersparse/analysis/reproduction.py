@@ -53,8 +53,8 @@ TITLES = {
     "variants": (
         "What is not as in the preset, against the preset's recipe with the same seeds (`pairs`): mean difference in "
         "points for the last and for the best epoch, the 95 % interval of the last one's (from `low` to `high`), all "
-        "epochs trained and the difference in them. `over paper` is the mean of the best epochs minus the paper's "
-        "number for the recipe as it is."
+        "epochs trained and the difference in them. `loss` is the last epoch's on training images; `over paper` is the "
+        "mean of the best epochs minus the paper's number for the recipe as it is."
     ),
     "aim": (
         "What ART is to do beyond the paper. As many epochs are those that the preset's recipe takes in our own runs, "
@@ -159,6 +159,8 @@ def _table(frame: pd.DataFrame, covered: str | None) -> list[str]:
     shown = frame[frame["seeds"] > 0] if covered else frame
     words = readable(shown)
     words["seeds"] = ["missing" if seeds == "0" else seeds for seeds in words["seeds"]]
+    if "variant" in words:
+        words = words.drop(columns=["method", "penalty"])  # its name says them
     rows = render(shown, words, "md").splitlines() if len(shown) else []
     lines = [*rows, *([""] if rows else []), f"Of {_counted(frame)}"]
     if covered is None:

@@ -13,10 +13,10 @@ from hypersparse.runs.store import RunStore
 
 TASK = ("data", "model", "method", "penalty", "sparsity")
 DIGITS = 4  # sums of the same accuracies in another order are no difference
-NUMBERS = ("last", "best", "epochs")
+NUMBERS = ("last", "best", "epochs", "loss")
 COLUMNS = (
     *TASK, "variant", "seeds", "last", "last_deviation", "best", "best_deviation", "over_paper", "pairs",
-    "last_difference", "low", "high", "best_difference", "epochs", "epochs_difference",
+    "last_difference", "low", "high", "best_difference", "loss", "loss_difference", "epochs", "epochs_difference",
 )  # fmt: skip
 # Written as missing while they are: `experiments/variants.toml` and `short.toml` train them.
 WANTED_OF = {"data": "cifar10", "model": "resnet32", "method": "art", "penalty": "hypersparse"}
@@ -31,7 +31,8 @@ def variants(store: RunStore) -> pd.DataFrame:
     """A row a variant: its accuracy, and the mean difference over the seeds that the plain recipe has too.
 
     Accuracies in per cent and differences in points; `low` and `high` are the 95 % interval of the last epoch's.
-    `over_paper` is the best epochs' mean minus the paper's number for ART with this penalty.
+    `over_paper` is the best epochs' mean minus the paper's number for ART with this penalty, `loss` the last epoch's
+    on training images.
     """
     rows = []
     for task, here in grouped(to_their_end(store), *TASK).items():
@@ -55,7 +56,8 @@ def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[
     for number in ("last", "best"):
         values = tuple(ours[number].values())
         shown |= {number: mean(values), f"{number}_deviation": deviation(values)}
-    shown |= {"pairs": last.count if last else 0, "epochs": mean(tuple(ours["epochs"].values()))}
+    shown |= {number: mean(tuple(ours[number].values())) for number in ("epochs", "loss")}
+    shown["pairs"] = last.count if last else 0
     shown |= {f"{number}_difference": found.difference if found else None for number, found in differences.items()}
     return shown | {"low": last.low if last else None, "high": last.high if last else None}
 
@@ -67,6 +69,8 @@ def _numbers(runs: Sequence[Stored]) -> dict[str, dict[Hashable, float]]:
         part = run.result["sparse"] or run.result["dense"]
         found["last"][run.seed], found["best"][run.seed] = 100 * part["last"], 100 * part["best"]
         found["epochs"][run.seed] = float(sum(run.result["epochs"].values()))
+        if "loss" in (entry := run.log[-1]):
+            found["loss"][run.seed] = entry["loss"]
     return found
 
 

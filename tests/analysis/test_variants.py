@@ -37,6 +37,16 @@ def test_differences_are_over_the_seeds_of_both(tmp_path: Path) -> None:
     assert row["high"] - 2.0 == pytest.approx(12.706 * 2**0.5 / 2**0.5, rel=1e-3)  # Student's t with one degree
 
 
+def test_the_loss_on_training_images_is_compared_too(tmp_path: Path) -> None:
+    for options, losses in (({}, (0.5, 0.52)), ({"reestimate": 2}, (0.4, 0.42))):
+        for seed, loss in enumerate(losses):
+            folder = write(tmp_path, seed=seed, method_options=options, epochs={"fine-tune": 5}).folder
+            folder.append_log({"epoch": 5, "phase": "fine-tune", "loss": loss})
+    found = variants(RunStore(tmp_path))
+    (row,) = found[found["seeds"] > 0].to_dict("records")
+    assert (row["loss"], row["loss_difference"]) == pytest.approx((0.41, -0.1))
+
+
 def test_without_the_plain_recipe_there_is_no_difference(tmp_path: Path) -> None:
     run(tmp_path, 0, 0.9, method_options={"growth_steps": 9})
     run(tmp_path, 0, 0.9, method_options={"growth": 1.5}, until="regularize")  # nor of what ended early
