@@ -146,7 +146,7 @@ class _Figures:
             lines += [WORDS[heading], ""]
         before = len(lines)
         for study in studies:
-            self.written += write(self._folder, study)
+            self.written += write(self._folder, study, for_page=True)
             place = Path(os.path.relpath(self._folder, self._page.parent)) / f"{study.name}.png"
             lines += [f"![{heading}: {study.name}]({place.as_posix()})", ""]
             if heading in TABLES_BELOW:

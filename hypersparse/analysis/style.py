@@ -130,15 +130,18 @@ def line_styles(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def write(folder: Path, study: Study) -> list[Path]:
-    """The figure as PNG and SVG, its data and its tables as CSV; files appear by rename."""
+def write(folder: Path, study: Study, *, for_page: bool = False) -> list[Path]:
+    """The figure as PNG and SVG, its data and its tables as CSV; files appear by rename.
+
+    A page that is kept with the runs it is made of needs the PNG and the tables only.
+    """
     make_folder(folder)
     paths = []
-    for suffix in ("png", "svg"):
+    for suffix in ("png",) if for_page else ("png", "svg"):
         path = folder / f"{study.name}.{suffix}"
         write_atomically(path, lambda beside, suffix=suffix: _save(study.figure, beside, suffix))  # type: ignore[misc]
         paths.append(path)
-    for name, frame in {study.name: study.data, **study.tables}.items():
+    for name, frame in {**({} if for_page else {study.name: study.data}), **study.tables}.items():
         path = folder / f"{name}.csv"
         write_text(path, frame.to_csv(index=False))
         paths.append(path)
