@@ -16,7 +16,7 @@ PHASE = "fine-tune"
 NUMBERS = ("train_accuracy", "test_accuracy")
 EDGE = 10  # epochs at the beginning and at the end of a rate over which accuracies are averaged
 SMOOTH = 5  # epochs of a running mean: at a high rate the test accuracy jumps by points
-FALLS, MOST_RATES = "from ", 4  # a schedule with more rates than this falls all the time
+FALLS = "from "  # begins the name of a rate that falls in nearly every epoch
 
 
 def studies(runs: Sequence[Stored]) -> list[Study]:
@@ -34,10 +34,11 @@ def section(study: Study) -> list[str]:
         return []
     rows: dict[str, dict[str, str]] = {}
     for row in gains.to_dict("records"):
-        kept = f"{row['test_first']:.2f} to {row['test_last']:.2f} ({row['epochs']} epochs)"
-        rows.setdefault(row["name"], {"recipe": row["name"], "seeds": str(row["seeds"])})[f"rate {row['rate']}"] = kept
+        own, rate = rows.setdefault(row["name"], {"recipe": row["name"], "seeds": str(row["seeds"])}), row["rate"]
+        kept = f"{row['test_first']:.2f} to {row['test_last']:.2f} ({_counted(row['epochs'])})"
+        own[f"rate {rate}"] = f"{own[f'rate {rate}']}, again {kept}" if f"rate {rate}" in own else kept
     shown = pd.DataFrame(rows.values()).fillna("")
-    steady = gains[~gains["rate"].str.startswith(FALLS)]["test_gain"]
+    steady = gains[~gains["rate"].str.startswith(FALLS) & (gains["epochs"] > 1)]["test_gain"]
     said = [
         f"Within one rate test accuracy changes by {steady.min():+.2f} to {steady.max():+.2f} points, "
         f"{round(steady.mean(), 2) + 0.0:+.2f} in the mean.",
@@ -80,7 +81,8 @@ def _gains(name: str, members: Sequence[Stored]) -> list[dict[str, Any]]:
     """A row a rate, means over the seeds: accuracy in its first epochs and in its last ones, in per cent."""
     of_seeds = [_by_rate(_entries(run)) for run in members]
     rows = []
-    for stages in zip(*of_seeds, strict=True) if len(set(map(len, of_seeds))) == 1 else ():
+    same = len({tuple(map(_rate, stages)) for stages in of_seeds}) == 1
+    for stages in zip(*of_seeds, strict=True) if same else ():
         row: dict[str, Any] = {"name": name, "seeds": len(stages), "rate": _rate(stages[0]), "epochs": len(stages[0])}
         for which in NUMBERS:
             word = which.removesuffix("_accuracy")
@@ -96,12 +98,16 @@ def _gains(name: str, members: Sequence[Stored]) -> list[dict[str, Any]]:
 def _by_rate(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Epochs of one rate together; of a schedule that falls all the time, all of them."""
     stages = [list(own) for _, own in groupby(entries, lambda entry: f"{entry['lr']:g}")]
-    return stages if len(stages) <= MOST_RATES else [list(entries)]
+    return stages if 2 * len(stages) <= len(entries) else [list(entries)]
 
 
 def _rate(stage: Sequence[dict[str, Any]]) -> str:
     first, last = f"{stage[0]['lr']:g}", f"{stage[-1]['lr']:g}"
     return first if first == last else f"{FALLS}{first} on"
+
+
+def _counted(epochs: int) -> str:
+    return f"{epochs} epoch{'s' if epochs > 1 else ''}"
 
 
 def _edge(stage: Sequence[dict[str, Any]], end: bool) -> Sequence[dict[str, Any]]:

@@ -72,7 +72,8 @@ WORDS = {
     LAYERS: "Kept weights of each part of the network, mean over seeds, and in brackets the share of it in per cent.",
     TUNING: (
         f"Test accuracy in per cent, from the mean over the first {finetuning.EDGE} epochs of each learning rate to "
-        f"that over the last {finetuning.EDGE}, mean over seeds."
+        f"that over the last {finetuning.EDGE} (half of them where it has fewer than {2 * finetuning.EDGE}), mean over "
+        "seeds."
     ),
     CLASSES: (
         "CIFAR-10 has 1,000 test images of a class and CIFAR-100 has 100: two networks that are as good differ there "

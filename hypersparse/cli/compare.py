@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from hypersparse import methods as registry
@@ -32,6 +31,7 @@ from hypersparse.cli.display import load_data
 from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, write_report
+from hypersparse.cli.several import print_failures
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.train import STAGES, Device, Precision
 from hypersparse.data.dataset import Dataset
@@ -43,7 +43,7 @@ from hypersparse.runs.variants import variants
 from hypersparse.training.atomic import make_folder
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
-from hypersparse.training.together import Job, is_failure, train_together, unfinished
+from hypersparse.training.together import Job, train_together, unfinished
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
 
@@ -166,10 +166,7 @@ def _report(
     *,
     with_report: bool,
 ) -> None:
-    for job, result in zip(jobs, results, strict=True):
-        if is_failure(result):
-            said = escape(f"{job.recipe.label} seed {job.seed}: {result}")
-            console.print(f"[red]not finished:[/] {said}", soft_wrap=True)
+    print_failures(console, jobs, results)
     if finished:
         runs = comparison.collect(finished, variants([result["recipe"] for result in finished]))
         recipe = jobs[0].recipe

@@ -109,11 +109,20 @@ def missing(runs: Sequence[Run], store: RunStore, results: Path | None) -> list[
 
 
 def finished(run: Run, store: RunStore, results: Path | None) -> dict[str, Any] | None:
-    """What came out of a run, if it went as far as its recipe asks; a kept result may have gone further."""
+    """What came out of a run, if it went as far as its recipe asks; a kept result may have gone further.
+
+    A damaged result is an error only where there is no whole one.
+    """
+    damaged = None
     for place in (store, *([RunStore(results)] if results else [])):
-        result = place.folder(run.recipe, run.seed).result()
-        if result is not None and reaches(run.recipe, result["until"]):
-            return result
+        try:
+            result = place.folder(run.recipe, run.seed).result()
+            if result is not None and reaches(run.recipe, result["until"]):
+                return result
+        except RunError as error:
+            damaged = error
+    if damaged:
+        raise damaged
     return None
 
 

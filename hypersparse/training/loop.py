@@ -95,7 +95,8 @@ def reaches(recipe: Recipe, ended_after: str | None) -> bool:
     names = [phase.name for phase in replace(recipe, until=None).plan()]
     if ended_after not in (None, *names):
         raise RunError(
-            f"A result of {recipe.label} ends with `{ended_after}`, which is no phase of it; train it again."
+            f"A result of {recipe.label} ends with `{ended_after}`, which is no phase of it; delete its result.json "
+            "and run again to rebuild it."
         )
     asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
     return there >= asked

@@ -126,9 +126,9 @@ def is_finished(job: Job) -> bool:
     """Whether a run has gone as far as its recipe asks."""
     try:
         result = RunFolder(job.folder).result()
+        return result is not None and reaches(job.recipe, result["until"])
     except RunError:  # damaged; training will say it
         return False
-    return result is not None and reaches(job.recipe, result["until"])
 
 
 def is_failure(outcome: Outcome) -> TypeGuard[Exception]:

@@ -48,6 +48,26 @@ def test_a_rate_that_falls_all_the_time_is_no_steady_one(tmp_path: Path) -> None
     assert "| 51.50 to 55.50 (8 epochs) |  |" in words
 
 
+def test_a_rate_that_comes_again_is_not_lost_and_one_epoch_says_nothing(tmp_path: Path) -> None:
+    cycle = [(0.1, 0.5)] * 4 + [(0.01, 0.7)] * 4 + [(0.1, 0.6)] * 4 + [(0.001, 0.9)]
+    (study,) = finetuning.studies([tuned(tmp_path, cycle)])
+    said, _, head, _, row = finetuning.section(study)
+    assert said == "Within one rate test accuracy changes by +0.00 to +0.00 points, +0.00 in the mean."
+    assert head == "| recipe | seeds | rate 0.1 | rate 0.01 | rate 0.001 |"
+    assert "| 50.00 to 50.00 (4 epochs), again 60.00 to 60.00 (4 epochs) |" in row
+    assert row.endswith("| 90.00 to 90.00 (1 epoch) |")
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_a_short_cosine_falls_too_and_many_steps_do_not(count: int, tmp_path: Path) -> None:
+    falling = [(0.1 - 0.01 * number, 0.5 + 0.01 * number) for number in range(count)]
+    steps = [(0.1 / 2**number, 0.5) for number in range(6) for _ in range(5)]
+    runs = [tuned(tmp_path, falling), tuned(tmp_path, steps, sparsity=0.98)]
+    (study,) = finetuning.studies(runs)
+    rates = study.tables["finetuning-digits-resnet8-gains"]["rate"]
+    assert rates.str.startswith("from").tolist() == [True] + [False] * 6
+
+
 def test_of_falling_rates_alone_nothing_is_said_of_steady_ones(tmp_path: Path) -> None:
     falling = [(0.1 - 0.01 * number, 0.5) for number in range(8)]
     (study,) = finetuning.studies([tuned(tmp_path, falling)])

@@ -69,7 +69,7 @@ def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(pace, "seconds_an_epoch", lambda *_: 1.0)
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 130
-    assert "not finished" not in done.stdout
+    assert "failed:" not in done.stdout
     assert "Stopped (SIGINT). 6 of 6 runs are missing; the same command goes on." in done.stdout
 
 

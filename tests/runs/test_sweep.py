@@ -95,12 +95,21 @@ def test_a_damaged_result_keeps_no_other_run_from_being_trained(content: str, tm
     (damaged / "result.json").write_text(content)
     keep_finished(runs, store, results)
     assert missing(runs, store, results) == runs
+    assert len(unfinished([job_of(run, store) for run in runs])) == 2
     told: list[tuple[int, type]] = []
     outcomes = go(runs, tmp_path, results=results, ended=lambda job, outcome: told.append((job.seed, type(outcome))))
     assert [type(outcome) for outcome in outcomes] == [RunError, dict]
     assert told == [(0, RunError), (1, dict)]
     assert (damaged / "result.json").read_text() == content
     assert list(failures(store)) == [damaged]
+
+
+def test_a_whole_copy_among_the_results_stands_for_a_damaged_one(tmp_path: Path) -> None:
+    run, store, results = Run(small(), 0), RunStore(tmp_path / "runs"), tmp_path / "results"
+    go([run], tmp_path, results=results)
+    store.folder(run.recipe, 0).result_file.write_text("{")
+    assert missing([run], store, results) == []
+    assert missing([run], store, None) == [run]
 
 
 class Told(Silent):
