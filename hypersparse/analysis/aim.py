@@ -128,8 +128,8 @@ def _verdict(off: float, error: float) -> str:
 
 
 def _epochs(runs: Sequence[Stored]) -> float:
-    return sum(sum(run.result["epochs"].values()) for run in runs) / len(runs) if runs else 0.0
+    return fmean(run.epochs for run in runs) if runs else 0.0
 
 
 def _accuracies(runs: Sequence[Stored], which: str) -> Ours:
-    return Ours(tuple(100 * (run.result["sparse"] or run.result["dense"])[which] for run in runs))
+    return Ours(tuple(100 * run.scores[which] for run in runs if run.scores))

@@ -64,8 +64,8 @@ def _study(file: str, runs: Sequence[Stored]) -> Study:
             label = name if number == 0 else None
             smooth = _running_mean([100 * entry["test_accuracy"] for entry in entries])
             axes.plot(smooth, linewidth=1.2, label=label, markevery=20, markersize=3.5, **style)
-    axes.set_xlabel("epoch of fine-tuning", fontsize=8)
-    axes.set_ylabel(f"test accuracy (%), mean of {SMOOTH} epochs", fontsize=8)
+    axes.set_xlabel(f"epoch of fine-tuning (means over {SMOOTH})", fontsize=8)
+    axes.set_ylabel("test accuracy (%)", fontsize=8)
     legend_beside(axes)
     title(figure, f"What fine-tuning gains: {network(runs[0])}")
     return Study(file, figure, pd.DataFrame(rows), {f"{file}-gains": pd.DataFrame(gains)})

@@ -198,7 +198,7 @@ def _runs(runs: Sequence[Stored]) -> list[str]:
             "run": run.recipe.label,
             "seed": run.seed,
             "ended after": run.result["until"] or "its plan",
-            "epochs": sum(run.result["epochs"].values()),
+            "epochs": run.epochs,
             "minutes": f"{run.result['wall_seconds'] / 60:.1f}",
             "machine": run.result["machine"]["device"],
             "precision": run.result["machine"]["precision"],

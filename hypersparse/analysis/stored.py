@@ -42,6 +42,17 @@ class Stored:
         return self.folder.whole_log()
 
     @property
+    def scores(self) -> dict[str, Any] | None:
+        """How good its network is, in the last epoch and in the best: the sparse one, if there is one."""
+        scores: dict[str, Any] | None = self.result["sparse"] or self.result["dense"]
+        return scores
+
+    @property
+    def epochs(self) -> int:
+        """Of all phases together."""
+        return sum(self.result["epochs"].values())
+
+    @property
     def words(self) -> dict[str, Any]:
         """What tells it from other runs, apart from its seed."""
         method = self.recipe.method

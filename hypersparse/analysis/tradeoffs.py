@@ -39,7 +39,7 @@ NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes
 
 def accuracy(runs: Sequence[Stored]) -> list[Study]:
     """Accuracy of the last epoch against the share of weights kept, training work and bytes; a figure a data set."""
-    ended = [run for run in runs if run.result["until"] is None and (run.result["sparse"] or run.result["dense"])]
+    ended = [run for run in runs if run.result["until"] is None and run.scores]
     if not ended:
         raise RunError(
             "None of these runs went to its end; runs that end with the final mask have no accuracy to show."
@@ -50,7 +50,7 @@ def accuracy(runs: Sequence[Stored]) -> list[Study]:
 def _accuracy(file: str, runs: Sequence[Stored]) -> Study:
     rows = []
     for run, group in zip(runs, names_of(runs, "model"), strict=True):
-        part = run.result["sparse"] or run.result["dense"]
+        part = run.scores or {}  # all of them have some
         kept = 100 * run.result["kept"] / run.result["total"]
         costs = {"kept": kept, **{name: run.result.get(name) for name in ("training_flops", "final_bytes")}}
         accuracies = {name: 100 * part[name] for name in ("last", "best")}

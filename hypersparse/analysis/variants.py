@@ -66,9 +66,9 @@ def _numbers(runs: Sequence[Stored]) -> dict[str, dict[Hashable, float]]:
     """Of each run by its seed."""
     found: dict[str, dict[Hashable, float]] = {number: {} for number in NUMBERS}
     for run in runs:
-        part = run.result["sparse"] or run.result["dense"]
-        found["last"][run.seed], found["best"][run.seed] = 100 * part["last"], 100 * part["best"]
-        found["epochs"][run.seed] = float(sum(run.result["epochs"].values()))
+        if run.scores:
+            found["last"][run.seed], found["best"][run.seed] = 100 * run.scores["last"], 100 * run.scores["best"]
+        found["epochs"][run.seed] = run.epochs
         if "loss" in (entry := run.log[-1]):
             found["loss"][run.seed] = entry["loss"]
     return found

@@ -1,8 +1,6 @@
 """Every analysis on runs written by hand: its numbers, and that it draws."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +10,7 @@ import pytest
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
 from hypersparse.analysis.paper import epochs_to_mask, recipe_of, table
 from hypersparse.analysis.stored import Stored, load
-from hypersparse.analysis.style import COLUMN, PAGE, Study, line_styles, panels, title
-from hypersparse.analysis.style import write as write_study
+from hypersparse.analysis.style import Study
 from hypersparse.errors import OptionError, RunError
 from hypersparse.runs.store import RunStore
 from tests.analysis.small import TOTALS, record, write
@@ -73,48 +70,6 @@ def test_gradients_at_chosen_epochs(tmp_path: Path) -> None:
         gradients.study(empty)
 
 
-def test_a_long_name_does_not_take_the_place_of_the_figure(tmp_path: Path) -> None:
-    options = {"pretrain_epochs": 7, "max_regularized_epochs": 11, "growth": 1.25, "strength": 0.0125}
-    named = epochs.study([write(tmp_path), write(tmp_path, method_options=options)])
-    (names,) = [axes.get_legend().get_texts() for axes in named.figure.axes]
-    lines = [line for name in names for line in name.get_text().splitlines()]
-    assert "strength=0.0125" in " ".join(lines)
-    assert max(map(len, lines)) <= 36
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> list[Stored]:
-    """Two seeds each of ten variants with long names, and of the plain recipe, which shares no option with them."""
-    options = {"pretrain_epochs": 0, "max_regularized_epochs": 11, "strength": 0.0125, "select": "mean"}
-    own = [{}, *(options | {"growth": 1.01 + number / 100} for number in range(10))]
-    return [write(tmp_path, seed=seed, method_options=each) for each in own for seed in range(2)]
-
-
-@pytest.mark.parametrize("make", [masks.crossings, tradeoffs.effective, tradeoffs.accuracy, intersection.studies])
-def test_a_figure_has_room_for_all_names_beside_it(many: list[Stored], make: Callable[..., list[Study]]) -> None:
-    (found,) = make(many)
-    found.figure.draw_without_rendering()  # where axes have no room there is a warning
-    *_, axes = found.figure.axes
-    names, own = axes.get_legend().get_window_extent(), axes.get_window_extent()
-    assert found.figure.bbox.y0 < names.y0 < names.y1 < found.figure.bbox.y1
-    assert own.height > names.height > 2 * found.figure.dpi
-
-
-def test_rows_with_long_names_leave_room_for_their_numbers(many: list[Stored]) -> None:
-    figure = masks.agreement(many).figure
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    assert axes.get_window_extent().width > figure.bbox.width / 2
-    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
-    assert all(above.y0 > below.y1 for above, below in pairwise(boxes))  # the first is at the top
-
-
-def test_damage_of_variants_with_long_names_is_told_apart(many: list[Stored]) -> None:
-    titles = {study.figure.get_suptitle() for study in tradeoffs.classes(many)}
-    assert len(titles) == 11
-    assert not any(title.endswith("...") for title in titles)
-
-
 def test_curves_are_of_the_least_sparse_run_of_each_model(tmp_path: Path) -> None:
     runs = [write(tmp_path, sparsity=0.98), write(tmp_path, seed=1), write(tmp_path, method="dense"), write(tmp_path)]
     (found,) = gradients.studies([*runs, write(tmp_path, sparsity=0.5, method_options={"penalty": "l1"})])
@@ -147,12 +102,6 @@ def test_many_lines_become_a_figure_for_each_sparsity(tmp_path: Path) -> None:
     assert set(found[1].data["name"]) == {"art hypersparse", *methods[1:]}
 
 
-def test_many_lines_are_named_beside_them(tmp_path: Path) -> None:
-    runs = [write(tmp_path, sparsity=sparsity) for sparsity in (0.9, 0.95, 0.98, 0.99)]
-    few, many = (intersection.studies(some)[0].figure.get_size_inches()[0] for some in (runs[:3], runs))
-    assert (few, many) == (COLUMN, PAGE)
-
-
 def test_the_end_of_pretraining_is_marked_only_where_there_is_one(tmp_path: Path) -> None:
     usual = write(tmp_path)
     phases = np.array(["regularize"] * 4 + ["fine-tune"])
@@ -182,24 +131,6 @@ def test_every_network_has_its_figures(tmp_path: Path) -> None:
         assert titles == [f"{words}: {model} on digits" for model in models]
     hurt = [study.figure.get_suptitle().replace("\n", " ") for study in tradeoffs.classes(runs)]
     assert hurt == [f"Accuracy of each class: {model} on digits, art hypersparse" for model in models]
-
-
-@pytest.mark.parametrize("width", [COLUMN, PAGE])
-def test_a_long_title_is_folded_into_the_figure(width: float) -> None:
-    figure, _ = panels(width=width)
-    title(figure, "Who wrote many words about the weights in a wide network of many layers: wide_resnet on cifar100")
-    figure.draw_without_rendering()
-    box = figure.texts[0].get_window_extent()
-    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
-    title(figure, "many words " * 100)
-    assert figure.get_suptitle().count("\n") == 1
-    assert figure.get_suptitle().endswith(" ...")
-
-
-def test_lines_are_told_apart_where_colours_come_again() -> None:
-    styles = line_styles(12)
-    assert len({style["marker"] for style in styles}) == 12
-    assert len({(style["color"], style["linestyle"]) for style in styles}) == 12
 
 
 def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
@@ -376,14 +307,3 @@ def test_of_many_classes_those_that_are_hurt_most_and_least_are_drawn(tmp_path: 
     assert axes.get_xlabel().endswith("\n10 least and 10 most hurt of 100 classes at 90 %")
     assert len(study.tables[f"{study.name}-damage"]) == 100
     assert set(study.data["class"]) == set(names)  # tables have the names of the data set
-
-
-def test_a_study_is_written_as_pictures_and_numbers(tmp_path: Path) -> None:
-    run = write(tmp_path / "runs")
-    (study,) = masks.crossings([run])
-    paths = write_study(tmp_path / "figures", study)
-    assert [path.name for path in paths] == [f"crossing-digits-resnet8.{suffix}" for suffix in ("png", "svg", "csv")]
-    assert pd.read_csv(paths[2])["share"].tolist() == [0.4, 0.3, 0.1]
-    first = [path.read_bytes() for path in paths]
-    (again,) = masks.crossings([run])
-    assert [path.read_bytes() for path in write_study(tmp_path / "figures", again)] == first
