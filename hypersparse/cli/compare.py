@@ -33,7 +33,7 @@ from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, write_report
 from hypersparse.cli.several import print_failures
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.train import STAGES, Device, Precision
+from hypersparse.cli.where import STAGES, CompilerCache, Device, Precision, keep_compiled
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
@@ -71,6 +71,7 @@ def compare(
     device: Device = "auto",
     precision: Precision = "fp32",
     at_once: Annotated[int | None, typer.Option("--at-once", help="Runs that share the device.", min=1)] = None,
+    compiler_cache: CompilerCache = None,
     stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trained and how long.")] = False,
     tensorboard: TensorBoard = False,
@@ -88,6 +89,7 @@ def compare(
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     if not (dry_run and is_elsewhere(machine)):
         machine.torch_device()
+    keep_compiled(compiler_cache)
     console, store, stop = Console(), RunStore(runs_dir), StopRequest(parse_seconds(stop_after) if stop_after else None)
 
     @cache

@@ -24,7 +24,7 @@ from hypersparse.cli.pace import (
     tried,
 )
 from hypersparse.cli.tables import table_console
-from hypersparse.cli.train import STAGES
+from hypersparse.cli.where import STAGES
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.variants import variants

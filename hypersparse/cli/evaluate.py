@@ -13,7 +13,7 @@ from torch import nn
 from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
 from hypersparse.cli.networks import Asked, open_network
 from hypersparse.cli.tables import table_console
-from hypersparse.cli.train import Device, Precision
+from hypersparse.cli.where import Device, Precision
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
 from hypersparse.training.images import Clean

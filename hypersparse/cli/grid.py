@@ -40,7 +40,8 @@ class Grid(Shown):
 
     def __init__(self, console: Console, jobs: Sequence[Job], rest: Mapping[Path, int], expected: Expected) -> None:
         super().__init__(console, per_second=2)
-        self.jobs, self.began = jobs, time.monotonic()
+        self.jobs = jobs
+        self.began: float | None = None  # the first epoch; what was compiled before it comes once
         self.epochs: dict[Path, int] = {}
         self.trained = 0  # epochs, since it began
         recipes = [job.recipe.to_mapping() for job in jobs]
@@ -59,12 +60,15 @@ class Grid(Shown):
     def count(self, job: Job, entry: dict[str, Any]) -> None:
         """An epoch of a run is done."""
         self.epochs[job.folder] = entry["epoch"] + 1
-        self.trained += not entry.get("shared")  # those of a common beginning cost nothing
+        if not entry.get("shared"):  # those of a common beginning cost nothing
+            self.trained += 1
+            self.began = self.began or time.monotonic() - entry["seconds"]
         self.rest[job.folder] = self._ahead(job, entry)
         expected = sum(self.lengths[job.folder].values())
         if self.plain and self.epochs[job.folder] in (1, max(1, expected // 2), expected):
             name = f"{self.names[job.folder]} · seed {job.seed}"
-            self.console.print(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}", highlight=False)
+            line = f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}"
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def ended(self, job: Job, outcome: Outcome) -> None:
         """A run has ended; one that failed is not waited for any more."""
@@ -75,9 +79,11 @@ class Grid(Shown):
         """How much time is left, going by the epochs that were trained so far."""
         going = [job.folder for job in self.jobs if job.folder not in self._failed and not self.done(job)]
         rest = sum(self.rest[folder] for folder in going)
-        spent = time.monotonic() - self.began
-        known = self.trained > 5 and rest > 0
-        return f"about {duration(spent * rest / self.trained)} left" if known else "time left not known yet"
+        if not rest:
+            return "nearly done"
+        if self.began is None or self.trained <= 5:
+            return "time left not known yet"
+        return f"about {duration((time.monotonic() - self.began) * rest / self.trained)} left"
 
     def _ahead(self, job: Job, entry: dict[str, Any]) -> int:
         """Epochs that a run is expected to train after this one."""

@@ -20,7 +20,7 @@ from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, folders_of, write_report
 from hypersparse.cli.several import print_failures
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.train import STAGES, Device, Precision
+from hypersparse.cli.where import STAGES, CompilerCache, Device, Precision, keep_compiled
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
@@ -76,6 +76,7 @@ def sweep(
         float | None,
         typer.Option("--gpus-per-run", help="1 by default; 0.25 lets four runs share one.", rich_help_panel=RAY),
     ] = None,
+    compiler_cache: CompilerCache = None,
     stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what is missing and what it costs.")] = False,
     tensorboard: TensorBoard = False,
@@ -90,7 +91,8 @@ def sweep(
     """
     found = Experiment.read(experiment).only(parse_only(only))
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
-    _check_executor(executor, gpus_per_run)
+    _check_executor(executor, gpus_per_run, compiler_cache)
+    keep_compiled(compiler_cache)
     if not is_elsewhere(machine) if dry_run else executor == "local":
         machine.torch_device()
     console, store = Console(), RunStore(runs_dir)
@@ -157,11 +159,16 @@ def _write_page(console: Console, found: Experiment, runs_dir: Path, results: Pa
         console.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _check_executor(executor: str, gpus_per_run: float | None) -> None:
+def _check_executor(executor: str, gpus_per_run: float | None, compiler_cache: Path | None) -> None:
     if executor not in EXECUTORS:
         raise OptionError(unknown("executor", executor, EXECUTORS))
     if executor == "local" and gpus_per_run is not None:
         raise OptionError("`--gpus-per-run` is for `--executor ray`; on one device `--at-once` says how many share it.")
+    if executor == "ray" and compiler_cache is not None:
+        raise OptionError(
+            "`--compiler-cache` is for `--executor local`; on the machines of a cluster set TORCHINDUCTOR_CACHE_DIR "
+            "and TRITON_CACHE_DIR."
+        )
 
 
 def _report(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:

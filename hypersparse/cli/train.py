@@ -36,6 +36,7 @@ from hypersparse.cli.report import WithReport, write_report
 from hypersparse.cli.several import SeveralRuns, names_of, print_failures, results_table
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.tables import table_console
+from hypersparse.cli.where import MACHINE, STAGES, CompilerCache, Device, Precision, keep_compiled
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
@@ -44,11 +45,6 @@ from hypersparse.training.loop import train as train_run
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Job, is_failure, train_together
-
-MACHINE = "Where it is trained"
-STAGES = ".stages"  # in the folder of the runs
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.", rich_help_panel=MACHINE)]
-Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.", rich_help_panel=MACHINE)]
 
 
 def train(
@@ -106,14 +102,7 @@ def train(
         str | None,
         typer.Option("--stop-after", help="Save and stop after this time, such as 9m.", rich_help_panel=MACHINE),
     ] = None,
-    compiler_cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--compiler-cache",
-            help="Keep what is compiled here; the folder can be taken to another machine with the same GPU and torch.",
-            rich_help_panel=MACHINE,
-        ),
-    ] = None,
+    compiler_cache: CompilerCache = None,
     on_collapse: Annotated[
         str,
         typer.Option(
@@ -160,9 +149,7 @@ def train(
     seeds = parse_seeds(seed)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
-    if compiler_cache:  # read by torch and triton when they compile
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiler_cache.absolute() / "torch")
-        os.environ["TRITON_CACHE_DIR"] = str(compiler_cache.absolute() / "triton")
+    keep_compiled(compiler_cache)
     machine = Machine(
         device=device,
         precision=precision,  # type: ignore[arg-type]  # checked by Machine

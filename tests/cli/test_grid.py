@@ -38,7 +38,7 @@ def grid_of(jobs: list[Job], monkeypatch: pytest.MonkeyPatch, runs_dir: Path | N
 
 
 def entry(epoch: int, phase: str = "pre-train", phase_epoch: int = 0, **more: object) -> dict[str, object]:
-    return {"epoch": epoch, "phase": phase, "phase_epoch": phase_epoch, **more}
+    return {"epoch": epoch, "phase": phase, "phase_epoch": phase_epoch, "seconds": 10.0, **more}
 
 
 def finish(job: Job, until: str | None = None) -> None:
@@ -46,7 +46,9 @@ def finish(job: Job, until: str | None = None) -> None:
     (job.folder / "result.json").write_text(json.dumps({"until": until}))
 
 
-def test_time_left_goes_by_the_epochs_trained_since_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_left_goes_by_the_epochs_trained_since_the_first_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = [Job(small(), seed, tmp_path / f"{seed}") for seed in range(4)]
     finish(jobs[0])
     watcher = StopAfter(4 * 3)  # stopped there yesterday, after three epochs of four steps
@@ -54,26 +56,40 @@ def test_time_left_goes_by_the_epochs_trained_since_it_began(tmp_path: Path, mon
         train(jobs[1].recipe, 1, Machine(device="cpu"), jobs[1].folder, watcher=watcher, stop=watcher.request)
     grid, clock = grid_of(jobs, monkeypatch)
     assert grid.left() == "time left not known yet"
-    clock[0] += 60.0
+    grid.count(jobs[3], entry(0, shared=True))  # of a stage another run had trained, long ago
+    clock[0] += 90.0  # most of it for compiling
     grid.count(jobs[1], entry(3, "regularize", 1))
+    assert grid.left() == "time left not known yet"
+    clock[0] += 50.0
     for epoch, (phase, number) in enumerate([*FIRST, ("fine-tune", 0), ("fine-tune", 1)]):
         grid.count(jobs[2], entry(epoch, phase, number))
     finish(jobs[2])
-    grid.count(jobs[3], entry(0, shared=True))  # of a stage another run had trained
     # A run has five epochs: 2 pre-train, at most 3 regularize (a third is guessed), 2 fine-tune.
-    # Six epochs took 60 s; two are left of run 1, whose regularize took longer, and four of run 3.
+    # Six epochs took 60 s, the first 10 of them; two are left of run 1, whose regularize took longer, four of run 3.
     assert grid.left() == "about 60 s left"
     assert "2/4 epoch 4 epoch 1" in shown(grid)
     assert "about 60 s left" in shown(grid)
+    for job in (jobs[1], jobs[3]):
+        grid.count(job, entry(6, "fine-tune", 1))
+    assert grid.left() == "nearly done"  # they write their results now
+
+
+def test_lines_in_a_pipe_are_not_broken(tmp_path: Path) -> None:
+    jobs = [Job(small(), 0, tmp_path / "0")]
+    console = Console(file=io.StringIO(), width=20)
+    grid = forecast(console, jobs, Machine(device="cpu"), tmp_path)
+    grid.count(jobs[0], entry(0))
+    said = "art hypersparse · seed 0  pre-train epoch 0  time left not known yet\n"
+    assert console.file.getvalue() == said  # type: ignore[attr-defined]
 
 
 def test_a_common_beginning_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job(small(method={"sparsity": sparsity}), 0, tmp_path / f"{sparsity}") for sparsity in (0.9, 0.95, 0.98)]
     grid, clock = grid_of(jobs, monkeypatch)
-    clock[0] += 3.0
     for epoch, (phase, number) in enumerate(FIRST):
-        grid.count(jobs[0], entry(epoch, phase, number))
-        grid.count(jobs[0], entry(epoch, phase, number))  # again, after it was killed
+        clock[0] += 1.0
+        grid.count(jobs[0], entry(epoch, phase, number, seconds=1.0))
+        grid.count(jobs[0], entry(epoch, phase, number, seconds=0.0))  # again, after it was killed
     # Three more of the second and the third, which will not pre-train, and two of the first.
     assert grid.left() == "about 4 s left"
 
@@ -81,9 +97,9 @@ def test_a_common_beginning_is_waited_for_once(tmp_path: Path, monkeypatch: pyte
 def test_a_run_that_failed_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job(small(), seed, tmp_path / f"{seed}") for seed in range(3)]
     grid, clock = grid_of(jobs, monkeypatch)
-    clock[0] += 60.0
     for job in jobs[:2]:
         for epoch, (phase, number) in enumerate(FIRST):
+            clock[0] += 10.0
             grid.count(job, entry(epoch, phase, number))
     grid.ended(jobs[0], DivergedError("no longer finite"))
     grid.ended(jobs[1], Stopped("test"))  # to go on with
