@@ -1,7 +1,7 @@
 """The page that puts all our results beside the paper's, made anew from the stored runs."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -21,9 +21,10 @@ from hypersparse.analysis import (
 )
 from hypersparse.analysis.coverage import coverage
 from hypersparse.analysis.headline import command
+from hypersparse.analysis.notes import BEGINNING, read_notes
 from hypersparse.analysis.stored import Stored, load
 from hypersparse.analysis.style import Study, write
-from hypersparse.analysis.tables import readable, render, spaced, tally
+from hypersparse.analysis.tables import folded, readable, render, spaced, tally
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.atomic import write_text
@@ -67,7 +68,7 @@ TITLES = {
 }
 SAID: dict[str, Callable[[pd.DataFrame], list[str]]] = {"aim": aim.said}  # what a table comes to, in words
 LAYERS, POSITIONS, CLASSES = "Where the kept weights lie", "Compression Position", "Whom sparsity hurts"
-TUNING = "What fine-tuning gains"
+TUNING, RUNS = "What fine-tuning gains", "Runs"
 WORDS = {
     LAYERS: "Kept weights of each part of the network, mean over seeds, and in brackets the share of it in per cent.",
     TUNING: (
@@ -104,7 +105,7 @@ FIGURES: dict[str, Make] = {
     "What sparsity costs": tradeoffs.accuracy,
     CLASSES: tradeoffs.classes,
 }
-NOTES = "NOTES.md"  # in the results' folder: what agrees, what does not, and why
+NOTES = "NOTES.md"  # in the results' folder: what agrees, what does not, and why, under the page's headings
 
 
 def write_page(store: RunStore, page: Path, readme: Path | None = None) -> list[Path]:
@@ -112,23 +113,23 @@ def write_page(store: RunStore, page: Path, readme: Path | None = None) -> list[
     folders = [run.path for run in store.runs()]
     if not folders:
         raise RunError(f"There are no runs in {store.root}; `hypersparse sweep --results` puts them there.")
-    runs, figures = load(folders), _Figures(page)
+    notes = read_notes(store.root / NOTES, [*map(str.capitalize, TABLES), *FIGURES, POSITIONS, RUNS])
+    runs, figures = load(folders), _Figures(page, notes)
     _check(runs)
     made = ["```text", command(store, page, readme), "```"]
     lines = ["# Reproduction", "", f"Made of {len(runs)} stored runs, and made anew by", "", *made, ""]
     tables = {name: make(store) for name, make in TABLES.items()}
     counts = [f"- [{name.capitalize()}](#{name}), {_counted(frame)}" for name, frame in tables.items()]
     lines += ["Cells of each table, by what our runs say:", "", *counts, ""]
-    notes = store.root / NOTES
-    if notes.is_file():
-        lines += [notes.read_text().strip(), ""]
+    lines += notes.get(BEGINNING, [])
     for name, frame in tables.items():
-        told = [*SAID[name](frame), ""] if name in SAID else []
-        lines += [f"## {name.capitalize()}", "", TITLES[name], "", *told, *_table(frame, COVERED.get(name)), ""]
+        heading, told = name.capitalize(), [*SAID[name](frame), ""] if name in SAID else []
+        lines += [f"## {heading}", "", TITLES[name], "", *told, *_table(frame, COVERED.get(name)), ""]
+        lines += notes.get(heading, [])
     for heading, draw in FIGURES.items():
         lines += figures.lines(heading, _drawn(draw, runs))
     lines += figures.lines(POSITIONS, positions_page.studies(runs))  # not `_drawn`: a file that is wrong must be said
-    lines += ["## Runs", "", *_runs(runs)]
+    lines += [f"## {RUNS}", "", *notes.get(RUNS, []), *_runs(runs)]
     write_text(page, "\n".join(lines).rstrip() + "\n")
     return [page, *figures.written]
 
@@ -136,15 +137,16 @@ def write_page(store: RunStore, page: Path, readme: Path | None = None) -> list[
 class _Figures:
     """Writes figures into the folder that is named after the page, and says what stands on the page for them."""
 
-    def __init__(self, page: Path) -> None:
+    def __init__(self, page: Path, notes: Mapping[str, Sequence[str]]) -> None:
         self.written: list[Path] = []
-        self._page, self._folder = page, page.with_suffix("")
+        self._page, self._folder, self._notes = page, page.with_suffix(""), notes
 
     def lines(self, heading: str, studies: Iterable[Study]) -> list[str]:
         """A section; where there is no figure it says so."""
         lines = [f"## {heading}", ""]
         if heading in WORDS:
             lines += [WORDS[heading], ""]
+        lines += self._notes.get(heading, [])
         before = len(lines)
         for study in studies:
             self.written += write(self._folder, study, for_page=True)
@@ -167,8 +169,8 @@ def _table(frame: pd.DataFrame, covered: str | None) -> list[str]:
     if covered is None:
         return lines
     every = coverage(frame, covered)
-    said = f"Every cell, with `{spaced(covered)}` and in brackets how many seeds:"
-    return [*lines, "", said, "", *render(every, every, "md").splitlines()]
+    said = f"Every cell, with <code>{spaced(covered)}</code> and in brackets how many seeds"
+    return [*lines, "", *folded(said, render(every, every, "md").splitlines())]
 
 
 def _counted(frame: pd.DataFrame) -> str:

@@ -19,11 +19,16 @@ MORE = {"epochs": {"pre-train": 2, "regularize": 2, "fine-tune": 1}, "wall_secon
 def test_a_page_of_two_runs(tmp_path: Path) -> None:
     for seed in (0, 1):
         write(tmp_path / "results", seed=seed, **MORE)
-    (tmp_path / "results" / "NOTES.md").write_text("What agrees and what does not.\n")
+    headings = ("Aim", "How far two seeds agree", "Compression Position", "Runs")
+    sections = "".join(f"## {heading}\n\nOf {heading.lower()}.\n\n" for heading in headings)
+    (tmp_path / "results" / "NOTES.md").write_text(f"What agrees and what does not.\n\n{sections}")
     paths = write_page(RunStore(tmp_path / "results"), tmp_path / "docs" / "page.md")
     text = paths[0].read_text()
     assert text.startswith("# Reproduction\n\nMade of 2 stored runs, and made anew by\n")
-    assert "What agrees and what does not." in text
+    assert "What agrees and what does not." in text.partition("\n## ")[0]
+    for heading in headings:  # each under its own, once
+        assert text.count(f"\n## {heading}\n") == 1
+        assert f"\nOf {heading.lower()}.\n" in text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert "Of 366 cells: 366 missing." in text
     assert "- [Accuracy](#accuracy), 366 cells: 366 missing." in text.partition("What agrees")[0]
     assert "differ by at most twice the standard error" in text  # what the verdicts are
@@ -31,7 +36,8 @@ def test_a_page_of_two_runs(tmp_path: Path) -> None:
     assert "best_verdict" not in text
     assert "| 5 | 1.5 | cpu | fp32 | 2.13.0 |" in text
     assert text.count("Missing") == 1  # nobody kept the means of Compression Position
-    assert "## Compression Position" in text.partition("Missing")[0].splitlines()[-5:]
+    assert text.partition("Missing")[0].rpartition("\n## ")[2].startswith("Compression Position")
+    assert text.count("<details>") == text.count("</details>") == 4  # every cell of a table is a click away
     assert "| art hypersparse | 2 | 4 (20) | 6 (7.5) |" in text  # of 20 and 80 weights
     for line in text.splitlines():
         if line.startswith("!["):
