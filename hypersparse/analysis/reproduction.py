@@ -53,8 +53,9 @@ TITLES = {
     "intersection": "Share of the final mask found after pre-training and one epoch before the final mask.",
     "variants": (
         "What is not as in the preset, against the preset's recipe with the same seeds (`pairs`): mean difference in "
-        "points for the last and for the best epoch, the 95 % interval of the last one's (from `low` to `high`), all "
-        "epochs trained and the difference in them. `loss` is the last epoch's on training images; `over paper` is the "
+        "points for the last and for the best epoch, in brackets the 95 % interval of the last one's, all "
+        "epochs trained and the difference in them. `last over plain` is the last epoch's difference from all seeds of "
+        "the preset's recipe, paired or not. `loss` is the last epoch's on training images; `over paper` is the "
         "mean of the best epochs minus the paper's number for the recipe as it is."
     ),
     "aim": (
@@ -162,8 +163,6 @@ def _table(frame: pd.DataFrame, covered: str | None) -> list[str]:
     shown = frame[frame["seeds"] > 0] if covered else frame
     words = readable(shown)
     words["seeds"] = ["missing" if seeds == "0" else seeds for seeds in words["seeds"]]
-    if "variant" in words:
-        words = words.drop(columns=["method", "penalty"])  # its name says them
     rows = render(shown, words, "md").splitlines() if len(shown) else []
     lines = [*rows, *([""] if rows else []), f"Of {_counted(frame)}"]
     if covered is None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pandas as pd
 
@@ -32,10 +33,18 @@ def spaced(name: object) -> str:
 
 
 def readable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Means and deviations put together, such as 92.69 ± 0.22."""
+    """Means and deviations put together, such as 92.69 ± 0.22, and differences with intervals: +0.76 (-1.09 to 2.60).
+
+    The interval from `low` to `high` is that of the column before it. A variant's name says its method and penalty.
+    """
     columns: dict[str, list[str]] = {}
-    for name in frame:
-        if str(name).endswith("_deviation"):
+    said = {"method", "penalty"} if "variant" in frame else set()
+    for before, name in pairwise([None, *frame]):
+        if str(name).endswith("_deviation") or name in said or name == "high":
+            continue
+        if name == "low":
+            rows = zip(frame[before], frame["low"], frame["high"], strict=True)
+            columns[str(before)] = [_interval(*row) for row in rows]
             continue
         deviations = frame.get(f"{name}_deviation")
         if deviations is None:
@@ -70,6 +79,13 @@ def _together(value: object, deviation: object) -> str:
     if not isinstance(value, float) or math.isnan(value) or (alone and value.is_integer()):
         return _plain(value)
     return f"{value:.2f}" if alone else f"{value:.2f} ± {deviation:.2f}"
+
+
+def _interval(difference: float | None, low: float | None, high: float | None) -> str:
+    """Without one, as of a single pair, the difference alone; nothing of nothing."""
+    if pd.isna(difference):
+        return ""
+    return f"{difference:+.2f}" + ("" if pd.isna(low) else f" ({low:.2f} to {high:.2f})")
 
 
 def _plain(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from math import nan
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -16,12 +17,15 @@ DIGITS = 4  # sums of the same accuracies in another order are no difference
 NUMBERS = ("last", "best", "epochs", "loss")
 COLUMNS = (
     *TASK, "variant", "seeds", "last", "last_deviation", "best", "best_deviation", "over_paper", "pairs",
-    "last_difference", "low", "high", "best_difference", "loss", "loss_difference", "epochs", "epochs_difference",
+    "last_difference", "low", "high", "best_difference", "plain_seeds", "last_over_plain", "loss", "loss_difference",
+    "epochs", "epochs_difference",
 )  # fmt: skip
 # Written as missing while they are: `experiments/variants.toml` and `short.toml` train them.
 WANTED_OF = {"data": "cifar10", "model": "resnet32", "method": "art", "penalty": "hypersparse"}
 WANTED = (  # sparsity, and what is not as in the preset
     (0.98, "art hypersparse, epochs=22, schedule=cosine"),
+    (0.98, "art hypersparse, without pre-training, epochs=80, schedule=cosine, strength=1.5e-05, growth=1.025"),
+    (0.998, "art hypersparse, schedule=cosine"),
     (0.998, "art hypersparse, without pre-training, epochs=30, schedule=cosine, growth=1.0155"),
     (0.998, "art hypersparse, without pre-training, epochs=30, schedule=cosine, growth=1.036"),
 )
@@ -31,8 +35,8 @@ def variants(store: RunStore) -> pd.DataFrame:
     """A row a variant: its accuracy, and the mean difference over the seeds that the plain recipe has too.
 
     Accuracies in per cent and differences in points; `low` and `high` are the 95 % interval of the last epoch's.
-    `over_paper` is the best epochs' mean minus the paper's number for ART with this penalty, `loss` the last epoch's
-    on training images.
+    `last_over_plain` is the difference from all `plain_seeds` of the plain recipe, paired or not. `over_paper` is the
+    best epochs' mean minus the paper's number for ART with this penalty, `loss` the last epoch's on training images.
     """
     rows = []
     for task, here in grouped(to_their_end(store), *TASK).items():
@@ -57,7 +61,9 @@ def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[
         values = tuple(ours[number].values())
         shown |= {number: mean(values), f"{number}_deviation": deviation(values)}
     shown |= {number: mean(tuple(ours[number].values())) for number in ("epochs", "loss")}
-    shown["pairs"] = last.count if last else 0
+    shown |= {"pairs": last.count if last else 0, "plain_seeds": len(theirs["last"])}
+    if ours["last"] and theirs["last"]:
+        shown["last_over_plain"] = fmean(ours["last"].values()) - fmean(theirs["last"].values())
     shown |= {f"{number}_difference": found.difference if found else None for number, found in differences.items()}
     return shown | {"low": last.low if last else None, "high": last.high if last else None}
 

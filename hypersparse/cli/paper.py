@@ -1,5 +1,6 @@
 """`hypersparse paper`: our numbers beside the paper's."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
 
 FORMATS = ("table", "md", "csv", "latex", "html")
+CELL = ("data", "model", "sparsity")
+BRIEF = {"variants": ("variant", "seeds", "last", "best", "last_difference", "loss", "epochs")}  # what a terminal holds
 COLORS = {
     "reproduced": "green",
     "better": "cyan",
@@ -67,7 +70,7 @@ def paper(
     if format == "table":
         console = table_console()
         if len(shown):
-            console.print(_table(shown))
+            console.print(_brief(shown, BRIEF[which]) if which in BRIEF else _table(shown))
         console.print(tally(frame), highlight=False)
         return
     typer.echo(render(frame if all_cells else there, shown, format), nl=False)
@@ -93,4 +96,19 @@ def _table(shown: pd.DataFrame) -> Table:
     table = Table(*(spaced(name) for name in shown), box=None, pad_edge=False, header_style="dim")
     for row in shown.to_numpy().tolist():
         table.add_row(*(f"[{COLORS[value]}]{value}[/]" if value in COLORS else str(value) for value in row))
+    return table
+
+
+def _brief(shown: pd.DataFrame, columns: Sequence[str]) -> Table:
+    """Some columns of a wide table, cell by cell; the first one is folded where there is no room."""
+    first, *others = columns
+    table = Table(box=None, pad_edge=False, header_style="dim", caption="more columns: --format csv")
+    table.caption_justify = "left"
+    table.add_column(spaced(first), overflow="fold")
+    for name in others:
+        table.add_column(spaced(name), no_wrap=True)
+    for cell, rows in shown.groupby(list(CELL), sort=False):
+        table.add_row(f"[bold]{', '.join(map(str, cell))}[/]")
+        for row in rows[list(columns)].to_numpy().tolist():
+            table.add_row(*map(str, row))
     return table

@@ -23,6 +23,22 @@ def test_means_stand_beside_their_deviations_and_lone_ones_have_as_many_digits()
     assert shown["share"].tolist() == ["0.2885", "0.5", ""]
 
 
+def test_a_difference_has_its_interval_and_a_variant_its_name_alone() -> None:
+    frame = pd.DataFrame(
+        {
+            "method": ["art"] * 3,
+            "penalty": ["l1"] * 3,
+            "variant": ["art l1, growth=1.1"] * 3,
+            "last_difference": [0.755, -0.5, None],
+            "low": [-1.087, None, None],
+            "high": [2.597, None, None],
+        }
+    )
+    shown = readable(frame)
+    assert shown.columns.tolist() == ["variant", "last_difference"]
+    assert shown["last_difference"].tolist() == ["+0.76 (-1.09 to 2.60)", "-0.50", ""]
+
+
 def test_verdicts_on_the_last_epoch_are_counted_where_they_are_others() -> None:
     best = ["reproduced", "reproduced", "missing"]
     frame = pd.DataFrame({"best_verdict": best, "last_verdict": ["reproduced", "differs", "missing"]})

@@ -33,6 +33,8 @@ def test_differences_are_over_the_seeds_of_both(tmp_path: Path) -> None:
     assert row["last"] == pytest.approx((91 + 94 + 50) / 3)
     assert row["last_difference"] == pytest.approx(2.0)  # 1 and 3 points
     assert row["best_difference"] == pytest.approx(2.0)
+    assert row["plain_seeds"] == 3
+    assert row["last_over_plain"] == pytest.approx((91 + 94 + 50) / 3 - (90 + 91 + 80) / 3, abs=1e-4)
     assert row["epochs_difference"] == -1
     assert row["high"] - 2.0 == pytest.approx(12.706 * 2**0.5 / 2**0.5, rel=1e-3)  # Student's t with one degree
 
@@ -54,6 +56,7 @@ def test_without_the_plain_recipe_there_is_no_difference(tmp_path: Path) -> None
     (row,) = found[found["seeds"] > 0].to_dict("records")
     assert (row["variant"], row["pairs"]) == ("art hypersparse, growth_steps=9", 0)
     assert row["last_difference"] != row["last_difference"]  # not a number
+    assert (row["plain_seeds"], row["last_over_plain"]) == (0, pytest.approx(float("nan"), nan_ok=True))
 
 
 def test_variants_stand_by_their_sparsity_with_the_papers_number(tmp_path: Path) -> None:

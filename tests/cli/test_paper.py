@@ -4,9 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from hypersparse.analysis.headline import BEGIN, END
+from hypersparse.cli import paper as module
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError, RunError
 
@@ -22,6 +24,18 @@ def test_every_format(which: str, format: str) -> None:
     assert format == "csv" or "_" not in done.output
     mark = {"table": "missing", "md": "| --- |", "csv": "seeds", "latex": r"\begin{tabular}", "html": "<table"}[format]
     assert mark in done.output
+
+
+def test_variants_in_a_terminal_have_their_whole_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "table_console", lambda: Console(width=120))
+    done = CliRunner().invoke(app, ["paper", "variants", "--results", str(RESULTS)])
+    lines = done.output.splitlines()
+    assert "…" not in done.output
+    assert any(line.rstrip() == "cifar10, resnet32, 0.998" for line in lines)  # once, above its variants
+    (row,) = [number for number, line in enumerate(lines) if "+0.76 (-1.09 to 2.60)" in line]
+    assert lines[row].startswith("art hypersparse, without")
+    assert "growth=1.03" in lines[row] + lines[row + 1]  # folded, not cut
+    assert max(map(len, lines)) <= 120
 
 
 def test_the_help_says_where_results_lie() -> None:
