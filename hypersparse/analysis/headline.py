@@ -105,7 +105,7 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
         f"![Accuracy over sparsity, ours beside the paper's]({drawn})",
         "",
         f"Accuracy in per cent, of {count} in [{stored}]({stored}), on {' and on '.join(machines)}. Best epochs are",
-        "picked on the test set, as in the paper; epochs to the mask are regularized ones. Rows, figure and",
+        "picked on the test set, as by the paper's code; epochs to the mask are regularized ones. Rows, figure and",
         f"[all tables and figures]({made}) are made anew from there by `{command(store, page, readme)}`.",
     ]
 

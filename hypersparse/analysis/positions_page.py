@@ -10,7 +10,7 @@ from hypersparse.analysis.positions_figure import study_of
 from hypersparse.analysis.positions_kept import read_kept, with_kept
 from hypersparse.analysis.stored import Stored
 from hypersparse.analysis.style import Study, file_name, spoken
-from hypersparse.analysis.tables import folded, render
+from hypersparse.analysis.tables import details, render
 from hypersparse.data.cifar import SUPERCLASSES
 
 MOST_CLASSES = 10  # of a table with a column each
@@ -48,11 +48,11 @@ def section(drawn: Study) -> list[str]:
     if means["class"].nunique() <= MOST_CLASSES:
         cells = _cells(means)
         said = "Every class by how many people named its images wrongly"
-        lines += ["", *folded(said, render(cells, cells, "md").splitlines())]
+        lines += ["", *details(said, render(cells, cells, "md").splitlines())]
     elif set(means["class"]) == {name for names in SUPERCLASSES.values() for name in names}:
         kinds = _kinds(means)
         said = f"Means of its {len(kinds)} super-classes, five classes each, in the order of the first column"
-        lines += ["", *folded(said, render(kinds, kinds, "md").splitlines())]
+        lines += ["", *details(said, render(kinds, kinds, "md").splitlines())]
     return lines
 
 

@@ -24,7 +24,7 @@ from hypersparse.analysis.headline import command
 from hypersparse.analysis.notes import BEGINNING, read_notes
 from hypersparse.analysis.stored import Stored, load
 from hypersparse.analysis.style import Study, write
-from hypersparse.analysis.tables import folded, readable, render, spaced, tally
+from hypersparse.analysis.tables import details, readable, render, spaced, tally
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.atomic import write_text
@@ -45,7 +45,7 @@ COVERED = {
 }  # what stands for a cell with runs
 TITLES = {
     "accuracy": (
-        "Accuracy in per cent. `best` is picked on the test set, as in the paper; `last` is the last epoch. Verdicts: "
+        "Accuracy in per cent. `best` is picked on the test set, as by the paper's code; `last` is the last epoch. Verdicts: "
         "*reproduced* where our mean and the paper's differ by at most twice the standard error of the difference, "
         "otherwise *better* or *differs* (worse)."
     ),
@@ -169,7 +169,7 @@ def _table(frame: pd.DataFrame, covered: str | None) -> list[str]:
         return lines
     every = coverage(frame, covered)
     said = f"Every cell, with <code>{spaced(covered)}</code> and in brackets how many seeds"
-    return [*lines, "", *folded(said, render(every, every, "md").splitlines())]
+    return [*lines, "", *details(said, render(every, every, "md").splitlines())]
 
 
 def _counted(frame: pd.DataFrame) -> str:

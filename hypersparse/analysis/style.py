@@ -23,6 +23,7 @@ MARKERS = "osD^vPX*<>hd"  # so that lines are told apart without colour too
 COLUMN, PAGE = 3.5, 7.0  # widths in inches: a column of a paper, and a page
 DPI = 200
 LETTERS_AN_INCH, TITLE_LINES = 12, 2  # of a title
+NO_BREAK = "\u00a0"
 LONGEST_NAME = 36  # letters of a line in a legend
 ABOVE_AND_BELOW = 0.9  # inches of a figure for its title and the words below its axes
 SHORT_NAME, FEW_NAMES = 16, 3  # letters and lines of a legend beside which a column has room for the axes
@@ -81,8 +82,9 @@ def plain(axes: Axes) -> None:
 
 def title(figure: Figure, text: str) -> None:
     """Say what is seen, in words that stand at the left; what does not fit on two lines is left out."""
-    lines = fill(text, _letters(figure.get_figwidth()), max_lines=TITLE_LINES, placeholder=" ...")
-    figure.suptitle(lines, x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
+    whole = text.replace(" %", f"{NO_BREAK}%")  # a number stays with its sign
+    lines = fill(whole, _letters(figure.get_figwidth()), max_lines=TITLE_LINES, placeholder=" ...")
+    figure.suptitle(lines.replace(NO_BREAK, " "), x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
 
 
 def legend(axes: Axes, **options: Any) -> None:

@@ -68,7 +68,7 @@ def render(frame: pd.DataFrame, shown: pd.DataFrame, format: str) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
-def folded(summary: str, lines: Sequence[str]) -> list[str]:
+def details(summary: str, lines: Sequence[str]) -> list[str]:
     """Markdown that is opened by a click on its summary, which may have HTML in it."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 

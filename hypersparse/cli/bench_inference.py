@@ -54,7 +54,10 @@ def inference(
     threads: Annotated[str | None, Option(help="By default 1 and all cores.")] = None,
     engines: Annotated[str | None, Option(help=f"Of {','.join(ENGINES)}; by default all installed.")] = None,
     rounds: Annotated[int | None, Option(help="Turns of each engine; by default 25, with --quick 8.", min=1)] = None,
-    masks: Annotated[Path | None, Option(help="Folder of MODEL-SPARSITY.hsp; else masks are made up.")] = None,
+    masks: Annotated[
+        Path | None,
+        Option(help="Folder of MODEL-SPARSITY.hsp; by default a checkout's benchmarks/masks, else masks are made up."),
+    ] = None,
 ) -> None:
     """Time dense engines and the sparse runtime side by side, on random images.
 

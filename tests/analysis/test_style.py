@@ -74,6 +74,13 @@ def test_a_long_title_is_folded_into_the_figure(width: float) -> None:
     assert figure.get_suptitle().endswith(" ...")
 
 
+def test_a_title_is_not_broken_between_a_number_and_its_sign() -> None:
+    figure, _ = panels(width=COLUMN)
+    for before in range(25, 42):
+        title(figure, f"{'x' * before} 98 % and more words")
+        assert "98 %" in figure.get_suptitle()
+
+
 def test_lines_are_told_apart_where_colours_come_again() -> None:
     styles = line_styles(12)
     assert len({style["marker"] for style in styles}) == 12
