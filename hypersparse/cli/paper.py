@@ -51,8 +51,8 @@ def paper(
 ) -> None:
     """Print our mean and deviation beside the paper's, with a verdict on every cell.
 
-    Reproduced: the means differ by at most twice their standard error. The paper's code reports the best epoch, picked on the
-    test set; ours stands beside it, and the last epoch too.
+    Reproduced: the means differ by at most twice their standard error. The paper's code reports the best epoch, picked
+    on the test set; ours stands beside it, and the last epoch too.
     """
     if which not in TABLES:
         raise OptionError(unknown("table", which, TABLES))
