@@ -1,5 +1,6 @@
 """`attach`: the way into anybody's own training loop."""
 
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -47,6 +48,12 @@ def attach(
         raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
     if ablation is not None and ablation.name == "narrow":
         raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
+    if task is not None and not hasattr(task, "score"):
+        raise OptionError(f"`task` is Task(criterion, loader); got {type(task).__name__}.")
+    if also is not None and not isinstance(also, Mapping):
+        raise OptionError(f"`also` is {{ModuleType: ('weight',)}}; got {type(also).__name__}.")
+    if input_shape is not None and not (isinstance(input_shape, Sequence) and all(map(_is_count, input_shape))):
+        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {input_shape!r}.")
     plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
     if lost := [phase.name for phase in plan if epochs == 0 == phase.epochs and (phase.enter or phase.begin)]:
         raise OptionError(
@@ -67,4 +74,4 @@ def attach(
 
 
 def _is_count(number: Any) -> bool:
-    return isinstance(number, Integral) and int(number) >= 0
+    return not isinstance(number, bool) and isinstance(number, Integral) and int(number) >= 0

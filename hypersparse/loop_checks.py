@@ -8,10 +8,15 @@ from hypersparse.errors import LoopError
 from hypersparse.methods.base import Phase
 
 
-def check_calls(plan: Sequence[Phase], *, steps: int, penalties: int, observed: int) -> None:
+def check_calls(plan: Sequence[Phase], *, steps: int, optimizer_steps: int, penalties: int, observed: int) -> None:
     """At the end of an epoch: say which call the loop has forgotten, from how many there were."""
     if steps == 0:
         raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
+    if steps < optimizer_steps:
+        raise LoopError(
+            f"`optimizer.step()` was called {optimizer_steps} times in this epoch, but `sparsifier.step()` {steps}: "
+            "call it after each of them, since an optimizer may move dropped weights."
+        )
     if penalties == 0 and any(phase.penalty is not None for phase in plan):
         raise LoopError(
             "`sparsifier.penalty()` was not called in this epoch; "

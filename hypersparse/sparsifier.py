@@ -58,12 +58,11 @@ class Sparsifier:
         self._accumulation = accumulation
         self._phase_index = 0
         self._entered = self._open = False
-        self._steps = self._penalties = 0  # calls in this epoch
+        self._steps = self._penalties = self._optimizer_steps = 0  # calls in this epoch
         self._rehearsing = False
         self._inside_steps = 0  # of the optimizer, one in the other
-        if any(phase.before_step or phase.after_step for phase in self.plan):
-            optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(*args[1:], **kwargs))
-            optimizer.register_step_post_hook(lambda *_: self._after_step())
+        optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(*args[1:], **kwargs))
+        optimizer.register_step_post_hook(lambda *_: self._after_step())
 
     @property
     def done(self) -> bool:
@@ -135,7 +134,7 @@ class Sparsifier:
         self.state.observed.reset()
         self.state.log.clear()
         self._inside_steps = 0
-        self._steps = self._penalties = 0
+        self._steps = self._penalties = self._optimizer_steps = 0
         self._lr.set_(self.phase, self.state.epoch)
         self._open = True
         return True
@@ -144,7 +143,13 @@ class Sparsifier:
         """After the last step of an epoch: ask the method whether its phase is over."""
         if not self._open:
             raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
-        check_calls(self.plan, steps=self._steps, penalties=self._penalties, observed=self.state.observed.count)
+        check_calls(
+            self.plan,
+            steps=self._steps,
+            optimizer_steps=self._optimizer_steps,
+            penalties=self._penalties,
+            observed=self.state.observed.count,
+        )
         self._lr.check()
         phase, state = self.phase, self.state
         over = phase.until(state) if phase.until is not None else False
@@ -270,7 +275,10 @@ class Sparsifier:
 
     def _after_step(self) -> None:
         self._inside_steps -= 1
-        if self.phase.after_step is not None and self._open and self._inside_steps == 0:
+        if not self._open or self._inside_steps:
+            return
+        self._optimizer_steps += not self._rehearsing
+        if self.phase.after_step is not None:
             self.phase.after_step(self.state)
 
     def _enter_phase(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersparse import LTH, SNIP, Dense, Magnitude, Mask, Method, Phase, Sparsifier, TrainingState
+from hypersparse import LTH, SNIP, Dense, Magnitude, Mask, Method, Phase, Random, Sparsifier, TrainingState
 from hypersparse.errors import LoopError, OptionError
 from tests.plain_loop import (
     PHASES,
@@ -99,6 +99,38 @@ def test_a_forgotten_call_is_an_error_at_the_end_of_the_first_epoch(forgotten: s
         next(loop)
 
 
+def test_a_call_in_some_steps_only_is_an_error() -> None:
+    model = network()
+    optimizer = sgd(model)
+    sparsifier = attached(model, optimizer, method=Random(sparsity=0.8), epochs=1)
+    sparsifier.begin_epoch()
+    for inputs, labels in batches():
+        cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    sparsifier.step()
+    with pytest.raises(
+        LoopError, match=r"was called 3 times in this epoch, but `sparsifier\.step\(\)` 1: call it after"
+    ):
+        sparsifier.finish_epoch()
+
+
+def test_the_optimizer_may_step_outside_the_plan_and_less_often() -> None:
+    model = network()
+    optimizer = sgd(model)
+    sparsifier = attached(model, optimizer, method=Random(sparsity=0.8), epochs=1)
+    optimizer.step()  # before
+    for _ in sparsifier.epochs():
+        with sparsifier.rehearsal():
+            optimizer.step()
+            optimizer.step()
+        for number, _ in enumerate(batches()):
+            if number:  # a scaler may leave one out
+                optimizer.step()
+            sparsifier.step()
+    optimizer.step()  # after
+    assert sparsifier.done
+
+
 def test_a_call_forgotten_later_is_an_error_too() -> None:
     sparsifier = attached()
     trained = epochs_of(sparsifier)
@@ -162,7 +194,20 @@ def test_a_method_of_ones_own_that_asks_for_the_task_gets_the_same_error() -> No
         list(epochs_of(sparsifier))
 
 
-@pytest.mark.parametrize("epochs", [-1, 2.5, "3"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"task": batches()}, r"`task` is Task\(criterion, loader\); got list"),
+        ({"also": [nn.Bilinear]}, r"`also` is \{ModuleType: \('weight',\)\}; got list"),
+        ({"input_shape": 12}, r"`input_shape` is that of one input, such as \(3, 32, 32\); got 12"),
+    ],
+)
+def test_what_attach_cannot_use_is_said(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        attached(method=Dense(), **options)
+
+
+@pytest.mark.parametrize("epochs", [-1, 2.5, "3", True])
 def test_epochs_are_a_count(epochs: Any) -> None:
     with pytest.raises(OptionError, match=rf"`epochs` counts epochs of the main training, 0 or more; got {epochs}"):
         attached(epochs=epochs)

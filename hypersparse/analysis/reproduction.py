@@ -46,8 +46,8 @@ COVERED = {
 TITLES = {
     "accuracy": (
         "Accuracy in per cent. `best` is picked on the test set, as by the paper's code; `last` is the last epoch. "
-        "Verdicts: *reproduced* where our mean and the paper's differ by at most twice the standard error of the difference, "
-        "otherwise *better* or *differs* (worse)."
+        "Verdicts: *reproduced* where our mean and the paper's differ by at most twice the standard error of the "
+        "difference, otherwise *better* or *differs* (worse)."
     ),
     "epochs": "Regularized epochs to the final mask; the same verdicts, and fewer epochs are better.",
     "intersection": "Share of the final mask found after pre-training and one epoch before the final mask.",

@@ -4,11 +4,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
+import torch
+from torch import nn
+
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
 from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, forget_, keep_all, shrunk
 from hypersparse.options import option, options
 from hypersparse.sparsity.budgets import Distribution, keep_count
+from hypersparse.sparsity.weights import PrunableWeights
 
 
 @options
@@ -60,7 +64,16 @@ class ACDC(Method):
         weights, sparse = state.weights, self.is_sparse(state.epoch, epochs)
         was_sparse = state.epoch > 0 and self.is_sparse(state.epoch - 1, epochs)
         if sparse and not was_sparse:
+            if frozen := _frozen(weights):
+                state.memory[self.name] = [weight.detach().clone() for weight in frozen]
             weights.set_mask_(shrunk(weights, keep_count(weights.total, self.sparsity), self.distribution))
         elif was_sparse and not sparse:
             forget_(state)
             keep_all(state)
+            with torch.no_grad():  # what cannot grow comes back
+                for weight, value in zip(_frozen(weights), state.memory.pop(self.name, ()), strict=False):
+                    weight.copy_(value)
+
+
+def _frozen(weights: PrunableWeights) -> list[nn.Parameter]:
+    return [weight for weight in weights.values() if not weight.requires_grad]

@@ -9,6 +9,7 @@ from hypersparse.sparsity.mask import Budget, Mask, Scores
 from hypersparse.sparsity.scores import chance, magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 
+OF_ADAM = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
 DISTRIBUTION_HELP = (
     "Kept weights by layer: the largest of all (`global`), the same share of every layer (`uniform`), a share by the "
     "layer's shape (`erk`), or one that falls with depth (`sratio`)."
@@ -73,10 +74,15 @@ def forget_past_(state: TrainingState, grown: Mask) -> None:
 
 
 def forget_(state: TrainingState) -> None:
-    """Momentum becomes zero everywhere; in place, since a captured step knows its address."""
-    for parameter in state.optimizer.state:
+    """Momentum becomes zero everywhere; in place, since a captured step knows its address.
+
+    Adam begins to count its steps anew: it would take moments that have just begun for long means, and step too far.
+    """
+    for parameter, remembered in state.optimizer.state.items():
         for value in _moments(state, parameter):
             value.zero_()
+        if "step" in remembered and remembered.keys() <= OF_ADAM:
+            remembered["step"] = _zero_(remembered["step"])
 
 
 def keep_all(state: TrainingState) -> None:
@@ -93,6 +99,10 @@ def check_shares(weights: PrunableWeights, *, sparsity: float, distribution: Dis
     """Say before any training if layers cannot share the weights that a pruning in the end will keep."""
     if distribution != "global":
         shares(weights, keep_count(weights.total, sparsity), distribution)
+
+
+def _zero_(count: Tensor | float) -> Tensor | float:
+    return count.zero_() if isinstance(count, Tensor) else 0
 
 
 def _moments(state: TrainingState, parameter: Tensor) -> list[Tensor]:

@@ -87,7 +87,7 @@ class RigL(Method):
         """Drop the smallest weights of each layer and grow as many where the gradient is largest."""
         growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
         if not growth:
-            raise LoopError(f"RigL reads the gradients: {BEFORE_ZERO_GRAD}")
+            raise LoopError(f"RigL reads gradients. Unless all weights are frozen: {BEFORE_ZERO_GRAD}")
         largest = float(torch.stack([gradient.max() for gradient in growth.values()]).max())
         if not 0 < largest < torch.inf:  # nor NaN: a step that a GradScaler leaves out says nothing
             if largest == 0:

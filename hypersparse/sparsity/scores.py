@@ -46,7 +46,9 @@ def gradients(
     """The loss's gradient, batch norm as in training, summed over the batches."""
     _check(batches)
     with _copy_of(model, weights, training=True) as (copied, leaves):
-        total = _summed(_gradients(criterion(run(copied, inputs), labels), leaves) for inputs, labels in batches)
+        total = _summed(
+            _gradients(_single(criterion(run(copied, inputs), labels)), leaves) for inputs, labels in batches
+        )
     return dict(zip(weights, total, strict=True))
 
 
@@ -76,7 +78,7 @@ def grasp(
     with _copy_of(model, weights, training=True) as (copied, leaves), sdpa_kernel(SDPBackend.MATH):
 
         def loss(inputs: Any, labels: Any) -> Tensor:
-            return criterion(run(copied, inputs) / temperature, labels)
+            return _single(criterion(run(copied, inputs) / temperature, labels))
 
         gradient = _summed(_gradients(loss(*batch), leaves) for batch in batches)
         product = [torch.zeros_like(leaf) for leaf in leaves]
@@ -115,7 +117,7 @@ def _copy_of(
     """A copy with these weights, all of which have gradients; what it draws by chance leaves no trace."""
     device = next(model.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
-        copied = copy.deepcopy(model).train(training)
+        copied = _copied(model).train(training)
         copied = copied if dtype is None else copied.to(dtype)
         parameters = dict(copied.named_parameters())
         leaves = [parameters[name].requires_grad_() for name in weights]
@@ -123,6 +125,25 @@ def _copy_of(
             for leaf, weight in zip(leaves, weights.values(), strict=True):
                 leaf.copy_(weight)
         yield copied, leaves
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except RuntimeError as error:  # a tensor with a history, which torch does not copy
+        raise ModelError(
+            f"{type(model).__name__} is scored as a copy, and cannot be copied: it holds a tensor that was computed, "
+            "such as an activation it keeps, or a weight under the old weight_norm. Remove that first."
+        ) from error
+
+
+def _single(loss: Tensor) -> Tensor:
+    if loss.numel() != 1:
+        raise OptionError(
+            f"The task's criterion gives one number for a batch; got {list(loss.shape)}. Let it take the mean: "
+            "reduction='mean'."
+        )
+    return loss
 
 
 def _gradients(value: Tensor, leaves: Sequence[Tensor], *, create_graph: bool = False) -> Sequence[Tensor]:

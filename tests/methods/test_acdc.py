@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
 
+import hypersparse
 from hypersparse import ACDC, Mask
 from hypersparse.errors import OptionError
 from hypersparse.sparsity.scores import magnitude
@@ -56,6 +58,37 @@ def test_a_sparse_turn_prunes_and_a_dense_one_frees() -> None:
             assert sparsifier.mask == first
         first, after = sparsifier.mask, copy_of(sparsifier)
     assert kept == [108, 108, 27, 27, 108, 108, 27, 27, 27, 27]
+
+
+def test_a_dense_turn_gives_frozen_weights_back() -> None:
+    sparsifier = attached(ACDC(sparsity=0.75, warmup=0.25, turn=0.25, final=0.25), epochs=4)  # d s d s
+    frozen, _ = sparsifier.weights.values()
+    frozen.requires_grad_(False)
+    before = frozen.clone()
+    nonzero = []
+    for epoch in epochs_of(sparsifier):
+        nonzero.append(int(frozen.count_nonzero()))
+        if epoch == 2:
+            assert torch.equal(frozen, before)
+    assert nonzero == [72, nonzero[1], 72, nonzero[3]]
+    assert max(nonzero[1], nonzero[3]) <= 27
+
+
+def test_adam_steps_no_further_in_a_dense_turn_than_before() -> None:
+    layer = nn.Linear(10, 10, bias=False)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-3, weight_decay=0.0)
+    method = ACDC(sparsity=0.5, warmup=0.0, turn=0.25, final=0.25)  # s d d s
+    sparsifier = hypersparse.attach(layer, optimizer, method, epochs=4)
+    longest = 0.0
+    for _ in sparsifier.epochs():
+        for _ in range(200):
+            optimizer.zero_grad()
+            layer.weight.sum().backward()  # type: ignore[no-untyped-call]
+            before = layer.weight.detach().clone()
+            optimizer.step()
+            longest = max(longest, float((layer.weight.detach() - before).abs().max()))
+            sparsifier.step()
+    assert longest == pytest.approx(1e-3, rel=0.01)  # the gradient is the same throughout
 
 
 def test_a_dense_turn_begins_with_freed_weights_at_zero_and_no_momentum() -> None:

@@ -78,7 +78,7 @@ def test_what_grows_has_no_momentum(optimizer: str, names: list[str]) -> None:
         assert (remembered != 0).tolist() == [[True, True, True, False]]
     forget_(state)
     assert all(not state.optimizer.state[weight][name].any() for name in names)
-    assert "step" not in state.optimizer.state[weight] or state.optimizer.state[weight]["step"] == 1
+    assert state.optimizer.state[weight].get("step", 0) == 0  # or Adam would take its new moments for long means
 
 
 @given(

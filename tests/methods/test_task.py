@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from hypersparse.errors import OptionError
 from hypersparse.methods.task import RunningMean, Task, accuracy
 
+INPUTS, LABELS = torch.ones(3, 2), torch.ones(3, dtype=torch.long)
+
 
 class Identity(nn.Module):
     """Outputs are its inputs; has a parameter, a norm and a dropout layer."""
@@ -117,6 +119,16 @@ def test_other_batches_are_unpacked() -> None:
     batches = [{"pixels": inputs, "label": labels} for inputs, labels in unequal_batches()]
     task = Task(nn.functional.cross_entropy, batches, unpack=lambda batch: (batch["pixels"], batch["label"]))
     assert task.score(Identity()) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("batch", "got"), [((INPUTS, LABELS, LABELS), "3 parts"), ({"x": INPUTS}, "a dict"), (INPUTS, "a Tensor")]
+)
+def test_batches_of_another_kind_are_said(batch: Any, got: str) -> None:
+    with pytest.raises(
+        OptionError, match=rf"is \(inputs, labels\); got {got}\. Say what is what by Task\(\.\.\., unpack="
+    ):
+        Task(nn.functional.cross_entropy, [batch]).score(nn.Linear(2, 2))
 
 
 def test_a_running_mean() -> None:

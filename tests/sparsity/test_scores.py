@@ -257,6 +257,21 @@ def test_without_data_there_is_no_score() -> None:
             score(model, PrunableWeights(model), [], cross_entropy)
 
 
+def test_a_loss_for_each_sample_is_said() -> None:
+    model = conv_network()
+    each = nn.CrossEntropyLoss(reduction="none")
+    for score in (scores.snip, scores.grasp):
+        with pytest.raises(OptionError, match=r"one number for a batch; got \[6\]\. Let it take the mean"):
+            score(model, PrunableWeights(model), two_batches(), each)
+
+
+def test_a_network_that_cannot_be_copied_is_said() -> None:
+    model = conv_network()
+    model.kept = model(two_batches()[0][0])  # type: ignore[assignment]
+    with pytest.raises(ModelError, match="Sequential is scored as a copy, and cannot be copied"):
+        scores.snip(model, PrunableWeights(model), two_batches(), cross_entropy)
+
+
 def test_chance_is_drawn_from_the_generator() -> None:
     weights = {"a": torch.zeros(3, 2), "b": torch.zeros(4)}
     random = torch.get_rng_state()
