@@ -50,6 +50,35 @@ def test_weights_that_hold_the_gradient_back_go_first() -> None:
     assert method.mask(state_of(model, task))["weight"].tolist() == [[False, True], [False, True]]
 
 
+def test_at_a_low_temperature_a_weight_that_makes_its_output_certain_counts_little() -> None:
+    # Outputs (w, 0) of the first class's samples: the margin's slope is s(-w / T) / T, its curvature s(w / T) s(-w / T)
+    # / T^2, the score 2 |w| times both. At T = 1 that is 0.0009 and 0.29; towards infinity it grows with |w|.
+    model = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-10.0, -1.0], [0.0, 0.0]]))
+    task = Task(cross_entropy, [(torch.eye(2), torch.zeros(2, dtype=torch.int64))])
+    kept = {
+        temperature: GraSP(sparsity=0.75, data="batch", temperature=temperature, redraw_linear=False)
+        .mask(state_of(model, task))["weight"]
+        .tolist()
+        for temperature in (1.0, 200.0)
+    }
+    assert kept == {1.0: [[False, True], [False, False]], 200.0: [[True, False], [False, False]]}
+
+
+def test_samples_of_all_passes_count() -> None:
+    inputs = torch.diag(torch.tensor([3.0, 1.0, 1.0, 0.5]))  # scores 81 and 4 by the first pass, 9 and 1 by the second
+    task = Task(half_square, [(inputs, torch.zeros(4, dtype=torch.int64))])
+    one, two = (
+        GraSP(sparsity=14 / 16, per_class=2, passes=passes, temperature=1.0, redraw_linear=False).mask(
+            state_of(four_weights(), task)
+        )
+        for passes in (1, 2)
+    )
+    assert one["weight"].diagonal().tolist() == [True, True, False, False]
+    assert two["weight"].diagonal().tolist() == [True, False, True, False]
+
+
 @pytest.mark.parametrize(("halves", "first"), [("sorted", [0, 0, 0, 0, 1, 1]), ("balanced", [0, 0, 1, 1, 2, 2])])
 def test_halves(halves: str, first: list[int]) -> None:
     task = Task(cross_entropy, three_classes())

@@ -1,5 +1,7 @@
 """Iterative SNIP: one round is SNIP, more see the pruned network, and FORCE lets weights come back."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -46,13 +48,26 @@ def test_four_weights_in_two_rounds() -> None:
     assert kept[True].vector().tolist() == [False, True, False, False]  # FORCE; of equal ones the first
 
 
+class Shuffled:
+    """Other samples each time it is iterated."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(0)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        yield torch.randn(48, 2, 8, generator=self.generator), torch.arange(48) % 3
+
+
 def test_every_round_sees_the_same_samples_and_a_sparser_network() -> None:
     nonzero: list[int] = []
+    seen: list[Tensor] = []
 
     def run(model: nn.Module, inputs: Tensor) -> Tensor:
         nonzero.append(int(PrunableWeights(model).vector().count_nonzero()))
+        seen.append(inputs)
         return model(inputs)  # type: ignore[no-any-return]
 
-    task = Task(cross_entropy, three_classes((2, 8)), run=run)
+    task = Task(cross_entropy, Shuffled(), run=run)
     IterSNIP(sparsity=0.75, rounds=2).mask(state_of(sequence_network(), task))
     assert nonzero == [156, 78]
+    assert torch.equal(seen[0], seen[1])

@@ -137,3 +137,24 @@ def test_small_weights_hardly_move() -> None:
         sizes = sparsifier.weights.vector().detach().abs()
         shares.append(sizes.topk(27).values.sum() / sizes.sum())
     assert shares[1] > shares[0]  # of the sum of all, in the largest quarter
+
+
+def test_the_fine_tuning_is_a_multiple_of_the_training() -> None:
+    for multiple, epochs in ((0.01, 1), (0.5, 4), (1.0, 8), (2.25, 18)):
+        plan = PowerProp(fine_tune=multiple).plan(8)
+        assert [(phase.name, phase.epochs) for phase in plan] == [("train", 8), ("fine-tune", epochs)]
+
+
+def test_only_runs_of_the_same_power_and_length_share_their_training() -> None:
+    first, same, other, longer = (
+        method.plan(epochs)[0].shared
+        for method, epochs in (
+            (PowerProp(sparsity=0.9, power=2.0), 4),
+            (PowerProp(sparsity=0.5, power=2.0, fine_tune=3.0), 4),
+            (PowerProp(sparsity=0.9, power=2.5), 4),
+            (PowerProp(sparsity=0.9, power=2.0), 5),
+        )
+    )
+    assert first == same is not None
+    assert len({first, other, longer}) == 3
+    assert PowerProp().plan(4)[1].shared is None

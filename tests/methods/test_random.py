@@ -1,9 +1,12 @@
 """Random: by lot, in the counts of its distribution."""
 
 import pytest
+import torch
+from torch import nn
 
 from hypersparse import Random
 from hypersparse.sparsity.budgets import erk, uniform
+from hypersparse.sparsity.scores import chance
 from tests.methods.small import sequence_network, state_of
 
 
@@ -20,6 +23,19 @@ def test_over_all_layers_every_weight_has_the_same_chance() -> None:
         assert sum(kept.values()) == 78
         often = [before + count / 200 for before, count in zip(often, kept.values(), strict=True)]
     assert often == pytest.approx([18, 36, 24], rel=0.05)
+
+
+def test_within_a_layer_every_weight_has_the_same_chance() -> None:
+    often, state = torch.zeros(3, 4), state_of(nn.Linear(4, 3))
+    for _ in range(500):
+        often += Random(sparsity=0.5).mask(state)["weight"]
+    assert often.flatten().tolist() == pytest.approx([250.0] * 12, rel=0.15)  # 3.3 standard deviations
+
+
+def test_no_two_of_many_weights_draw_the_same_number() -> None:
+    """Of equal ones the first would be kept."""
+    drawn = chance({"weight": torch.zeros(100_000)}, torch.Generator().manual_seed(0))["weight"]
+    assert len(set(drawn.tolist())) == 100_000
 
 
 def test_every_draw_is_another() -> None:

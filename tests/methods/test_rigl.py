@@ -73,6 +73,12 @@ def test_the_drop_fraction_falls_along_a_cosine() -> None:
     assert found[4] == pytest.approx(0.15)
 
 
+def test_the_cosine_ends_where_the_mask_begins_to_stay() -> None:
+    sparsifier = attached(RigL(sparsity=0.25, every=1, search=2.0, end=0.5), epochs=4)
+    found = [sparsifier.state.log["moved_fraction"] for _ in epochs_of(sparsifier) if sparsifier.phase.name == "search"]
+    assert found == pytest.approx([0.15 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)])
+
+
 @pytest.mark.parametrize("distribution", ["uniform", "erk", "literal"])
 def test_counts_by_layer_never_change_and_the_mask_stays_in_the_end(distribution: str) -> None:
     method = RigL(sparsity=0.25, distribution=distribution, every=2, search=2.0, end=0.5)

@@ -41,6 +41,16 @@ def test_the_authors_round_what_is_kept_and_we_what_is_removed() -> None:
     assert kept["authors"].mask(state_of(four_weights(), task))["weight"].tolist() == [[True, True, False, False]]
 
 
+def test_samples_of_all_passes_count() -> None:
+    inputs = torch.tensor([[8.0, 1.0, 1.0, 0.0], [0.0, 1.0, 0.0, 5.0]])  # scores 8, 2, 3, 0, and with both 8, 4, 3, 20
+    task = Task(summed, [(inputs, torch.tensor([0, 0]))])
+    one, two = (
+        SNIP(sparsity=0.5, per_class=1, passes=passes).mask(state_of(four_weights(), task)) for passes in (1, 2)
+    )
+    assert one["weight"].tolist() == [[True, False, True, False]]
+    assert two["weight"].tolist() == [[True, False, False, True]]
+
+
 def test_the_gradient_is_taken_with_the_statistics_of_the_batch() -> None:
     """Statistics that would blow everything up do not matter, and stay as they are."""
     task = Task(nn.functional.cross_entropy, three_classes())

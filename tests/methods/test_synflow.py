@@ -45,3 +45,27 @@ def test_one_round_of_four_weights() -> None:
         model[1].weight.copy_(torch.tensor([[0.5], [-1.0]]))  # scores 1.5, 3, 1.5, 3
     mask = SynFlow(sparsity=0.5, rounds=1).mask(state_of(model, Task(cross_entropy, [(torch.zeros(1, 2), None)])))
     assert mask.vector().tolist() == [False, True, False, True]
+
+
+def two_units(between: nn.Module, bias: list[float]) -> nn.Sequential:
+    """One input into two units, which count once and twice in the output."""
+    first, last = nn.Linear(1, 2), nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        first.weight.fill_(1.0)
+        first.bias.copy_(torch.tensor(bias))
+        last.weight.copy_(torch.tensor([[1.0, 2.0]]))
+    return nn.Sequential(first, between, last)
+
+
+def test_biases_are_made_positive() -> None:
+    model = two_units(nn.ReLU(), bias=[-4.0, 0.0])  # the units hold 1 + 4 and 1: scores 1, 2, 5, 2
+    mask = SynFlow(sparsity=0.75, rounds=1).mask(state_of(model, Task(cross_entropy, [(torch.zeros(1, 1), None)])))
+    assert mask.vector().tolist() == [False, False, True, False]
+
+
+def test_running_means_are_made_positive() -> None:
+    norm = nn.BatchNorm1d(2)
+    norm.running_mean = torch.tensor([-4.0, 0.0])
+    model = two_units(norm, bias=[0.0, 0.0])  # the units hold 1 - 4 and 1: scores 1, 2, -3, 2
+    mask = SynFlow(sparsity=0.25, rounds=1).mask(state_of(model, Task(cross_entropy, [(torch.zeros(1, 1), None)])))
+    assert mask.vector().tolist() == [True, True, False, True]

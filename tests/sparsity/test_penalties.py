@@ -1,6 +1,7 @@
 """Penalties against their definitions, and in the two ways they enter a step."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -47,7 +48,10 @@ def test_gradient_is_that_of_the_definition(seed: int, size: int, data: st.DataO
 
 def test_the_value_is_zero_as_in_the_definition() -> None:
     vector = torch.randn(1000, dtype=torch.float64)
-    assert penalties.hypersparse(vector, 50).item() == 0.0
+    smallest = vector.abs().sort(descending=True).values[49]
+    for penalty in (partial(penalties.hypersparse, keep=50), partial(penalties.hypersparse_around, smallest=smallest)):
+        assert penalty(vector).item() == 0.0
+        assert grad_of(penalty, vector).all()
     assert abs(defined(vector, 50).item()) < 1e-9 * vector.abs().sum()
 
 
