@@ -20,7 +20,7 @@ from hypersparse.training.streams import Gate
 from tests.training.small import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
-# With four channels, channels-last and in one thread, torch 2.13 on a CPU with AVX2 alone spoils the heap in the gradients
+# With four channels, channels-last and in one thread, torch 2.13 on a CPU with AVX2 alone spoils the heap in gradients
 # of a 1x1 filter with stride 2.
 WIDER = {"name": "resnet8", "width": 8}
 
