@@ -106,7 +106,9 @@ def test_the_page_has_the_papers_seven_rows(tmp_path: Path) -> None:
 def test_without_people_there_is_one_row_a_level(tmp_path: Path) -> None:
     kept_runs(tmp_path, hard=False)
     (study,) = positions_page.studies(runs_in(tmp_path))
-    assert [line.split(" | ")[1] for line in positions_page.section(study)[-3:]] == ["all images"] * 3
+    *_, first, second, third, empty, end = positions_page.section(study)
+    assert [line.split(" | ")[1] for line in (first, second, third)] == ["all images"] * 3
+    assert (empty, end) == ("", "</details>")
 
 
 def test_runs_without_means_give_no_figure(tmp_path: Path) -> None:
@@ -124,7 +126,8 @@ def test_of_cifar100_the_page_has_its_super_classes(tmp_path: Path) -> None:
     keep(runs, samples_of(runs, dataset(labels, name="cifar100", classes=names), None))
     (study,) = positions_page.studies(runs)
     lines = positions_page.section(study)
-    table = lines[lines.index("| super-class | dense | 0.98 |") :]
+    table = lines[lines.index("| super-class | dense | 0.98 |") : -2]
     assert len(table) == 2 + 20
+    assert lines[-2:] == ["", "</details>"]
     assert table[2] == "| trees | 0.025 | 0.975 |"  # five of a hundred images come first, or last
     assert set(table[3:]) >= {"| large man-made outdoor things | 0.525 | 0.475 |"}
