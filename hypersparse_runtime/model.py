@@ -144,10 +144,12 @@ class SparseModel:
 
     def _sparse(self, network: Network, instructions: str | None) -> SparseEngine:
         kernel = load_kernel()
-        levels = kernel.levels
+        levels = (
+            kernel.levels[1:] or kernel.levels
+        )  # plain code rounds each product, and a network has the same bits always
         if instructions is not None:
-            if instructions not in levels:
-                raise ValueError(f"This CPU's instruction sets are {', '.join(levels)}; got `{instructions}`.")
+            if instructions not in kernel.levels:
+                raise ValueError(f"This CPU's instruction sets are {', '.join(kernel.levels)}; got `{instructions}`.")
             levels = (instructions,)
         return SparseEngine(network, kernel, threads=self.threads, levels=levels)
 

@@ -67,6 +67,13 @@ def test_layouts_and_threads_give_the_same_bits(graph: Graph) -> None:
     np.testing.assert_array_equal(many, single)
 
 
+def test_code_that_rounds_otherwise_is_taken_only_where_there_is_no_other() -> None:
+    graph = trace(nn.Linear(8, 4), (8,))
+    chosen = SparseModel(graph, engine="hypersparse")._engine._levels  # type: ignore[attr-defined]
+    assert chosen == (LEVELS[1:] or LEVELS)
+    assert SparseModel(graph, engine="hypersparse", instructions=LEVELS[0])._engine._levels == LEVELS[:1]  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("name", ["resnet8", "vgg11"])
 def test_the_packages_networks(name: str) -> None:
     model = sparse_(models.build(name, shape=(3, 32, 32), classes=10, options={"width": 16}), 0.95)
