@@ -1,7 +1,7 @@
 """`Task`: what the network is for. Methods score networks and compute gradients with it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -26,13 +26,16 @@ def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _as_pair(batch: Any) -> tuple[Any, Any]:
-    if not isinstance(batch, Sequence) or len(batch) != 2:
+    try:
+        if isinstance(batch, Tensor | Mapping):  # which fall into rows and keys
+            raise TypeError
+        inputs, labels = batch
+    except (TypeError, ValueError):
         parts = f"{len(batch)} parts" if isinstance(batch, Sequence) else f"a {type(batch).__name__}"
         raise OptionError(
             f"A batch of the task's loader is (inputs, labels); got {parts}. Say what is what by "
             "Task(..., unpack=lambda batch: (batch[0], batch[1]))."
-        )
-    inputs, labels = batch
+        ) from None
     return inputs, labels
 
 
