@@ -253,6 +253,7 @@ class Sparsifier:
         self.total_epoch = saved["total_epoch"]
         self._entered, self._open = saved["entered"], saved["open"]
         self._steps, self._penalties = saved["calls"]
+        self._optimizer_steps = 0  # of those to come
         self._lr.load_state_dict(saved["lrs"])
         state.observed.total.copy_(saved["observed"]["total"])
         state.observed.count = saved["observed"]["count"]

@@ -131,6 +131,18 @@ def test_the_optimizer_may_step_outside_the_plan_and_less_often() -> None:
     assert sparsifier.done
 
 
+def test_steps_that_were_taken_back_do_not_count() -> None:
+    sparsifier = attached(method=Random(sparsity=0.8), epochs=1)
+    sparsifier.begin_epoch()
+    saved = sparsifier.state_dict()
+    for _ in range(2):
+        train_epoch(sparsifier)
+        sparsifier.load_state_dict(saved)  # as after a loss that went wrong
+    train_epoch(sparsifier)
+    sparsifier.finish_epoch()
+    assert sparsifier.done
+
+
 def test_a_call_forgotten_later_is_an_error_too() -> None:
     sparsifier = attached()
     trained = epochs_of(sparsifier)
