@@ -25,7 +25,7 @@ DPI = 200
 LETTERS_AN_INCH, TITLE_LINES = 12, 2  # of a title
 NO_BREAK = "\u00a0"
 LONGEST_NAME = 36  # letters of a line in a legend
-ABOVE_AND_BELOW = 0.9  # inches of a figure for its title and the words below its axes
+ABOVE_AND_BELOW = 1.05  # inches of a figure for a title of two lines and the words below its axes
 SHORT_NAME, FEW_NAMES = 16, 3  # letters and lines of a legend beside which a column has room for the axes
 TEXT = 8.0  # points; readable where the figure is a column wide
 

@@ -33,8 +33,8 @@ COSTS = {
 }
 MOST_CLASSES = 20  # drawn; of more, those at both ends
 NEAR = 6  # largest to smallest, under which an axis has few of 1, 2, 5, 10, ...
-WIDE = 300  # largest to smallest, above which only tens have room on an axis: with more Matplotlib writes none
-NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes": "size of the file"}
+WIDE = 60  # largest to smallest, above which only tens have room on an axis: more would run into each other
+NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes": "file size"}
 
 
 def accuracy(runs: Sequence[Stored]) -> list[Study]:
@@ -64,7 +64,7 @@ def _accuracy(file: str, runs: Sequence[Stored]) -> Study:
     legend_beside(axes[0, -1])
     *first, last = (NAMED[cost] for cost in known)
     against = " and ".join([", ".join(first), last] if first else [last])
-    title(figure, f"Accuracy on {data_name(runs[0])} against {against}")
+    title(figure, f"Accuracy {_of_what(runs)} against {against}")
     return Study(file, figure, frame)
 
 
@@ -76,6 +76,12 @@ def effective(runs: Sequence[Stored]) -> list[Study]:
     if not known:
         raise RunError("None of these runs says how many of its kept weights lie on a path; train them again.")
     return [_effective(file_name("effective", data), own) for (data,), own in grouped(known, "data").items()]
+
+
+def _of_what(runs: Sequence[Stored]) -> str:
+    """The data of runs, and their model too if it is one: of several the legend says which."""
+    models = {run.words["model"] for run in runs}
+    return f"of {network(runs[0])}" if len(models) == 1 else f"on {data_name(runs[0])}"
 
 
 def _effective(file: str, runs: Sequence[Stored]) -> Study:
@@ -93,7 +99,7 @@ def _effective(file: str, runs: Sequence[Stored]) -> Study:
     _sparsity_axis(axes, frame)
     axes.set_ylabel("kept weights on a path (%)", fontsize=8)
     legend_beside(axes)
-    title(figure, f"Kept weights that can matter: {data_name(runs[0])}")
+    title(figure, f"Kept weights that can matter {_of_what(runs)}")
     return Study(file, figure, frame)
 
 
