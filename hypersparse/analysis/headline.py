@@ -1,8 +1,7 @@
-"""The headline of the README, made of the stored runs: CIFAR-10, both networks, beside the paper's numbers."""
+"""The headline of the README, made of the stored runs: CIFAR, both networks, beside the paper's numbers."""
 
 import os
 import shlex
-from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,20 +18,14 @@ from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.atomic import write_text
 
-DATA, METHOD, DENSE = "cifar10", "art-hypersparse", "dense"
+METHOD, DENSE = "art-hypersparse", "dense"
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 MODELS = {"resnet32": "ResNet-32", "vgg19": "VGG-19"}
 RESULTS = Path("results")  # where runs lie if nobody says
 BEGIN = "<!-- made by hypersparse paper --page docs/reproduction.md --readme README.md -->"  # finds its place: as it is
 END = "<!-- up to here -->"
 BESIDE = 0.12  # between markers of one sparsity
-COLUMNS = {
-    "seeds": "seeds",
-    "best": "best epoch",
-    "last": "last epoch",
-    "paper": "paper (best, five seeds)",
-    "epochs": "epochs to the mask",
-    "paper_epochs": "in the paper",
-}
+ROWS = {"best": "best epoch", "last": "last epoch", "paper": "paper, best epoch"}
 
 
 def write_headline(store: RunStore, readme: Path, page: Path) -> list[Path]:
@@ -69,10 +62,10 @@ def headline(store: RunStore) -> Study:
     """The cells of the headline, the paper's and ours; `data` has only those with runs of ours."""
     cells = paper.accuracy(store, _own(paper.table("accuracy"), "method", METHOD, DENSE))
     known = _own(paper.table("regularized_epochs"), "penalty", METHOD.removeprefix("art-"))  # it has not all of them
-    names = {"epochs_mean": "paper_epochs", "epochs_std": "paper_epochs_deviation"}
-    known = known[["model", "sparsity", *names]].rename(columns=names)
-    cells = cells.merge(known, on=["model", "sparsity"], how="left")
-    ours = [_epochs(store, model, sparsity) for model, sparsity in cells[["model", "sparsity"]].to_numpy()]
+    names = {"dataset": "data", "epochs_mean": "paper_epochs", "epochs_std": "paper_epochs_deviation"}
+    known = known.rename(columns=names)[["model", "sparsity", *names.values()]]
+    cells = cells.merge(known, on=["data", "model", "sparsity"], how="left")
+    ours = [_epochs(store, *cell) for cell in _places(cells)]
     columns: dict[str, Any] = {
         "epochs": [each.mean for each in ours],
         "epochs_deviation": [each.deviation for each in ours],
@@ -86,11 +79,8 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
     """Rows, figure, and what they were made on, as Markdown."""
     if study.data.empty:
         return ["Missing: no finished run of the headline is stored yet."]
-    shown = readable(study.data)
-    rows = shown[list(COLUMNS)].rename(columns=COLUMNS)
-    cells = list(zip(study.data["model"], study.data["sparsity"], strict=True))
-    rows.insert(0, "recipe", [f"CIFAR-10, {MODELS[model]}, {_recipe(sparsity)}" for model, sparsity in cells])
-    runs = [run for cell in cells for run in paper.runs_of(_cell(*cell), store)]
+    rows = _rows(study.data)
+    runs = [run for cell in _places(study.data) for run in paper.runs_of(_cell(*cell), store)]
     results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
     machines = sorted({_machine(result["machine"]) for result in results})
     count = f"{len(results)} run{'s' if len(results) > 1 else ''}"
@@ -101,38 +91,74 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
     return [
         *render(rows, rows, "md").splitlines(),
         "",
-        *_missing(cells),
         f"![Accuracy over sparsity, ours beside the paper's]({drawn})",
         "",
-        f"Accuracy in per cent, of {count} in [{stored}]({stored}), on {' and on '.join(machines)}. Best epochs are",
-        "picked on the test set, as by the paper's code; epochs to the mask are regularized ones. Rows, figure and",
-        f"[all tables and figures]({made}) are made anew from there by `{command(store, page, readme)}`.",
+        "Test accuracy in per cent of dense networks and of ART with HyperSparse at six sparsities, deviations where",
+        f"there are several seeds (their number in brackets; the paper has five); of {count} in [{stored}]({stored}),",
+        f"on {' and on '.join(machines)}.",
+        "Best epochs are picked on the test set, as by the paper's code.",
+        f"A cell without a number is missing so far{_without_runs(study.data)}. Table, figure and",
+        f"[all tables and figures]({made}), also of other methods, are made anew from there by",
+        f"`{command(store, page, readme)}`.",
     ]
 
 
-def _missing(there: Collection[tuple[str, float]]) -> list[str]:
-    """A line that names the cells without runs, if there are any."""
-    known = _own(paper.table("accuracy"), "method", METHOD, DENSE)
-    gone = {
-        name: [_recipe(level) for level in known[known["model"] == model]["sparsity"] if (model, level) not in there]
-        for model, name in MODELS.items()
+def _rows(there: pd.DataFrame) -> pd.DataFrame:
+    """Three rows for each network: its best and last epoch and the paper's, with a column for each sparsity."""
+    shown = readable(there)
+    several = [f" ({seeds})" if seeds > 1 else "" for seeds in there["seeds"]]
+    cells = {
+        (row, *place): text + (also if row == "best" else "")
+        for row in ROWS
+        for place, text, also in zip(_places(there), shown[row], several, strict=True)
     }
-    words = [f"{name}: {'; '.join(recipes)}" for name, recipes in gone.items() if recipes]
-    return [f"Missing so far, of {'. Of '.join(words)}.", ""] if words else []
+    levels = sorted(_own(paper.table("accuracy"), "method", METHOD, DENSE)["sparsity"].unique())
+    networks = list(dict.fromkeys((data, model) for data, model, _ in _places(there)))
+    return pd.DataFrame(
+        [
+            {"network": _named(*network) if row == "best" else "", "accuracy": words}
+            | {_level(level): cells.get((row, *network, level), "") for level in levels}
+            for network in networks
+            for row, words in ROWS.items()
+        ]
+    )
 
 
-def _recipe(sparsity: float) -> str:
-    return f"ART, {100 * sparsity:g} %" if sparsity else DENSE
+def _without_runs(there: pd.DataFrame) -> str:
+    """The networks that have no row, as the rest of a sentence."""
+    known = {(data, model) for data, model, _ in _places(there)}
+    gone = [_named(data, model) for data in DATA for model in MODELS if (data, model) not in known]
+    return f", and so is all of {'; '.join(gone)}" if gone else ""
+
+
+def _places(cells: pd.DataFrame) -> list[tuple[str, str, float]]:
+    return list(zip(cells["data"], cells["model"], cells["sparsity"], strict=True))
+
+
+def _named(data: str, model: str) -> str:
+    return f"{DATA[data]}, {MODELS[model]}"
+
+
+def _level(sparsity: float) -> str:
+    return f"{100 * sparsity:g} %" if sparsity else DENSE
 
 
 def _draw(cells: pd.DataFrame) -> Figure:
-    figure, axes = panels(1, len(MODELS), width=PAGE, height=2.7)
-    for each, (model, name) in zip(axes[0], MODELS.items(), strict=True):
-        _draw_model(each, cells[cells["model"] == model])
-        each.set_title(name, loc="left", fontsize=TEXT)
-    axes[0, 0].set_ylabel("test accuracy (%)", fontsize=8)
+    trained = cells[cells["seeds"] > 0]
+    places = [data for data in DATA if data in set(trained["data"])] or list(DATA)[:1]
+    figure, axes = panels(len(places), len(MODELS), width=PAGE, height=0.3 + 2.4 * len(places))
+    for row, data in zip(axes, places, strict=True):
+        for each, model in zip(row, MODELS, strict=True):
+            own = cells[(cells["data"] == data) & (cells["model"] == model)]
+            _draw_model(each, own)
+            each.set_title(
+                _named(data, model) + ("" if own["seeds"].any() else ": ours missing"), loc="left", fontsize=TEXT
+            )
+        row[0].set_ylabel("test accuracy (%)", fontsize=8)
+    for each in axes[-1]:
+        each.set_xlabel("sparsity", fontsize=8)
     legend(axes[0, 0], loc="lower left")
-    title(figure, "CIFAR-10, ART with HyperSparse")
+    title(figure, "ART with HyperSparse, ours beside the paper's")
     return figure
 
 
@@ -160,24 +186,23 @@ def _draw_model(axes: Axes, cells: pd.DataFrame) -> None:
             ours.index + beside, ours[name], yerr=spread, label=f"ours, {name} epoch", color=BLUE, marker="o",
             markerfacecolor=fill, **look,
         )  # fmt: skip
-    axes.set_xticks(range(len(cells)), [f"{100 * sparsity:g} %" for sparsity in cells["sparsity"]])
-    axes.set_xlabel("sparsity", fontsize=8)
+    axes.set_xticks(range(len(cells)), [_level(sparsity) for sparsity in cells["sparsity"]])
 
 
-def _epochs(store: RunStore, model: str, sparsity: float) -> paper.Ours:
-    counts = [paper.epochs_to_mask(run) for run in paper.runs_of(_cell(model, sparsity), store)]
+def _epochs(store: RunStore, data: str, model: str, sparsity: float) -> paper.Ours:
+    counts = [paper.epochs_to_mask(run) for run in paper.runs_of(_cell(data, model, sparsity), store)]
     return paper.Ours(tuple(float(count) for count in counts if count is not None))
 
 
 def _own(known: pd.DataFrame, column: str, *wanted: str) -> pd.DataFrame:
     """The rows of one of the paper's tables on the headline's data and models."""
-    rows = known[(known["dataset"] == DATA) & known["model"].isin(MODELS) & known[column].isin(wanted)]
-    return rows.sort_values(["model", "sparsity"])
+    rows = known[known["dataset"].isin(DATA) & known["model"].isin(MODELS) & known[column].isin(wanted)]
+    return rows.sort_values(["dataset", "model", "sparsity"])
 
 
-def _cell(model: str, sparsity: float) -> SimpleNamespace:
+def _cell(data: str, model: str, sparsity: float) -> SimpleNamespace:
     """As a row of the paper's table has it."""
-    return SimpleNamespace(dataset=DATA, model=model, method=METHOD if sparsity else DENSE, sparsity=sparsity)
+    return SimpleNamespace(dataset=data, model=model, method=METHOD if sparsity else DENSE, sparsity=sparsity)
 
 
 def _machine(machine: dict[str, Any]) -> str:

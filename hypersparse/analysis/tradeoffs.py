@@ -32,6 +32,7 @@ COSTS = {
     "final_bytes": "file (bytes)",
 }
 MOST_CLASSES = 20  # drawn; of more, those at both ends
+FEW_LEVELS = 4  # sparsities, of which a column has room for the names beside a legend
 NEAR = 6  # largest to smallest, under which an axis has few of 1, 2, 5, 10, ...
 WIDE = 60  # largest to smallest, above which only tens have room on an axis: more would run into each other
 NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes": "file size"}
@@ -64,7 +65,7 @@ def _accuracy(file: str, runs: Sequence[Stored]) -> Study:
     legend_beside(axes[0, -1])
     *first, last = (NAMED[cost] for cost in known)
     against = " and ".join([", ".join(first), last] if first else [last])
-    title(figure, f"Accuracy {_of_what(runs)} against {against}")
+    title(figure, f"Accuracy of {_of_what(runs)} against {against}")
     return Study(file, figure, frame)
 
 
@@ -81,7 +82,7 @@ def effective(runs: Sequence[Stored]) -> list[Study]:
 def _of_what(runs: Sequence[Stored]) -> str:
     """The data of runs, and their model too if it is one: of several the legend says which."""
     models = {run.words["model"] for run in runs}
-    return f"of {network(runs[0])}" if len(models) == 1 else f"on {data_name(runs[0])}"
+    return network(runs[0]) if len(models) == 1 else f"{len(models)} models on {data_name(runs[0])}"
 
 
 def _effective(file: str, runs: Sequence[Stored]) -> Study:
@@ -92,14 +93,15 @@ def _effective(file: str, runs: Sequence[Stored]) -> Study:
     ]  # fmt: skip
     frame = pd.DataFrame(rows)
     groups = list(dict.fromkeys(frame["group"]))
-    figure, ((axes,),) = panels(width=width_beside(groups))
+    many = frame["sparsity"].nunique() > FEW_LEVELS
+    figure, ((axes,),) = panels(width=PAGE if many else width_beside(groups))
     for group, style in zip(groups, line_styles(len(groups)), strict=True):
         means = frame[frame["group"] == group].groupby("sparsity")["share"].mean()
         axes.plot(1 - means.index.to_numpy(), 100 * means, label=group, linewidth=1.2, markersize=4, **style)
     _sparsity_axis(axes, frame)
     axes.set_ylabel("kept weights on a path (%)", fontsize=8)
     legend_beside(axes)
-    title(figure, f"Kept weights that can matter {_of_what(runs)}")
+    title(figure, f"Kept weights that can matter: {_of_what(runs)}")
     return Study(file, figure, frame)
 
 

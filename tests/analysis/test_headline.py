@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0+cpu"}
 
 
-def write_run(root: Path, *, seed: int, best: float, last: float) -> None:
+def write_run(root: Path, *, seed: int, best: float, last: float, data: str = "cifar10") -> None:
     """A finished run of the headline's recipe at 99.8 %."""
-    recipe = resolve({"data": {"name": "cifar10"}, "model": {"name": "resnet32"}, "method": {"sparsity": 0.998}})
+    recipe = resolve({"data": {"name": data}, "model": {"name": "resnet32"}, "method": {"sparsity": 0.998}})
     folder = RunFolder(root / recipe.label / f"seed-{seed}")
     folder.path.mkdir(parents=True)
     folder.write_recipe(recipe, seed)
@@ -47,11 +47,16 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     page = readme(tmp_path / "README.md")
     written = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
     text = page.read_text()
-    row = "| 2 | 85.50 ± 0.71 | 84.50 ± 0.71 | 84.45 ± 0.55 | 42.00 ± 0.00 |  |"  # the paper has no epochs there
-    assert f"| CIFAR-10, ResNet-32, ART, 99.8 % {row}" in text
-    assert "of 2 runs in [results](results), on cpu in fp32 with PyTorch 2.13.0." in text
-    others = "; ".join(f"ART, {level} %" for level in (90, 95, 98, 99, 99.5))
-    assert f"of ResNet-32: dense; {others}. Of VGG-19: dense; {others}; ART, 99.8 %.\n" in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert table == [
+        "| network | accuracy | dense | 90 % | 95 % | 98 % | 99 % | 99.5 % | 99.8 % |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| CIFAR-10, ResNet-32 | best epoch |  |  |  |  |  |  | 85.50 ± 0.71 (2) |",
+        "|  | last epoch |  |  |  |  |  |  | 84.50 ± 0.71 |",
+        "|  | paper, best epoch |  |  |  |  |  |  | 84.45 ± 0.55 |",
+    ]
+    assert "of 2 runs in [results](results),\non cpu in fp32 with PyTorch 2.13.0." in text
+    assert ", and so is all of CIFAR-10, VGG-19; CIFAR-100, ResNet-32; CIFAR-100, VGG-19. Table" in text
     assert "](docs/figures/headline.png)" in text
     assert "what was there" not in text
     assert text.startswith("# Title\n")
@@ -66,10 +71,28 @@ def test_a_dense_network_has_a_row_and_a_line(tmp_path: Path) -> None:
     write_dense_run(tmp_path / "results")
     page = readme(tmp_path / "README.md")
     write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
-    assert "| CIFAR-10, VGG-19, dense | 1 | 93.10 | 92.20 | 93.84 ± 0.12 |  |  |" in page.read_text()
-    _, axes = headline(RunStore(tmp_path / "results")).figure.axes
+    assert "| CIFAR-10, VGG-19 | best epoch | 93.10 |  |  |  |  |  |  |" in page.read_text()
+    missing, axes = headline(RunStore(tmp_path / "results")).figure.axes
     levels = [line.get_ydata()[0] for line in axes.lines if list(line.get_xdata()) == [0, 1]]  # type: ignore[arg-type, index]
     assert levels == pytest.approx([93.84, 93.1])
+    assert missing.get_title(loc="left") == "CIFAR-10, ResNet-32: ours missing"
+    assert axes.get_title(loc="left") == "CIFAR-10, VGG-19"
+
+
+def test_each_data_set_has_rows_and_panels(tmp_path: Path) -> None:
+    write_run(tmp_path, seed=0, best=0.85, last=0.84)
+    write_run(tmp_path, seed=0, best=0.65, last=0.64, data="cifar100")
+    found = headline(RunStore(tmp_path))
+    assert found.data[["data", "best", "paper"]].to_numpy().tolist() == [
+        ["cifar10", 85.0, 84.45],
+        ["cifar100", 65.0, 48.31],
+    ]
+    assert [axes.get_title(loc="left") for axes in found.figure.axes] == [
+        "CIFAR-10, ResNet-32",
+        "CIFAR-10, VGG-19: ours missing",
+        "CIFAR-100, ResNet-32",
+        "CIFAR-100, VGG-19: ours missing",
+    ]
 
 
 def test_without_runs_it_is_missing(tmp_path: Path) -> None:
@@ -95,7 +118,7 @@ def test_links_and_command_are_of_what_was_passed(tmp_path: Path, monkeypatch: p
     wanted.parent.mkdir()
     write_headline(store, readme(wanted), page)
     text = wanted.read_text()
-    assert "of 1 run in [../kept/here](../kept/here), on" in text
+    assert "of 1 run in [../kept/here](../kept/here),\non" in text
     assert "](../docs/ours/headline.png)" in text
     assert "[all tables and figures](../docs/ours.md)" in text
     assert "`hypersparse paper --results kept/here --page docs/ours.md --readme about/README.md`" in text

@@ -243,7 +243,7 @@ def test_models_are_not_averaged(tmp_path: Path) -> None:
     first, second = "art hypersparse, resnet8", "art hypersparse, mlp"
     assert study.data[["group", "last"]].to_numpy().tolist() == [[first, 70], [second, 90]]
     assert drawn(study) == [first, second] * 3
-    assert study.figure.get_suptitle().startswith("Accuracy on digits against")
+    assert study.figure.get_suptitle().startswith("Accuracy of 2 models on digits against")
     (alone,) = tradeoffs.accuracy([other])
     assert alone.figure.get_suptitle().startswith("Accuracy of mlp on digits against")
 
@@ -255,6 +255,16 @@ def test_data_sets_do_not_share_a_figure(tmp_path: Path) -> None:
         assert [study.name for study in found] == [f"{name}-cifar10", f"{name}-cifar100"]
         assert ["cifar100" in study.figure.get_suptitle() for study in found] == [False, True]
         assert set(drawn(found[1])) == {"art hypersparse", "snip"}  # where they are need not be said
+
+
+def test_sparsities_have_room_on_an_axis(tmp_path: Path) -> None:
+    levels = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
+    for many in (4, 6):
+        (study,) = tradeoffs.effective([write(tmp_path / str(many), sparsity=level) for level in levels[-many:]])
+        study.figure.canvas.draw()
+        boxes = [label.get_window_extent() for label in study.figure.axes[0].get_xticklabels()]
+        assert len(boxes) == many
+        assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
 def test_effective_weights(tmp_path: Path) -> None:
