@@ -1,5 +1,6 @@
 """`attach`: the way into anybody's own training loop."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from hypersparse.errors import OptionError
+from hypersparse.errors import CollapseWarning, OptionError
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.base import Method
 from hypersparse.methods.task import Task
 from hypersparse.plan import plan_of
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.sparsity.collapse import OnCollapse
+from hypersparse.sparsity.paths import why_not_run
 from hypersparse.sparsity.schedules import Schedule
 from hypersparse.sparsity.weights import PrunableModules
 
@@ -52,8 +54,7 @@ def attach(
         raise OptionError(f"`task` is Task(criterion, loader); got {type(task).__name__}.")
     if also is not None and not isinstance(also, Mapping):
         raise OptionError(f"`also` is {{ModuleType: ('weight',)}}; got {type(also).__name__}.")
-    if input_shape is not None and not (isinstance(input_shape, Sequence) and all(map(_is_count, input_shape))):
-        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {input_shape!r}.")
+    _check_input_shape(model, input_shape, on_collapse)
     plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
     if lost := [phase.name for phase in plan if epochs == 0 == phase.epochs and (phase.enter or phase.begin)]:
         raise OptionError(
@@ -70,7 +71,21 @@ def attach(
         also=also,
         input_shape=input_shape,
         on_collapse=on_collapse,
+        sparsity=getattr(method, "sparsity", None),
     )
+
+
+def _check_input_shape(model: nn.Module, shape: Any, on_collapse: OnCollapse) -> None:
+    if shape is not None and not (isinstance(shape, Sequence) and all(map(_is_count, shape))):
+        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {shape!r}.")
+    problem = None if shape is None or on_collapse == "ignore" else why_not_run(model, tuple(shape))
+    if problem is not None:
+        warnings.warn(
+            f"The model cannot be run on ones of the shape {tuple(shape)} with a batch in front ({problem}), so of "
+            "collapse only empty layers will be noticed; is `input_shape` that of one input?",
+            CollapseWarning,
+            stacklevel=3,
+        )
 
 
 def _is_count(number: Any) -> bool:

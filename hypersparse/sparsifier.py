@@ -41,6 +41,7 @@ class Sparsifier:
         also: PrunableModules | None = None,
         input_shape: tuple[int, ...] | None = None,
         on_collapse: OnCollapse = "warn",
+        sparsity: float | None = None,
     ) -> None:
         if accumulation < 1:
             raise OptionError(f"`accumulation` counts backward passes per step, 1 or more; got {accumulation}.")
@@ -53,6 +54,7 @@ class Sparsifier:
                 phase.check(self.weights)
         self.state = TrainingState(model, optimizer, self.weights, given_task=task)
         self._guard = CollapseGuard(self.weights, input_shape=input_shape, on_collapse=on_collapse)
+        self._sparsity = sparsity  # what the plan is for; a state at another one is refused
         self.total_epoch = 0  # epochs finished, over all phases
         self._lr = LearningRate(optimizer, lr or constant)
         self._accumulation = accumulation
@@ -224,6 +226,8 @@ class Sparsifier:
         state, mask = self.state, self.weights.mask
         return {
             "plan": [phase.name for phase in self.plan],
+            "shared": [phase.shared for phase in self.plan],
+            "sparsity": self._sparsity,
             "phase_index": self._phase_index,
             "epoch": state.epoch,
             "step": state.step,
@@ -246,6 +250,7 @@ class Sparsifier:
         known = [phase.name for phase in self.plan]
         if saved["plan"][: len(known)] != known[: len(saved["plan"])]:
             raise OptionError(f"The saved plan is {saved['plan']}; this one is {known}.")
+        self._check_sparsity(saved)
         state = self.state
         self._phase_index, state.epoch, state.step = saved["phase_index"], saved["epoch"], saved.get("step", 0)
         if "generator" in saved:  # and `step` above: not in the first checkpoints that were written
@@ -265,6 +270,20 @@ class Sparsifier:
             shapes = {name: tuple(weight.shape) for name, weight in self.weights.items()}
             self.weights.set_mask_(Mask.unpack(saved["mask"], shapes))
         self._guard.accept()
+
+    def _check_sparsity(self, saved: dict[str, Any]) -> None:
+        """A state at another sparsity is taken only as far as its phases are the same at both, such as pre-training."""
+        before = saved.get("sparsity")  # not in the states that were written first
+        if before is None or self._sparsity is None or before == self._sparsity:
+            return
+        begun = saved["phase_index"] + saved["entered"]
+        ours = [phase.shared for phase in self.plan[:begun]]
+        if None in ours or ours != saved["shared"][:begun]:
+            *_, phase = saved["plan"][:begun]
+            raise OptionError(
+                f"The state was saved at sparsity {before:g}, in phase {phase}; this is {self._sparsity:g}. Attach "
+                f"with {before:g} to go on with it."
+            )
 
     # Both only while an epoch is open, since the optimizer may be used again after the plan; and only around the whole
     # step of an optimizer whose `step` calls its parent's, for which torch calls the hooks too.

@@ -1,5 +1,6 @@
 """The sparsifier: its phases, and what it says about mistakes."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from hypersparse import LTH, SNIP, Dense, Magnitude, Mask, Method, Phase, Random, Sparsifier, TrainingState
-from hypersparse.errors import LoopError, OptionError
+from hypersparse.errors import CollapseWarning, LoopError, OptionError
 from tests.plain_loop import (
     PHASES,
     Network,
@@ -217,6 +218,22 @@ def test_a_method_of_ones_own_that_asks_for_the_task_gets_the_same_error() -> No
 def test_what_attach_cannot_use_is_said(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         attached(method=Dense(), **options)
+
+
+def test_an_input_that_the_model_cannot_take_is_said() -> None:
+    model = network()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.warns(
+        CollapseWarning, match=r"cannot be run on ones of the shape \(7,\) .*is `input_shape` that of one"
+    ):
+        attached(model, input_shape=(7,))
+    inputs, _ = batches()[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attached(model, input_shape=tuple(inputs.shape[1:]))
+        attached(model, input_shape=(7,), on_collapse="ignore")
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
 @pytest.mark.parametrize("epochs", [-1, 2.5, "3", True])

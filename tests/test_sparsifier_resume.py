@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersparse import Dense, Sparsifier, Task, schedules
+from hypersparse import SNIP, Dense, Sparsifier, Task, schedules
 from hypersparse.errors import OptionError
 from hypersparse.plan import plan_of
 from tests.plain_loop import (
@@ -144,6 +144,29 @@ def test_a_state_of_another_plan_is_an_error() -> None:
             OptionError, match=r"The saved plan is \['pre-train', 'regularize', 'fine-tune'\]; this one"
         ):
             other.load_state_dict(saved)
+
+
+def test_a_state_at_another_sparsity_is_an_error_once_it_matters() -> None:
+    first = attached(method=short_art(sparsity=0.5))
+    names = epochs_of(first)
+    assert next(names) == "pre-train"
+    other = attached(method=short_art(sparsity=0.9))
+    other.load_state_dict(first.state_dict())  # it is the same at both
+    assert other.phase.name == "pre-train"
+    assert [*names][-1] == "fine-tune"
+    with pytest.raises(
+        OptionError, match=r"saved at sparsity 0\.5, in phase fine-tune; this is 0\.9\. Attach with 0\.5"
+    ):
+        other.load_state_dict(first.state_dict())
+    assert other.phase.name == "pre-train"  # nothing was loaded
+    attached(method=short_art(sparsity=0.5)).load_state_dict(first.state_dict())
+
+
+def test_a_mask_at_another_sparsity_is_an_error() -> None:
+    first = attached(method=SNIP(sparsity=0.5))
+    next(epochs_of(first))
+    with pytest.raises(OptionError, match=r"at sparsity 0\.5, in phase train; this is 0\.9"):
+        attached(method=SNIP(sparsity=0.9)).load_state_dict(first.state_dict())
 
 
 def test_a_state_of_something_else_is_an_error() -> None:

@@ -130,6 +130,16 @@ def find_paths(model: nn.Module, mask: Mapping[str, Tensor], input_shape: tuple[
     return Paths(kept, Mask(on_path), bool((reached > 0).any()))
 
 
+def why_not_run(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
+    """In a line why a network cannot be run on an input of this shape (without the batch); None if it can."""
+    try:
+        with torch.no_grad(), torch.autocast("cpu", enabled=False), evaluating(model):
+            functional_call(model, _ones(model), (torch.ones(1, *input_shape, dtype=torch.float64),))
+    except Exception as error:  # whatever the network does
+        return str(error).strip().partition("\n")[0] or type(error).__name__
+    return None
+
+
 def _follow(model: nn.Module, mask: Mapping[str, Tensor], shape: tuple[int, ...]) -> tuple[Tensor, list[Tensor]] | None:
     """Where the input reaches the output, and where each weight does; None where that cannot be said."""
     tensors = _ones(model)
