@@ -76,10 +76,11 @@ def attach(
 
 
 def _check_input_shape(model: nn.Module, shape: Any, on_collapse: OnCollapse) -> None:
-    if shape is not None and not (isinstance(shape, Sequence) and all(map(_is_count, shape))):
+    if shape is None:
+        return
+    if not (isinstance(shape, Sequence) and all(map(_is_count, shape))):
         raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {shape!r}.")
-    problem = None if shape is None or on_collapse == "ignore" else why_not_run(model, tuple(shape))
-    if problem is not None:
+    if on_collapse != "ignore" and (problem := why_not_run(model, tuple(shape))):
         warnings.warn(
             f"The model cannot be run on ones of the shape {tuple(shape)} with a batch in front ({problem}), so of "
             "collapse only empty layers will be noticed; is `input_shape` that of one input?",

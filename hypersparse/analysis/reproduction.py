@@ -24,7 +24,7 @@ from hypersparse.analysis.headline import command
 from hypersparse.analysis.notes import BEGINNING, read_notes
 from hypersparse.analysis.stored import Stored, load
 from hypersparse.analysis.style import Study, write
-from hypersparse.analysis.tables import details, readable, render, spaced, tally
+from hypersparse.analysis.tables import details, readable, render, spaced, tally, with_missing
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.atomic import write_text
@@ -161,9 +161,7 @@ class _Figures:
 def _table(frame: pd.DataFrame, covered: str | None) -> list[str]:
     """The cells with runs of ours, and what of the rest is missing."""
     shown = frame[frame["seeds"] > 0] if covered else frame
-    words = readable(shown)
-    words["seeds"] = ["missing" if seeds == "0" else seeds for seeds in words["seeds"]]
-    rows = render(shown, words, "md").splitlines() if len(shown) else []
+    rows = render(shown, with_missing(readable(shown)), "md").splitlines() if len(shown) else []
     lines = [*rows, *([""] if rows else []), f"Of {_counted(frame)}"]
     if covered is None:
         return lines

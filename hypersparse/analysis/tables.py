@@ -54,6 +54,11 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def with_missing(shown: pd.DataFrame) -> pd.DataFrame:
+    """What `readable` gave, with a word where there are no seeds."""
+    return shown.assign(seeds=["missing" if seeds == "0" else seeds for seeds in shown["seeds"]])
+
+
 def render(frame: pd.DataFrame, shown: pd.DataFrame, format: str) -> str:
     """As text in a format; CSV has the plain numbers."""
     if format == "csv":

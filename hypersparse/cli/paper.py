@@ -10,7 +10,7 @@ from rich.table import Table
 
 from hypersparse.analysis.headline import RESULTS, around, write_headline
 from hypersparse.analysis.reproduction import TABLES, write_page
-from hypersparse.analysis.tables import readable, render, spaced, tally
+from hypersparse.analysis.tables import readable, render, spaced, tally, with_missing
 from hypersparse.cli.tables import table_console
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
@@ -66,7 +66,7 @@ def paper(
         raise OptionError("`--readme` shows a figure of the page; pass `--page docs/reproduction.md` too.")
     frame = TABLES[which](store)
     there = frame[frame["seeds"] > 0]
-    shown = readable(frame if all_cells else there)
+    shown = with_missing(readable(frame if all_cells else there))
     if format == "table":
         console = table_console()
         if len(shown):

@@ -78,7 +78,7 @@ def sweep(
     found = [_found(run, store, results) for run in runs]
 
     def note(job: Job, outcome: Outcome) -> None:
-        _note(job, outcome, results)
+        note_outcome(job, outcome, results)
         if ended:
             ended(job, outcome)
 
@@ -158,7 +158,7 @@ def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
             keep_small(store.folder(run.recipe, run.seed).path, results)
 
 
-def _note(job: Job, outcome: Outcome, results: Path | None) -> None:
+def note_outcome(job: Job, outcome: Outcome, results: Path | None = None) -> None:
     """Keep what a run gave, or why it failed."""
     note = job.folder / FAILURE
     if isinstance(outcome, dict):

@@ -9,9 +9,10 @@ import torch
 from hypersparse.cli import compare as command
 from hypersparse.cli import pace
 from hypersparse.cli.compare import make_grid
+from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job
+from hypersparse.training.together import Ended, Job
 from tests.cli.commands import QUICK, run
 from tests.cli.finished import finish
 
@@ -71,6 +72,22 @@ def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: p
     assert done.returncode == 130
     assert "failed:" not in done.stdout
     assert "Stopped (SIGINT). 6 of 6 runs are missing; the same command goes on." in done.stdout
+
+
+def test_why_a_run_failed_stays_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(jobs: list[Job], *_: object, ended: Ended, **__: object) -> list[RunError]:
+        error = RunError("No path is left.")
+        for job in jobs:
+            job.folder.mkdir(parents=True)
+            ended(job, error)
+        return [error for _ in jobs]
+
+    monkeypatch.setattr(command, "train_together", failing)
+    monkeypatch.setattr(pace, "seconds_an_epoch", lambda *_: 1.0)
+    done = run(*GRID, *SHORT, folder=tmp_path)
+    assert done.returncode == 2
+    notes = [*(tmp_path / "runs").glob("*/seed-*/failed.txt")]
+    assert [note.read_text() for note in notes] == ["No path is left.\n"] * 6
 
 
 def test_an_unknown_method_is_said_before_anything_is_trained(tmp_path: Path) -> None:
