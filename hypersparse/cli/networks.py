@@ -41,17 +41,31 @@ def open_network(name: str, asked: Asked, *, unfinished: bool = False) -> Traine
     path = _file(name, asked.runs_dir, unfinished)
     sparse = load_sparse(path) if path.suffix == SUFFIX else None
     text = sparse.about.get("recipe") if sparse is not None else None
-    recipe = Recipe.from_toml(text) if isinstance(text, str) else _stored_recipe(path)
-    if recipe is None or asked.data or asked.model or asked.settings:
-        recipe = _asked_recipe(path, recipe, asked)
+    stored = Recipe.from_toml(text) if isinstance(text, str) else _stored_recipe(path)
+    changed = bool(asked.data or asked.model or asked.settings)
+    recipe = stored if stored and not changed else _asked_recipe(path, stored, asked)
     dataset = load_data(recipe, data_folders(asked.data_dir), quiet=asked.quiet or not Console().is_terminal)
     if sparse is not None:
         return Trained(path, sparse, recipe, dataset)
     built = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
-    note = _load_checkpoint_(built, path) if path.name == "checkpoint.safetensors" else ""
-    if not note:
-        load_weights_(built, path)
+    try:
+        note = _fill_(built, path)
+    except ModelError as error:
+        if stored is None or not changed:
+            raise
+        own = f"{stored.model.name} on {stored.data.name}"
+        raise ModelError(
+            f"{error} It was trained as {own}; without --data, --model and --set it is taken so."
+        ) from None
     return Trained(path, built, recipe, dataset, note)
+
+
+def _fill_(model: nn.Module, path: Path) -> str:
+    """Load the weights of a file; of a checkpoint it is said how far its run got."""
+    if path.name == "checkpoint.safetensors":
+        return _load_checkpoint_(model, path)
+    load_weights_(model, path)
+    return ""
 
 
 def open_to_write(name: str, asked: Asked, *, tested: bool) -> Trained | Alone:

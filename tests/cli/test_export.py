@@ -77,6 +77,8 @@ def test_data_that_are_asked_for_are_the_runs_own_if_they_have_its_name(store: R
         ["--set", "data.flip=true"],
     ):
         assert json.loads(call("evaluate", run.path, "--json", *asked)) == own
+    with pytest.raises(ModelError, match=r"does not fit layer .* It was trained as \S+ on synthetic; without --data"):
+        call("evaluate", run.path, "--set", "model.width=3")
     fewer = json.loads(call("evaluate", run.path, "--json", "--set", "data.test_images=7"))
     assert fewer["images"] == 7
 
