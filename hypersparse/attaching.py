@@ -1,21 +1,19 @@
 """`attach`: the way into anybody's own training loop."""
 
-import warnings
 from collections.abc import Mapping, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
-from hypersparse.errors import CollapseWarning, OptionError
+from hypersparse.errors import OptionError
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.base import Method
 from hypersparse.methods.task import Task
 from hypersparse.plan import plan_of
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.sparsity.collapse import OnCollapse
-from hypersparse.sparsity.paths import why_not_run
 from hypersparse.sparsity.schedules import Schedule
 from hypersparse.sparsity.weights import PrunableModules
 
@@ -54,13 +52,15 @@ def attach(
         raise OptionError(f"`task` is Task(criterion, loader); got {type(task).__name__}.")
     if also is not None and not isinstance(also, Mapping):
         raise OptionError(f"`also` is {{ModuleType: ('weight',)}}; got {type(also).__name__}.")
-    _check_input_shape(model, input_shape, on_collapse)
+    if input_shape is not None and not (isinstance(input_shape, Sequence) and all(map(_is_count, input_shape))):
+        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {input_shape!r}.")
     plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
     if lost := [phase.name for phase in plan if epochs == 0 == phase.epochs and (phase.enter or phase.begin)]:
         raise OptionError(
             f"With `epochs` 0 the phase `{lost[0]}` of {type(method).__name__} is left out, and with it what it begins "
             "with, such as a choice of weights to keep; pass 1 or more."
         )
+    wanted = getattr(method, "sparsity", None)
     return Sparsifier(
         model,
         optimizer,
@@ -71,22 +71,8 @@ def attach(
         also=also,
         input_shape=input_shape,
         on_collapse=on_collapse,
-        sparsity=getattr(method, "sparsity", None),
+        sparsity=float(wanted) if isinstance(wanted, Real) else None,
     )
-
-
-def _check_input_shape(model: nn.Module, shape: Any, on_collapse: OnCollapse) -> None:
-    if shape is None:
-        return
-    if not (isinstance(shape, Sequence) and all(map(_is_count, shape))):
-        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {shape!r}.")
-    if on_collapse != "ignore" and (problem := why_not_run(model, tuple(shape))):
-        warnings.warn(
-            f"The model cannot be run on ones of the shape {tuple(shape)} with a batch in front ({problem}), so of "
-            "collapse only empty layers will be noticed; is `input_shape` that of one input?",
-            CollapseWarning,
-            stacklevel=3,
-        )
 
 
 def _is_count(number: Any) -> bool:

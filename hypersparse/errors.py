@@ -47,7 +47,7 @@ class DivergedError(HypersparseError):
 
 
 class CollapseError(HypersparseError):
-    """A mask left a layer without weights, or no path from input to output."""
+    """A mask left a layer without weights, or no path from input to output; or it is not known whether one remains."""
 
 
 class CollapseWarning(UserWarning):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from math import isclose
 from typing import Any
 
 import torch
@@ -274,16 +275,15 @@ class Sparsifier:
     def _check_sparsity(self, saved: dict[str, Any]) -> None:
         """A state at another sparsity is taken only as far as its phases are the same at both, such as pre-training."""
         before = saved.get("sparsity")  # not in the states that were written first
-        if before is None or self._sparsity is None or before == self._sparsity:
+        if before is None or self._sparsity is None or isclose(before, self._sparsity, abs_tol=1e-6):
             return
-        begun = saved["phase_index"] + saved["entered"]
-        ours = [phase.shared for phase in self.plan[:begun]]
-        if None in ours or ours != saved["shared"][:begun]:
-            *_, phase = saved["plan"][:begun]
-            raise OptionError(
-                f"The state was saved at sparsity {before:g}, in phase {phase}; this is {self._sparsity:g}. Attach "
-                f"with {before:g} to go on with it."
-            )
+        begun = zip(self.plan, saved["shared"][: saved["phase_index"] + saved["entered"]], strict=False)
+        for phase, shared in begun:
+            if not phase.pretraining and (shared is None or shared != phase.shared):
+                raise OptionError(
+                    f"The state was saved at sparsity {before!r}, and phase {phase.name} is not the same at "
+                    f"{self._sparsity!r}. Attach with {before!r} to go on with it."
+                )
 
     # Both only while an epoch is open, since the optimizer may be used again after the plan; and only around the whole
     # step of an optimizer whose `step` calls its parent's, for which torch calls the hooks too.

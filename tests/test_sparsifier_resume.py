@@ -155,7 +155,7 @@ def test_a_state_at_another_sparsity_is_an_error_once_it_matters() -> None:
     assert other.phase.name == "pre-train"
     assert [*names][-1] == "fine-tune"
     with pytest.raises(
-        OptionError, match=r"saved at sparsity 0\.5, in phase fine-tune; this is 0\.9\. Attach with 0\.5"
+        OptionError, match=r"at sparsity 0\.5, and phase regularize is not the same at 0\.9\. Attach with 0\.5"
     ):
         other.load_state_dict(first.state_dict())
     assert other.phase.name == "pre-train"  # nothing was loaded
@@ -165,8 +165,18 @@ def test_a_state_at_another_sparsity_is_an_error_once_it_matters() -> None:
 def test_a_mask_at_another_sparsity_is_an_error() -> None:
     first = attached(method=SNIP(sparsity=0.5))
     next(epochs_of(first))
-    with pytest.raises(OptionError, match=r"at sparsity 0\.5, in phase train; this is 0\.9"):
+    with pytest.raises(OptionError, match=r"at sparsity 0\.5, and phase train is not the same at 0\.9\."):
         attached(method=SNIP(sparsity=0.9)).load_state_dict(first.state_dict())
+    attached(method=SNIP(sparsity=0.1 * 5)).load_state_dict(first.state_dict())
+    third = attached(method=SNIP(sparsity=1 - 1 / 3))
+    next(epochs_of(third))
+    attached(method=SNIP(sparsity=2 / 3)).load_state_dict(third.state_dict())  # which differ in the last bit
+
+
+def test_a_pre_training_of_another_length_is_taken_at_another_sparsity() -> None:
+    first = attached(method=short_art(sparsity=0.5, pretrain_epochs=3))
+    next(epochs_of(first))
+    attached(method=short_art(sparsity=0.9, pretrain_epochs=2)).load_state_dict(first.state_dict())
 
 
 def test_a_state_of_something_else_is_an_error() -> None:

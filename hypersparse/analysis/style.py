@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from textwrap import fill, wrap
 from typing import Any
@@ -12,6 +13,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
 from hypersparse.training.atomic import make_folder, write_atomically, write_text
@@ -25,6 +27,7 @@ DPI = 200
 LETTERS_AN_INCH, TITLE_LINES = 12, 2  # of a title
 NO_BREAK = "\u00a0"
 LONGEST_NAME = 36  # letters of a line in a legend
+TICK_GAP = 1.0  # pixels between two numbers of an axis, at least
 ABOVE_AND_BELOW = 1.05  # inches of a figure for a title of two lines and the words below its axes
 SHORT_NAME, FEW_NAMES = 16, 3  # letters and lines of a legend beside which a column has room for the axes
 TEXT = 8.0  # points; readable where the figure is a column wide
@@ -102,6 +105,26 @@ def legend_beside(axes: Axes, **options: Any) -> None:
     if names is not None and isinstance(figure, Figure):  # names that do not fit are cut off, and leave axes no height
         height = names.get_window_extent().height / figure.dpi + ABOVE_AND_BELOW
         figure.set_figheight(max(height, figure.get_figheight()))
+
+
+def spread_ticks(figure: Figure) -> None:
+    """Leave out every second number of an x axis on which numbers run into each other, until none do.
+
+    To be called last: how much room there is depends on the legend and the title.
+    """
+    for axes in figure.axes:
+        while _ticks_touch(figure, axes):
+            low, high = sorted(axes.get_xlim())
+            inside = [place for place in axes.get_xticks() if low <= place <= high]
+            axes.xaxis.set_major_locator(FixedLocator(inside[::2]))
+
+
+def _ticks_touch(figure: Figure, axes: Axes) -> bool:
+    figure.draw_without_rendering()
+    low, high = sorted(axes.get_xlim())
+    shown = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high and label.get_text()]
+    boxes = sorted((label.get_window_extent() for label in shown), key=lambda box: box.x0)
+    return any(one.x1 + TICK_GAP > other.x0 for one, other in pairwise(boxes))
 
 
 def folded(name: str) -> str:

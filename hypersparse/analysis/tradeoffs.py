@@ -20,6 +20,7 @@ from hypersparse.analysis.style import (
     line_styles,
     panels,
     spoken,
+    spread_ticks,
     title,
     width_beside,
     width_under,
@@ -66,6 +67,7 @@ def _accuracy(file: str, runs: Sequence[Stored]) -> Study:
     *first, last = (NAMED[cost] for cost in known)
     against = " and ".join([", ".join(first), last] if first else [last])
     title(figure, f"Accuracy of {_of_what(runs)} against {against}")
+    spread_ticks(figure)
     return Study(file, figure, frame)
 
 
@@ -102,6 +104,7 @@ def _effective(file: str, runs: Sequence[Stored]) -> Study:
     axes.set_ylabel("kept weights on a path (%)", fontsize=8)
     legend_beside(axes)
     title(figure, f"Kept weights that can matter: {_of_what(runs)}")
+    spread_ticks(figure)
     return Study(file, figure, frame)
 
 

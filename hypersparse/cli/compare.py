@@ -131,8 +131,8 @@ def _noted(ended: Ended) -> Ended:
     """The same, and why a run failed is left in its folder."""
 
     def note(job: Job, outcome: Outcome) -> None:
-        note_outcome(job, outcome)
         ended(job, outcome)
+        note_outcome(job, outcome)
 
     return note
 

@@ -19,7 +19,7 @@ from hypersparse.runs.store import RunStore
 from hypersparse.training.checkpoint import load_tree
 from hypersparse.training.folder import RunFolder
 from hypersparse.training.network import build_network
-from hypersparse.training.weights_file import STATE_DICTS, expand, load_weights_, packed_mask
+from hypersparse.training.weights_file import STATE_DICTS, expand, fill_, load_weights_, packed_mask
 
 SUFFIX = ".hsp"
 
@@ -118,7 +118,7 @@ def _load_checkpoint_(model: nn.Module, path: Path) -> str:
     if packed_mask(parts) is None:
         raise RunError(f"{path.parent} has not pruned its network yet; go on with the run first.")
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    model.load_state_dict(expand(parts, shapes))
+    fill_(model, expand(parts, shapes), path)
     readable = tree["readable"]
     return f"not finished: in {readable['phase']}, after epoch {readable['epochs_finished']}"
 

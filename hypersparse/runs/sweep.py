@@ -1,6 +1,7 @@
 """`sweep`: train what is missing of an experiment, and keep the small files of what is finished."""
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from hypersparse.training.stop import Stopped, StopRequest
 from hypersparse.training.together import Ended, Job, Outcome, is_failure, train_together
 from hypersparse.training.watcher import Watcher
 
-FAILURE = "failed.txt"  # in a run's folder: why the last try failed
+log = logging.getLogger("hypersparse")
 
 
 class Executor(Protocol):
@@ -147,7 +148,8 @@ def keep_small(folder: Path, results: Path) -> Path:
 
 def failures(store: RunStore) -> dict[Path, str]:
     """The runs whose last try failed, and why."""
-    return {path.parent: path.read_text().strip() for path in sorted(store.root.glob(f"*/seed-*/{FAILURE}"))}
+    notes = (RunFolder(folder).failure_file for folder in sorted(store.root.glob("*/seed-*")))
+    return {note.parent: note.read_text().strip() for note in notes if note.is_file()}
 
 
 def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
@@ -160,14 +162,17 @@ def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
 
 def note_outcome(job: Job, outcome: Outcome, results: Path | None = None) -> None:
     """Keep what a run gave, or why it failed."""
-    note = job.folder / FAILURE
+    note = RunFolder(job.folder).failure_file
     if isinstance(outcome, dict):
-        note.unlink(missing_ok=True)
+        note.unlink(missing_ok=True)  # it may have been finished elsewhere
         if results:
             keep_small(job.folder, results)
     elif is_failure(outcome) and job.folder.is_dir():
         kind = "" if isinstance(outcome, HypersparseError) else f"{type(outcome).__name__}: "
-        write_text(note, f"{kind}{outcome}\n")
+        try:
+            write_text(note, f"{kind}{outcome}\n")
+        except RunError as error:  # such as a disk that is full; the failure itself is said in the end
+            log.warning("Why %s failed is not noted there: %s", job.folder, error)
 
 
 def _by_data(jobs: Sequence[Job]) -> Iterator[list[Job]]:

@@ -9,6 +9,7 @@ from hypersparse.sparsity.paths import find_paths
 from hypersparse.sparsity.weights import PrunableWeights
 
 OnCollapse = Literal["warn", "error", "ignore"]
+NOT_KNOWN = ", so of collapse only empty layers are noticed; is `input_shape` that of one input, without the batch?"
 ADVICE = "Lower the sparsity, or choose a method or distribution that gives every layer a budget."
 
 
@@ -26,6 +27,7 @@ class CollapseGuard:
         self._weights, self._shape, self._on_collapse = weights, input_shape, on_collapse
         self._seen: Mask | None = None
         self._said: tuple[list[str], bool | None] = ([], True)
+        self._problem: str | None = None
 
     def accept(self) -> None:
         """Say nothing about the mask that holds now, as when it comes from a checkpoint."""
@@ -40,6 +42,9 @@ class CollapseGuard:
             return
         self._seen = mask
         paths = find_paths(self._weights.model, mask, self._shape)
+        if paths.problem and not self._problem:
+            self._problem = f"The model cannot be run on an input of the shape {self._shape} ({paths.problem})"
+            warnings.warn(f"{self._problem}{NOT_KNOWN}", CollapseWarning, stacklevel=2)
         finding = (paths.empty, paths.connected)
         if not paths.collapsed:
             return

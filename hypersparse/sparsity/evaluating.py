@@ -1,8 +1,9 @@
-"""`evaluating`: a network in evaluation mode for a while."""
+"""`evaluating`: a network in evaluation mode for a while; `looking_at`: run for a look that leaves no trace."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 
@@ -16,3 +17,18 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in was_training.items():
             module.training = training
+
+
+@contextmanager
+def looking_at(model: nn.Module) -> Iterator[None]:
+    """The same, and what modules keep of a forward pass (buffers, caches, counts) is forgotten, and so are draws."""
+    kept = {module: (module.__dict__.copy(), module._buffers.copy()) for module in model.modules()}
+    try:
+        with evaluating(model), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        for module, (attributes, buffers) in kept.items():
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)

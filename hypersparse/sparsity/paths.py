@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from hypersparse.errors import OptionError
-from hypersparse.sparsity.evaluating import evaluating
+from hypersparse.sparsity.evaluating import looking_at
 from hypersparse.sparsity.mask import Mask
 
 
@@ -64,6 +64,7 @@ class Paths:
     kept: dict[str, int]  # by layer
     effective: Mask | None  # the kept weights that lie on some path from input to output
     connected: bool | None  # whether there is any such path
+    problem: str | None = None  # why the network could not be run on such an input, in a line
 
     @property
     def empty(self) -> list[str]:
@@ -120,7 +121,10 @@ def find_paths(model: nn.Module, mask: Mapping[str, Tensor], input_shape: tuple[
     parameters = dict(model.named_parameters())
     if strangers := [name for name in mask if name not in parameters]:
         raise OptionError(f"The mask has a layer `{strangers[0]}` that the model has not.")
-    found = None if input_shape is None else _follow(model, mask, input_shape)
+    try:
+        found = None if input_shape is None else _follow(model, mask, input_shape)
+    except _NotRunError as error:
+        return Paths(kept, None, None, str(error))
     if found is None:
         return Paths(kept, None, None)
     reached, gradients = found
@@ -128,16 +132,6 @@ def find_paths(model: nn.Module, mask: Mapping[str, Tensor], input_shape: tuple[
         name: layer.cpu() & (gradient > 0) for (name, layer), gradient in zip(mask.items(), gradients, strict=True)
     }
     return Paths(kept, Mask(on_path), bool((reached > 0).any()))
-
-
-def why_not_run(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
-    """In a line why a network cannot be run on an input of this shape (without the batch); None if it can."""
-    try:
-        with torch.no_grad(), torch.autocast("cpu", enabled=False), evaluating(model):
-            functional_call(model, _ones(model), (torch.ones(1, *input_shape, dtype=torch.float64),))
-    except Exception as error:  # whatever the network does
-        return str(error).strip().partition("\n")[0] or type(error).__name__
-    return None
 
 
 def _follow(model: nn.Module, mask: Mapping[str, Tensor], shape: tuple[int, ...]) -> tuple[Tensor, list[Tensor]] | None:
@@ -148,10 +142,12 @@ def _follow(model: nn.Module, mask: Mapping[str, Tensor], shape: tuple[int, ...]
     start = torch.ones(1, *shape, dtype=torch.float64, requires_grad=True)
     tracer = _Tracer(start)
     try:
-        with torch.enable_grad(), torch.autocast("cpu", enabled=False), evaluating(model), tracer:
+        with torch.enable_grad(), torch.autocast("cpu", enabled=False), looking_at(model), tracer:
             outputs = functional_call(model, tensors, (start,))
-    except Exception:  # a look at somebody's network must not end its training, whatever the network does
+    except _UnknownOperationError:
         return None
+    except Exception as error:  # a look at somebody's network must not end its training, whatever the network does
+        raise _NotRunError(str(error).strip().partition("\n")[0] or type(error).__name__) from None
     ends = [output.sum() for output in tree_leaves(outputs) if isinstance(output, Tensor) and tracer.knows(output)]
     if not ends:
         return None
@@ -161,11 +157,13 @@ def _follow(model: nn.Module, mask: Mapping[str, Tensor], shape: tuple[int, ...]
 
 
 def _ones(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters as ones and all buffers as they are, on the CPU."""
+    """All parameters as ones and copies of all buffers, on the CPU."""
     # On the CPU and in float64 sums of ones are exact, and no library takes a shortcut through another basis.
     tensors = {name: torch.ones(p.shape, dtype=torch.float64) for name, p in model.named_parameters()}
     for name, buffer in model.named_buffers():
-        tensors[name] = buffer.detach().to("cpu", torch.float64 if buffer.is_floating_point() else buffer.dtype)
+        tensors[name] = buffer.detach().to(
+            "cpu", torch.float64 if buffer.is_floating_point() else buffer.dtype, copy=True
+        )
     return tensors
 
 
@@ -188,6 +186,10 @@ def _one_or_zero(values: Tensor) -> Tensor:
 
 class _UnknownOperationError(Exception):
     """Something was done with a value from the input of which it is not known how it passes it on."""
+
+
+class _NotRunError(Exception):
+    """The network cannot be run on such an input; the text says why."""
 
 
 class _Tracer(TorchFunctionMode):

@@ -27,6 +27,7 @@ class RunFolder:
         self.final_file = self.path / "final.safetensors"
         self.record_file = self.path / "record.npz"
         self.result_file = self.path / "result.json"
+        self.failure_file = self.path / "failed.txt"  # why the last try failed, if it did
         self.history = History(self.path / "history")
 
     @contextmanager
@@ -92,6 +93,7 @@ class RunFolder:
     def write_result(self, result: dict[str, Any]) -> None:
         """Finish the run."""
         write_json(self.result_file, result)
+        self.failure_file.unlink(missing_ok=True)
 
     def log(self) -> list[dict[str, Any]]:
         """One entry an epoch; a line cut off by a kill is left out."""

@@ -19,6 +19,7 @@ from hypersparse.training.atomic import write_tensors
 STATE_DICTS = (".pt", ".pth", ".bin", ".ckpt")  # what torch.save writes
 KEPT, MASK = "hypersparse.kept/", "hypersparse.mask/"
 DIGEST_LENGTH = 16
+LONGEST = 200  # letters of what does not fit: torch names every layer
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,18 @@ def check_digest(path: str | Path, expected: str) -> None:
 def load_weights_(model: nn.Module, path: str | Path) -> Weights:
     """Put the weights of a file into `model`."""
     weights = read_weights(path, model)
+    fill_(model, weights.tensors, path)
+    return weights
+
+
+def fill_(model: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
+    """Load tensors that were read from a file; where they do not fit the first reason is said."""
     try:
-        bare(model).load_state_dict(weights.tensors)
+        bare(model).load_state_dict(tensors)
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else str(error)
-        raise ModelError(f"The weights in {path} do not fit {type(bare(model)).__name__}: {first}") from None
-    return weights
+        words = first if len(first) <= LONGEST else f"{first[:LONGEST].rpartition(', ')[0]}, ..."
+        raise ModelError(f"The weights in {path} do not fit {type(bare(model)).__name__}: {words}") from None
 
 
 def _plain_state_dict(path: Path) -> dict[str, Tensor]:

@@ -257,6 +257,18 @@ def test_data_sets_do_not_share_a_figure(tmp_path: Path) -> None:
         assert set(drawn(found[1])) == {"art hypersparse", "snip"}  # where they are need not be said
 
 
+def test_numbers_have_room_beside_a_wide_legend(tmp_path: Path) -> None:
+    odd = [{}, {"strength": 1e-4, "growth": 1.017, "pretrain_epochs": 0}, {"penalty": "l1", "select": "mean"}]
+    runs = [write(tmp_path, method_options=more, training_flops=13e15 * (40 if more else 1)) for more in odd]
+    (study,) = tradeoffs.accuracy(runs)
+    study.figure.canvas.draw()
+    for axes in study.figure.axes:
+        low, high = axes.get_xlim()
+        shown = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
+        assert shown
+        assert all(one.x1 < other.x0 for one, other in pairwise(label.get_window_extent() for label in shown))
+
+
 def test_sparsities_have_room_on_an_axis(tmp_path: Path) -> None:
     levels = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
     for many in (4, 6):

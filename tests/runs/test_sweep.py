@@ -54,6 +54,21 @@ def test_one_that_fails_is_noted_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert "stopped being finite" in reason
 
 
+def test_a_note_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, store = Run(small(training={"lr": 1e30}), 0), RunStore(tmp_path / "runs")
+    (store.folder(run.recipe, 0).failure_file / "in the way").mkdir(parents=True)
+    (outcome,) = go([run], tmp_path)
+    assert isinstance(outcome, DivergedError)
+    assert "failed is not noted there" in caplog.text
+
+
+def test_a_run_that_is_finished_after_all_has_not_failed(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.failure_file.write_text("The disk was full.")
+    folder.write_result({"until": None})
+    assert not folder.failure_file.exists()
+
+
 def test_results_that_were_kept_are_not_trained_again(tmp_path: Path) -> None:
     run, results = Run(small(), 0), tmp_path / "results"
     go([run], tmp_path, results=results)

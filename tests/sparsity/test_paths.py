@@ -205,6 +205,39 @@ class Scaled(nn.Module):
         return values, {"again": torch.cat([values, values], dim=1)}
 
 
+class Remembering(nn.Module):
+    """It keeps something of every forward pass, and draws."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+        self.scale: Tensor | None = None
+        self.calls = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.seen += 1
+        self.calls += 1
+        if self.scale is None:
+            self.scale = torch.ones(6, dtype=inputs.dtype) + torch.rand(6, dtype=inputs.dtype)
+        return self.layer(functional.dropout(inputs * self.scale))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("shape", [(6,), (7,)])
+def test_a_look_leaves_no_trace(shape: tuple[int, ...]) -> None:
+    model = Remembering()
+    before = torch.get_rng_state()
+    paths = find_paths(model, {"layer.weight": torch.ones(3, 6, dtype=torch.bool)}, shape)
+    assert paths.connected is (True if shape == (6,) else None)
+    assert (paths.problem is None) == (shape == (6,))
+    assert torch.equal(before, torch.get_rng_state())
+    assert (int(model.seen), model.calls, model.scale, model.training) == (0, 0, None, True)
+    model(torch.randn(2, 6)).sum().backward()
+    assert (int(model.seen), model.calls) == (1, 1)
+
+
 def test_a_network_that_cannot_be_followed_is_not_guessed_at() -> None:
     attention = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     for model, shape in ((Gate(), (3,)), (Asks(), (3,)), (attention, (5, 4)), (conv(), (7, 7, 7))):
