@@ -23,9 +23,12 @@ COLUMNS = (
 # Written as missing while they are: `experiments/variants.toml` and `short.toml` train them.
 WANTED_OF = {"data": "cifar10", "model": "resnet32", "method": "art", "penalty": "hypersparse"}
 WANTED = (  # sparsity, and what is not as in the preset
+    (0.98, "art hypersparse, schedule=cosine"),
+    (0.98, "art hypersparse, without pre-training"),
     (0.98, "art hypersparse, epochs=22, schedule=cosine"),
     (0.98, "art hypersparse, without pre-training, epochs=80, schedule=cosine, strength=1.5e-05, growth=1.025"),
     (0.998, "art hypersparse, schedule=cosine"),
+    (0.998, "art hypersparse, without pre-training"),
     (0.998, "art hypersparse, without pre-training, epochs=30, schedule=cosine, growth=1.0155"),
     (0.998, "art hypersparse, without pre-training, epochs=30, schedule=cosine, growth=1.036"),
 )
