@@ -96,8 +96,7 @@ def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
         "Test accuracy in per cent of dense networks and of ART with HyperSparse at six sparsities, deviations where",
         f"there are several seeds (their number in brackets; the paper has five); of {count} in [{stored}]({stored}),",
         f"on {' and on '.join(machines)}.",
-        "Best epochs are picked on the test set, as by the paper's code.",
-        f"A cell without a number is missing so far{_without_runs(study.data)}. Table, figure and",
+        f"Best epochs are picked on the test set, as by the paper's code.{_without_runs(study.data)} Table, figure and",
         f"[all tables and figures]({made}), also of other methods, are made anew from there by",
         f"`{command(store, page, readme)}`.",
     ]
@@ -117,7 +116,10 @@ def _rows(there: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"network": _named(*network) if row == "best" else "", "accuracy": words}
-            | {_level(level): cells.get((row, *network, level), "") for level in levels}
+            | {
+                _level(level): cells.get((row, *network, level), "" if row == "paper" else "missing")
+                for level in levels
+            }
             for network in networks
             for row, words in ROWS.items()
         ]
@@ -125,10 +127,10 @@ def _rows(there: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_runs(there: pd.DataFrame) -> str:
-    """The networks that have no row, as the rest of a sentence."""
+    """A sentence that names the networks without a row, if there are any."""
     known = {(data, model) for data, model, _ in _places(there)}
     gone = [_named(data, model) for data in DATA for model in MODELS if (data, model) not in known]
-    return f", and so is all of {'; '.join(gone)}" if gone else ""
+    return f" Missing so far: {'; '.join(gone)}." if gone else ""
 
 
 def _places(cells: pd.DataFrame) -> list[tuple[str, str, float]]:

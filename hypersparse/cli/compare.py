@@ -39,12 +39,12 @@ from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import note_outcome
+from hypersparse.runs.sweep import noting
 from hypersparse.runs.variants import variants
 from hypersparse.training.atomic import make_folder
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
-from hypersparse.training.together import Ended, Job, Outcome, train_together, unfinished
+from hypersparse.training.together import Job, train_together, unfinished
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
 
@@ -119,22 +119,12 @@ def compare(
     with stopped_by_signals(stop), views as tell, display:
         watched = [replace(job, watcher=tell(job, display.watcher(job))) for job in jobs]
         results = train_together(
-            watched, machine, load(), at_once=at_once, stop=stop, stages=runs_dir / STAGES, ended=_noted(display.ended)
+            watched, machine, load(), at_once=at_once, stop=stop, stages=runs_dir / STAGES, ended=noting(display.ended)
         )
     finished = [result for result in results if isinstance(result, dict)]
     _report(console, jobs, results, finished, output, with_report=report)
     if len(finished) < len(jobs):
         _say_what_is_missing(console, len(jobs) - len(finished), len(jobs), stop)
-
-
-def _noted(ended: Ended) -> Ended:
-    """The same, and why a run failed is left in its folder."""
-
-    def note(job: Job, outcome: Outcome) -> None:
-        ended(job, outcome)
-        note_outcome(job, outcome)
-
-    return note
 
 
 def make_grid(

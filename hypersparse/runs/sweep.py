@@ -77,12 +77,7 @@ def sweep(
     come. `ended` is told of each run that ended, well or not, in the thread that trained it.
     """
     found = [_found(run, store, results) for run in runs]
-
-    def note(job: Job, outcome: Outcome) -> None:
-        note_outcome(job, outcome, results)
-        if ended:
-            ended(job, outcome)
-
+    note = noting(ended, results)
     jobs = []
     for run, outcome in zip(runs, found, strict=True):
         job = job_of(run, store)
@@ -160,11 +155,20 @@ def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
             keep_small(store.folder(run.recipe, run.seed).path, results)
 
 
-def note_outcome(job: Job, outcome: Outcome, results: Path | None = None) -> None:
-    """Keep what a run gave, or why it failed."""
+def noting(ended: Ended | None, results: Path | None = None) -> Ended:
+    """`ended`, before which what a run gave is copied to `results`, or why it failed is noted in its folder."""
+
+    def note(job: Job, outcome: Outcome) -> None:
+        _note(job, outcome, results)
+        if ended:
+            ended(job, outcome)
+
+    return note
+
+
+def _note(job: Job, outcome: Outcome, results: Path | None) -> None:
     note = RunFolder(job.folder).failure_file
     if isinstance(outcome, dict):
-        note.unlink(missing_ok=True)  # it may have been finished elsewhere
         if results:
             keep_small(job.folder, results)
     elif is_failure(outcome) and job.folder.is_dir():

@@ -9,7 +9,10 @@ from hypersparse.sparsity.paths import find_paths
 from hypersparse.sparsity.weights import PrunableWeights
 
 OnCollapse = Literal["warn", "error", "ignore"]
-NOT_KNOWN = ", so of collapse only empty layers are noticed; is `input_shape` that of one input, without the batch?"
+NOT_RUN = (
+    "The model cannot be run on an input of the shape {} ({}), so of collapse only empty layers are noticed; "
+    "is `input_shape` that of one input, without the batch?"
+)
 ADVICE = "Lower the sparsity, or choose a method or distribution that gives every layer a budget."
 
 
@@ -27,7 +30,7 @@ class CollapseGuard:
         self._weights, self._shape, self._on_collapse = weights, input_shape, on_collapse
         self._seen: Mask | None = None
         self._said: tuple[list[str], bool | None] = ([], True)
-        self._problem: str | None = None
+        self._told = False  # that the network cannot be followed
 
     def accept(self) -> None:
         """Say nothing about the mask that holds now, as when it comes from a checkpoint."""
@@ -42,9 +45,9 @@ class CollapseGuard:
             return
         self._seen = mask
         paths = find_paths(self._weights.model, mask, self._shape)
-        if paths.problem and not self._problem:
-            self._problem = f"The model cannot be run on an input of the shape {self._shape} ({paths.problem})"
-            warnings.warn(f"{self._problem}{NOT_KNOWN}", CollapseWarning, stacklevel=2)
+        if paths.problem and not self._told:
+            self._told = True
+            warnings.warn(NOT_RUN.format(self._shape, paths.problem), CollapseWarning, stacklevel=2)
         finding = (paths.empty, paths.connected)
         if not paths.collapsed:
             return

@@ -17,8 +17,11 @@ from hypersparse.data import files
 from hypersparse.errors import DataError, HypersparseError, ModelError, OptionError, RunError
 from hypersparse.export.compressed import load_sparse
 from hypersparse.runs.store import RunStore
+from hypersparse.training.folder import RunFolder
+from hypersparse.training.loop import train
+from hypersparse.training.machine import Machine
 from hypersparse.training.weights_file import read_weights
-from tests.runs.tiny import FINISHED, STOPPED, run_of
+from tests.runs.tiny import FINISHED, STOPPED, recipe, run_of
 
 app = typer.Typer()
 app.command()(export)
@@ -88,6 +91,15 @@ def test_a_finished_run_whose_weights_are_elsewhere_is_not_called_unfinished(sto
     run.final_file.unlink()
     with pytest.raises(ModelError, match=r"is finished, but its weights, final\.safetensors, were not copied"):
         call("evaluate", run.path)
+
+
+@pytest.mark.filterwarnings("ignore:Pruning still cost")
+def test_a_checkpoint_for_another_model_is_one_sentence(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run" / "seed-0")
+    train(recipe(until="regularize"), 0, Machine(threads=1), folder.path)
+    with pytest.raises(ModelError, match=r"do not fit ResNet: Missing key.* It was trained as resnet8 on") as said:
+        call("export", folder.path, "-o", tmp_path / "a.hsp", "--model", "resnet20", "--set", "model.width=4")
+    assert len(str(said.value)) < 500
 
 
 def test_a_run_that_has_not_pruned_is_said(store: RunStore, tmp_path: Path) -> None:
