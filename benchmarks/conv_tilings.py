@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse import models
-from hypersparse.training.conv_tiling import Convolution, Tiling, kernel_takes, shared_out, tile_of, tiling_of
+from hypersparse.training.kernels.conv_tiling import Convolution, Tiling, kernel_takes, shared_out, tile_of, tiling_of
 
 PROGRAMS = (132, 264, 396, 528, 792)
 VARIANTS = [  # filters, channels, taps, pixels a block, warps, stages; the first half is what --quick tries
@@ -103,7 +103,7 @@ def worth_a_try(tiling: Tiling, convolution: Convolution) -> bool:
 
 def compile_for(job: Job) -> str:
     """Fill Triton's cache, in a process of its own; what went wrong, if anything did."""
-    from hypersparse.training.conv_kernel import _sum_shares, constants
+    from hypersparse.training.kernels.conv_kernel import _sum_shares, constants
 
     convolution, tiling = job
     sums = torch.bfloat16 if tiling.shares == 1 else torch.float32

@@ -23,7 +23,7 @@ from conv_tilings import candidates, compile_all, described, first_line, label, 
 from torch import Tensor
 
 from hypersparse.errors import HypersparseError
-from hypersparse.training.conv_tiling import Convolution, Tiling, key_of, tiling_of
+from hypersparse.training.kernels.conv_tiling import Convolution, Tiling, key_of, tiling_of
 
 CALLS, REPLAYS = 20, 5
 COMPILING = 0.5  # of the time, at most
@@ -70,7 +70,7 @@ class Row:
 
 def measure(convolution: Convolution, tilings: Sequence[Tiling], until: float) -> Row:
     """Time cuDNN and the tilings, as many as there is time for, and check each one's result."""
-    from hypersparse.training.conv_kernel import weight_gradient
+    from hypersparse.training.kernels.conv_kernel import weight_gradient
 
     sizes = (convolution.filters, convolution.channels, convolution.side, convolution.side)
     last = {"memory_format": torch.channels_last}
@@ -141,7 +141,7 @@ def table(rows: Sequence[Row], counts: dict[str, Counter[Convolution]]) -> Itera
 
 
 def entries(rows: Sequence[Row]) -> Iterator[str]:
-    """Lines for the table of measured tilings in `hypersparse/training/conv_tiling.py`."""
+    """Lines for the table of measured tilings in `hypersparse/training/kernels/conv_tiling.py`."""
     for row in rows:
         best = written(row.best) if row.tilings[row.best] < row.library else None
         yield f"    {key_of(row.convolution)}: {best},  # {row.library:.1f} to {row.tilings[row.best]:.1f} us"

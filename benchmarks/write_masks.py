@@ -15,15 +15,15 @@ import torch
 from torch import nn
 
 from hypersparse import models
-from hypersparse.bench.subjects import CLASSES, SHAPE, TRAINED
+from hypersparse.bench.benchmark_networks import CLASSES, SHAPE, TRAINED
 from hypersparse.export.compressed import exact, save_graph
 from hypersparse.export.trace import trace
 from hypersparse.recipe import Recipe
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.weights import PrunableWeights
-from hypersparse.training.checkpoint import load_tree
-from hypersparse.training.history import innermost
-from hypersparse.training.weights_file import load_weights_
+from hypersparse.storage.checkpoint import load_tree
+from hypersparse.storage.history import innermost
+from hypersparse.storage.weights_io import load_weights_
 
 WITH_WEIGHTS = [("resnet32", 0.98), ("resnet32", 0.998)]  # VGG-19's at 0.98 would be 1.9 MB
 MASK_ONLY = "trained mask, random weights"

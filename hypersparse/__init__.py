@@ -40,7 +40,7 @@ from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
 from hypersparse.methods.topkast import TopKAST
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.sparsity import budgets, penalties, schedules, scores
+from hypersparse.sparsity import distributions, penalties, schedules, scores
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 
@@ -82,7 +82,7 @@ __all__ = [
     "TopKAST",
     "TrainingState",
     "attach",
-    "budgets",
+    "distributions",
     "load_sparse",
     "penalties",
     "save_sparse",

@@ -32,8 +32,8 @@ def options(cls: type[T]) -> type[T]:
     def init(self: Any, *args: Any, **values: Any) -> None:
         if args:
             raise OptionError(f"{made.__name__} takes its options by name; got the bare value {args[0]!r}.")
-        if strangers := values.keys() - {field.name for field in dataclasses.fields(made)}:
-            raise OptionError(_unknown_option(made, min(strangers)))
+        if unknown_names := values.keys() - {field.name for field in dataclasses.fields(made)}:
+            raise OptionError(_unknown_option(made, min(unknown_names)))
         try:
             validate(self, **values)
         except ValidationError as error:

@@ -95,7 +95,7 @@ class Recipe:
         if self.start and not self.start_digest:
             raise OptionError(
                 f"`start` says where trained weights lie ({self.start}), and `start_digest` which ones they are: "
-                "pass hypersparse.training.weights_file.digest(start)."
+                "pass hypersparse.storage.weights_io.digest(start)."
             )
         self._check_narrow()
         self.plan()  # says if `until` is unknown
@@ -151,8 +151,10 @@ class Recipe:
     def from_mapping(cls, tables: Mapping[str, Any]) -> "Recipe":
         """A recipe from nested tables; whatever they do not say has its default."""
         values = dict(tables)
-        if strangers := values.keys() - {field.name for field in dataclasses.fields(cls)}:
-            raise OptionError(unknown("part of a recipe", min(strangers), (f.name for f in dataclasses.fields(cls))))
+        if unknown_names := values.keys() - {field.name for field in dataclasses.fields(cls)}:
+            raise OptionError(
+                unknown("part of a recipe", min(unknown_names), (f.name for f in dataclasses.fields(cls)))
+            )
         for name, kind in (("data", DataOptions), ("model", ModelOptions)):
             values[name] = kind(**_with_further_options(kind, _as_table(name, values.get(name, {}))))
         values["training"] = TrainingOptions(**_as_table("training", values.get("training", {})))

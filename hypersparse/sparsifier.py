@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.learning_rate import LearningRate
-from hypersparse.loop_checks import check_adjusted, check_calls, check_closure
+from hypersparse.loop_errors import check_adjusted, check_calls, check_closure
 from hypersparse.methods.base import MISSING_TASK, Phase, TrainingState
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse

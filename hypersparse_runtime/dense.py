@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, GraphError, Node, bounds, pair
-from hypersparse_runtime.network import Array
+from hypersparse_runtime.ir import Array
 from hypersparse_runtime.onnx import to_onnx
 
 _CORES: list[Any] = []

@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from hypersparse_runtime.building import SOURCES, KernelError, build, file_name
+from hypersparse_runtime.compile_kernel import SOURCES, KernelError, build, file_name
 from hypersparse_runtime.tables import FIELDS
 
 LEVELS = {"x86_64": ("plain", "avx2", "avx512"), "aarch64": ("neon",), "arm64": ("neon",)}

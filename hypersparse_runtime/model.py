@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.building import KernelError
-from hypersparse_runtime.choice import Engine, Fastest, trial
+from hypersparse_runtime.compile_kernel import KernelError
+from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.dense import HAND_OVERS, HandOver, NumpyEngine, hand_overs
+from hypersparse_runtime.engine_selection import Engine, Fastest, trial
 from hypersparse_runtime.file import read
 from hypersparse_runtime.graph import Graph, shapes
-from hypersparse_runtime.layers import dense_products, layers_of
+from hypersparse_runtime.ir import Network
 from hypersparse_runtime.library import load_kernel
-from hypersparse_runtime.liveness import without_dead_channels
-from hypersparse_runtime.network import Network
+from hypersparse_runtime.lowering import dense_products, layers_of
 from hypersparse_runtime.sparse import SparseEngine
 
 ENGINES = ("auto", "hypersparse", *(engine.name for engine in HAND_OVERS), "numpy")

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.geometry import ALIGNED, Geometry, Placed, Split
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.network import Layer
-from hypersparse_runtime.places import Places, lay, zeros_of
-from hypersparse_runtime.sums import sums_of
+from hypersparse_runtime.ir import Layer
+from hypersparse_runtime.layout import ALIGNED, Geometry, Placed, Split
+from hypersparse_runtime.lower_conv import sums_of
+from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
 from hypersparse_runtime.tables import FIELDS, KINDS, NONE, STEP, Tables
 
 
@@ -28,7 +28,7 @@ class Program:
 
 def write_program(placed: Placed, lanes: int, vector: int) -> Program:
     """For one image at a time (`lanes` 1) or several side by side, and for a CPU whose vectors have so many floats."""
-    tables, places = Tables(), lay(placed, lanes)
+    tables, places = Tables(), plan_memory(placed, lanes)
     steps = [*_clearings(-1, placed, places, tables, lanes), _pack(placed, places, tables, lanes)]
     for index, step in enumerate(placed.steps):
         steps += _clearings(index, placed, places, tables, lanes)

@@ -2,12 +2,20 @@
 
 import numpy as np
 
-from hypersparse_runtime.network import Array, Entries
+from hypersparse_runtime.ir import Array, Entries
 
-ASIDE, MOST = 3, 8  # distances to the side, and vectors of a tile: as in shared.h
-TOGETHER = 8  # rows whose sums of one block come before those of the next: as in shared.h
+ASIDE, MOST = 3, 8  # distances to the side, and vectors of a tile: as in conv_shared_loads.h
+TOGETHER = 8  # rows whose sums of one block come before those of the next: as in conv_shared_loads.h
 CHANNELS, LOADS = 64, 100  # of a block at most, and of a row and block at least: shorter loops end unforeseen too often
-RANKED = (3, 5, 6, 7, 1, 2, 4)  # patterns in the order of adding up, as in shared.h; those of one entry come last
+RANKED = (
+    3,
+    5,
+    6,
+    7,
+    1,
+    2,
+    4,
+)  # patterns in the order of adding up, as in conv_shared_loads.h; those of one entry come last
 PATTERNS = len(RANKED)
 
 

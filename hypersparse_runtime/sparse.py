@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from hypersparse_runtime.deferral import with_deferred_sums
-from hypersparse_runtime.geometry import ALIGNED, place, rows_fit
+from hypersparse_runtime.ir import Array, Network
+from hypersparse_runtime.layout import ALIGNED, place, rows_fit
+from hypersparse_runtime.lazy_bias import with_deferred_sums
 from hypersparse_runtime.library import Kernel
-from hypersparse_runtime.network import Array, Network
 from hypersparse_runtime.program import Program, write_program
 from hypersparse_runtime.tuning import TILES, VECTOR, new_workspace, prepare_, tune_
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.geometry import ALIGNED
-from hypersparse_runtime.network import Array
+from hypersparse_runtime.ir import Array
+from hypersparse_runtime.layout import ALIGNED
 
 KINDS = (
     *("conv", "dot", "split", "max_pool", "mean", "pack", "unpack", "direct", "square", "shared", "echo", "clear"),

@@ -8,9 +8,9 @@ from math import ceil
 
 import numpy as np
 
-from hypersparse_runtime.geometry import ALIGNED
+from hypersparse_runtime.ir import Array
+from hypersparse_runtime.layout import ALIGNED
 from hypersparse_runtime.library import Kernel
-from hypersparse_runtime.network import Array
 from hypersparse_runtime.program import Program
 from hypersparse_runtime.shared import MOST
 from hypersparse_runtime.tables import KINDS

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from hypersparse.analysis.finished_runs import FinishedRun, grouped, to_their_end
 from hypersparse.analysis.paper import Ours, margin, table
-from hypersparse.analysis.stored import Stored, grouped, to_their_end
 from hypersparse.runs.store import RunStore
 
 SLACK = 1.05  # on the epochs: nobody knows before how many the mask takes
@@ -79,7 +79,7 @@ def _counted(seeds: int) -> str:
     return f"{seeds} seed{'s' if seeds > 1 else ''}"
 
 
-def _trained_here(run: Stored) -> bool:
+def _trained_here(run: FinishedRun) -> bool:
     """Whether its epochs are all that its network was trained for."""
     return run.recipe.ablation.name == "none" and not run.recipe.trained
 
@@ -95,7 +95,7 @@ def _cell(each: Aim, cell: Any) -> dict[str, Any]:
     }
 
 
-def _best(each: Aim, cell: Any, runs: Sequence[Stored]) -> dict[str, Any]:
+def _best(each: Aim, cell: Any, runs: Sequence[FinishedRun]) -> dict[str, Any]:
     """Of the recipes that take few enough epochs the one with the highest mean."""
     usual = _epochs([run for run in runs if run.is_usual and run.words["penalty"] == "hypersparse"])
     few = {
@@ -127,9 +127,9 @@ def _verdict(off: float, error: float) -> str:
     return "reached" if off <= 0 else "open" if off <= error else "short"
 
 
-def _epochs(runs: Sequence[Stored]) -> float:
+def _epochs(runs: Sequence[FinishedRun]) -> float:
     return fmean(run.epochs for run in runs) if runs else 0.0
 
 
-def _accuracies(runs: Sequence[Stored], which: str) -> Ours:
+def _accuracies(runs: Sequence[FinishedRun], which: str) -> Ours:
     return Ours(tuple(100 * run.scores[which] for run in runs if run.scores))

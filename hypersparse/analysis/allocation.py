@@ -9,13 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.stored import Stored, by_name, grouped, network
-from hypersparse.analysis.style import (
+from hypersparse.analysis.finished_runs import FinishedRun, by_name, grouped, network
+from hypersparse.analysis.plotting import (
     FAINT,
     GREY,
     PAGE,
     PALE,
-    Study,
+    AnalysisResult,
     file_name,
     legend_beside,
     line_styles,
@@ -28,7 +28,7 @@ from hypersparse.errors import RunError
 MOST_LINES = 8  # of a figure; with more there is a figure for each sparsity
 
 
-def studies(runs: Sequence[Stored]) -> list[Study]:
+def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """A figure for each model on each data set; for each sparsity where that would be too many lines."""
     sparse = [run for run in runs if run.result["kept"] < run.result["total"]]
     if not sparse:
@@ -42,7 +42,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     return found
 
 
-def _study(file: str, runs: Sequence[Stored], what: str) -> Study:
+def _study(file: str, runs: Sequence[FinishedRun], what: str) -> AnalysisResult:
     """Kept weights of each layer, mean over seeds; all runs must have the same layers."""
     totals = runs[0].result["total_by_layer"]
     for run in runs:
@@ -69,7 +69,7 @@ def _study(file: str, runs: Sequence[Stored], what: str) -> Study:
                 }
             )
     frame = pd.DataFrame(rows)
-    return Study(file, _draw(frame, what), frame, {f"{file}-blocks": by_block(frame)})
+    return AnalysisResult(file, _draw(frame, what), frame, {f"{file}-blocks": by_block(frame)})
 
 
 def by_block(frame: pd.DataFrame) -> pd.DataFrame:
@@ -86,7 +86,7 @@ def by_block(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def section(study: Study) -> list[str]:
+def section(study: AnalysisResult) -> list[str]:
     """The same on a page, under the figure."""
     table = study.tables[f"{study.name}-blocks"]
     return render(table, table, "md").splitlines()

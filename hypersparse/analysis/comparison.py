@@ -11,9 +11,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hypersparse.analysis.paired import markdown as paired_markdown
 from hypersparse.analysis.paired import paired
+from hypersparse.analysis.plotting import COLORS, MARKERS
 from hypersparse.analysis.statistics import summarize as summary_of
-from hypersparse.analysis.style import COLORS, MARKERS
-from hypersparse.training.atomic import make_folder, write_atomically, write_text
+from hypersparse.storage.files import make_folder, write_atomically, write_text
 
 ACCURACIES = ("last", "best")
 DIGITS = 9  # of a mean in per cent in which methods that are equally good agree

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
 from hypersparse.analysis.layers import Layer, layers
-from hypersparse.analysis.style import BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, RED
+from hypersparse.analysis.plotting import BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, RED
 from hypersparse.errors import RunError
-from hypersparse.runs.table import Row, row_of
-from hypersparse.training.atomic import write_atomically
-from hypersparse.training.folder import RunFolder
+from hypersparse.runs.run_listing import Row, row_of
+from hypersparse.storage.files import write_atomically
+from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.result import Entry
 
 SHADES = ("#F4F6F8", "#E6ECF2")  # of the phases, in turn

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hypersparse.analysis import efficientnet_lite
-from hypersparse.analysis.stored import Stored
+from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.errors import DataError, ModelError
-from hypersparse.training.images import Clean
+from hypersparse.storage.weights_io import digest, load_weights_
+from hypersparse.training.loaders import EvalLoader
 from hypersparse.training.network import build_network
-from hypersparse.training.weights_file import digest, load_weights_
 
 CLIP_NAME, CLIP_PIXELS = "openai/clip-vit-base-patch32", 224
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -45,7 +45,7 @@ class Encoder:
         return np.concatenate(rows)
 
 
-def best_encoder(runs: Sequence[Stored], dataset: Dataset, *, clip: Path | None, pixels: int) -> Encoder:
+def best_encoder(runs: Sequence[FinishedRun], dataset: Dataset, *, clip: Path | None, pixels: int) -> Encoder:
     """CLIP where it is on disk, else the ImageNet network where its package is, else the runs' own network."""
     pictures = dataset.train.images.ndim == 4
     if pictures and (clip or clip_is_here()):
@@ -55,7 +55,9 @@ def best_encoder(runs: Sequence[Stored], dataset: Dataset, *, clip: Path | None,
     return make_encoder("network", runs, dataset, clip=clip, pixels=pixels)
 
 
-def make_encoder(kind: Kind, runs: Sequence[Stored], dataset: Dataset, *, clip: Path | None, pixels: int) -> Encoder:
+def make_encoder(
+    kind: Kind, runs: Sequence[FinishedRun], dataset: Dataset, *, clip: Path | None, pixels: int
+) -> Encoder:
     """The encoder of this kind; `clip` is a folder with its weights and `pixels` the size for `imagenet`."""
     if kind == "network":
         return _network_encoder(runs, dataset)
@@ -134,7 +136,7 @@ def _imagenet_encoder(pixels: int, scale: tuple[float, float]) -> Encoder:
     return Encoder(name, f"{name} {digest(files[0])} {scale}", encode)
 
 
-def _network_encoder(runs: Sequence[Stored], dataset: Dataset) -> Encoder:
+def _network_encoder(runs: Sequence[FinishedRun], dataset: Dataset) -> Encoder:
     """What the last linear layer of a run's final network is given; of the least sparse run that has weights."""
     having = [run for run in runs if run.folder.final_file.is_file()]
     if not having:
@@ -153,7 +155,7 @@ def _network_encoder(runs: Sequence[Stored], dataset: Dataset) -> Encoder:
     linear[-1].register_forward_pre_hook(lambda _, inputs: given.append(inputs[0].flatten(1)))
 
     def encode(split: Split) -> Iterator[Tensor]:
-        for images, _ in Clean(split, dataset, torch.device("cpu")):
+        for images, _ in EvalLoader(split, dataset, torch.device("cpu")):
             given.clear()
             model(images)
             yield given[-1]

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from hypersparse.analysis.finished_runs import FinishedRun, names
 from hypersparse.analysis.paper import epochs_to_mask, table, variant_of
-from hypersparse.analysis.stored import Stored, names
-from hypersparse.analysis.style import GREY, PAGE, Study, legend_beside, line_styles, panels, title
+from hypersparse.analysis.plotting import GREY, PAGE, AnalysisResult, legend_beside, line_styles, panels, title
 from hypersparse.errors import RunError
 
 KEYS = ["data", "model", "variant", "sparsity"]
@@ -16,7 +16,7 @@ APART, BETWEEN = 1.0, 0.8  # variants of a row, and rows
 INCHES = 0.17  # of a variant
 
 
-def study(runs: Sequence[Stored]) -> Study:
+def study(runs: Sequence[FinishedRun]) -> AnalysisResult:
     """Mean and deviation over seeds, with the paper's where it has the setting."""
     rows = [{**run.words, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
     frame = pd.DataFrame([row for row in rows if row["epochs"] is not None])
@@ -30,7 +30,7 @@ def study(runs: Sequence[Stored]) -> Study:
     known["variant"] = [variant_of(cell) for cell in table("regularized_epochs").itertuples()]
     summary = summary.merge(known[[*KEYS, "paper", "paper_deviation"]], on=KEYS, how="left")
     short = dict(zip((run.variant for run in runs), names(runs), strict=True))
-    return Study("epochs", _draw(summary, short), frame, {"epochs-summary": summary})
+    return AnalysisResult("epochs", _draw(summary, short), frame, {"epochs-summary": summary})
 
 
 def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:

@@ -7,8 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from hypersparse.analysis.stored import Stored, by_name, grouped, network
-from hypersparse.analysis.style import Study, file_name, legend_beside, line_styles, panels, title, width_beside
+from hypersparse.analysis.finished_runs import FinishedRun, by_name, grouped, network
+from hypersparse.analysis.plotting import (
+    AnalysisResult,
+    file_name,
+    legend_beside,
+    line_styles,
+    panels,
+    title,
+    width_beside,
+)
 from hypersparse.analysis.tables import render
 from hypersparse.errors import RunError
 
@@ -19,7 +27,7 @@ SMOOTH = 5  # epochs of a running mean: at a high rate the test accuracy jumps b
 FALLS = "from "  # begins the name of a rate that falls in nearly every epoch
 
 
-def studies(runs: Sequence[Stored]) -> list[Study]:
+def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Test accuracy over the epochs of fine-tuning, and what each rate gained; a figure for each model and data set."""
     usable = [run for run in runs if _entries(run)]
     if not usable:
@@ -27,7 +35,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     return [_study(file_name("finetuning", *place), own) for place, own in grouped(usable, "data", "model").items()]
 
 
-def section(study: Study) -> list[str]:
+def section(study: AnalysisResult) -> list[str]:
     """A row a recipe, for a page: test accuracy over the first and over the last epochs of each rate."""
     (gains,) = study.tables.values()
     if gains.empty:
@@ -47,7 +55,7 @@ def section(study: Study) -> list[str]:
     return [*(said if len(steady) else []), *render(shown, shown, "md").splitlines()]
 
 
-def _study(file: str, runs: Sequence[Stored]) -> Study:
+def _study(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows: list[dict[str, Any]] = []
     gains: list[dict[str, Any]] = []
     groups = by_name(runs)
@@ -68,16 +76,16 @@ def _study(file: str, runs: Sequence[Stored]) -> Study:
     axes.set_ylabel("test accuracy (%)", fontsize=8)
     legend_beside(axes)
     title(figure, f"What fine-tuning gains: {network(runs[0])}")
-    return Study(file, figure, pd.DataFrame(rows), {f"{file}-gains": pd.DataFrame(gains)})
+    return AnalysisResult(file, figure, pd.DataFrame(rows), {f"{file}-gains": pd.DataFrame(gains)})
 
 
-def _entries(run: Stored) -> list[dict[str, Any]]:
+def _entries(run: FinishedRun) -> list[dict[str, Any]]:
     """Of the log, those of fine-tuning."""
     needed = ("lr", *NUMBERS)
     return [entry for entry in run.log if entry["phase"] == PHASE and all(name in entry for name in needed)]
 
 
-def _gains(name: str, members: Sequence[Stored]) -> list[dict[str, Any]]:
+def _gains(name: str, members: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """A row a rate, means over the seeds: accuracy in its first epochs and in its last ones, in per cent."""
     of_seeds = [_by_rate(_entries(run)) for run in members]
     rows = []

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.stored import Stored, network, with_records
-from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, Study, file_name, legend, panels, title
+from hypersparse.analysis.finished_runs import FinishedRun, network, with_records
+from hypersparse.analysis.plotting import BLUE, GREY, ORANGE, PAGE, AnalysisResult, file_name, legend, panels, title
 from hypersparse.errors import OptionError, RunError
 
 MOST_PANELS = 4
@@ -17,7 +17,7 @@ BEYOND = 0.05  # of the kept weights are larger than the panel shows, so that th
 SHOWN = 3.5  # times the kept share: what is drawn, from the right; 0.65 to 1 at 90 % sparsity as in the paper
 
 
-def study(run: Stored, epochs: Sequence[int] | None = None) -> Study:
+def study(run: FinishedRun, epochs: Sequence[int] | None = None) -> AnalysisResult:
     """One run, at these regularized epochs or at a few spread over all that were taken down."""
     record = run.record
     if not len(record["curve_epochs"]):
@@ -41,10 +41,10 @@ def study(run: Stored, epochs: Sequence[int] | None = None) -> Study:
     )
     words, sparsity = run.words, float(record["sparsity"])
     name = f"gradients-{run.recipe.label}-seed-{run.seed}"
-    return Study(name, _draw(frame, sparsity, str(words["penalty"]), network(run)), frame)
+    return AnalysisResult(name, _draw(frame, sparsity, str(words["penalty"]), network(run)), frame)
 
 
-def with_curves(runs: Sequence[Stored]) -> list[Stored]:
+def with_curves(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Those with curves in their record; there must be one."""
     having = [run for run in with_records(runs) if len(run.record["curve_epochs"])]
     if not having:
@@ -52,19 +52,19 @@ def with_curves(runs: Sequence[Stored]) -> list[Stored]:
     return having
 
 
-def studies(runs: Sequence[Stored]) -> list[Study]:
+def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Of each model on each data set the least sparse run with HyperSparse, where the curves are easiest to see.
 
     One that was pressed so briefly that it has a single curve comes after those with several.
     """
     having = [run for run in with_curves(runs) if run.words["penalty"] == "hypersparse"]
-    found: dict[tuple[str, str], Stored] = {}
+    found: dict[tuple[str, str], FinishedRun] = {}
     for run in sorted(having, key=_rank):
         found.setdefault((run.words["data"], run.words["model"]), run)
     return [replace(study(run), name=file_name("gradients", *place)) for place, run in found.items()]
 
 
-def _rank(run: Stored) -> tuple[Any, ...]:
+def _rank(run: FinishedRun) -> tuple[Any, ...]:
     return len(run.record["curve_epochs"]) < 2, run.words["sparsity"], not run.is_usual, run.variant, run.seed
 
 

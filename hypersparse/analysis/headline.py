@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hypersparse.analysis import paper
-from hypersparse.analysis.stored import load
-from hypersparse.analysis.style import BLUE, FAINT, GREY, PAGE, TEXT, Study, legend, panels, title, write
+from hypersparse.analysis.finished_runs import load
+from hypersparse.analysis.plotting import BLUE, FAINT, GREY, PAGE, TEXT, AnalysisResult, legend, panels, title, write
 from hypersparse.analysis.tables import readable, render
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
-from hypersparse.training.atomic import write_text
+from hypersparse.storage.files import write_text
 
 METHOD, DENSE = "art-hypersparse", "dense"
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
@@ -58,7 +58,7 @@ def command(store: RunStore, page: Path, readme: Path | None) -> str:
     return shlex.join(["hypersparse", "paper", *results, "--page", page.as_posix(), *also])
 
 
-def headline(store: RunStore) -> Study:
+def headline(store: RunStore) -> AnalysisResult:
     """The cells of the headline, the paper's and ours; `data` has only those with runs of ours."""
     cells = paper.accuracy(store, _own(paper.table("accuracy"), "method", METHOD, DENSE))
     known = _own(paper.table("regularized_epochs"), "penalty", METHOD.removeprefix("art-"))  # it has not all of them
@@ -72,10 +72,10 @@ def headline(store: RunStore) -> Study:
     }
     cells = cells.assign(**columns)
     there = cells[cells["seeds"] > 0].reset_index(drop=True)
-    return Study("headline", _draw(cells), there)
+    return AnalysisResult("headline", _draw(cells), there)
 
 
-def lines(store: RunStore, study: Study, readme: Path, page: Path) -> list[str]:
+def lines(store: RunStore, study: AnalysisResult, readme: Path, page: Path) -> list[str]:
     """Rows, figure, and what they were made on, as Markdown."""
     if study.data.empty:
         return ["Missing: no finished run of the headline is stored yet."]

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hypersparse.analysis.finished_runs import FinishedRun, by_name, grouped, load, network, with_records
 from hypersparse.analysis.paper import runs_of, table, words_of
-from hypersparse.analysis.stored import Stored, by_name, grouped, load, network, with_records
-from hypersparse.analysis.style import (
+from hypersparse.analysis.plotting import (
     COLUMN,
     GREY,
     LONGEST_NAME,
     PAGE,
-    Study,
+    AnalysisResult,
     file_name,
     legend,
     legend_beside,
@@ -31,7 +31,7 @@ MOST_INSIDE = 3  # lines whose names fit between them
 PAPER_COLUMNS = ("epochs_to_final_mask", "intersection_after_pretraining", "intersection_one_epoch_before")
 
 
-def studies(runs: Sequence[Stored]) -> list[Study]:
+def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Intersection over the epochs, with the two keypoints of the paper beside its own numbers.
 
     A figure for each model on each data set.
@@ -42,7 +42,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     return [_study(file_name(NAME, *place), own) for place, own in grouped(usable, "data", "model").items()]
 
 
-def _study(file: str, runs: Sequence[Stored]) -> Study:
+def _study(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     groups = by_name(runs)
     rows = [
         {**run.words, "seed": run.seed, "name": name, "epoch": epoch, "phase": phase, "intersection": value}
@@ -52,10 +52,10 @@ def _study(file: str, runs: Sequence[Stored]) -> Study:
         if not np.isnan(value)
     ]
     points = pd.DataFrame([keypoints(run) for members in groups.values() for run in members])
-    return Study(file, _draw(groups, network(runs[0])), pd.DataFrame(rows), {f"{file}-keypoints": points})
+    return AnalysisResult(file, _draw(groups, network(runs[0])), pd.DataFrame(rows), {f"{file}-keypoints": points})
 
 
-def keypoints(run: Stored) -> dict[str, Any]:
+def keypoints(run: FinishedRun) -> dict[str, Any]:
     """How many epochs were trained up to the final mask, and the intersection after pre-training and one epoch before.
 
     They count over the whole run, as in the paper: 64 where its table 2 has 4 regularized ones after 60 others.
@@ -103,7 +103,7 @@ def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in same.iloc[0].items()} if len(same) else {}
 
 
-def _draw(groups: dict[str, list[Stored]], what: str) -> Any:
+def _draw(groups: dict[str, list[FinishedRun]], what: str) -> Any:
     beside = len(groups) > MOST_INSIDE or any(len(name) > LONGEST_NAME for name in groups)
     figure, ((axes,),) = panels(width=PAGE if beside else COLUMN)
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
@@ -125,7 +125,7 @@ def _draw(groups: dict[str, list[Stored]], what: str) -> Any:
     return figure
 
 
-def _mark_pretraining(axes: Any, runs: Sequence[Stored]) -> None:
+def _mark_pretraining(axes: Any, runs: Sequence[FinishedRun]) -> None:
     """A line where pre-training ends; where not all runs have the same, it reaches up to those that have this one."""
     lengths = {_dense_epochs(run) for run in runs}
     look = {"ha": "right", "fontsize": 6.5, "color": GREY}
@@ -140,5 +140,5 @@ def _mark_pretraining(axes: Any, runs: Sequence[Stored]) -> None:
         axes.vlines(epoch, 0, top, color=GREY, linewidth=0.8, linestyle=":")
 
 
-def _dense_epochs(run: Stored) -> int:
+def _dense_epochs(run: FinishedRun) -> int:
     return int((run.record["phase"] == "pre-train").sum())

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from hypersparse.runs.table import current_result
-from hypersparse.training.folder import RunFolder
+from hypersparse.runs.run_listing import current_result
+from hypersparse.storage.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

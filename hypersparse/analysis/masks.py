@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.stored import Stored, by_name, grouped, network, with_records
-from hypersparse.analysis.style import (
+from hypersparse.analysis.finished_runs import FinishedRun, by_name, grouped, network, with_records
+from hypersparse.analysis.plotting import (
     GREY,
-    Study,
+    AnalysisResult,
     file_name,
     folded,
     legend_beside,
@@ -22,7 +22,7 @@ from hypersparse.analysis.style import (
 from hypersparse.errors import RunError
 
 
-def crossings(runs: Sequence[Stored]) -> list[Study]:
+def crossings(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """From exploration to exploitation: the share of the largest weights that is new in each epoch.
 
     A figure for each model on each data set.
@@ -33,7 +33,7 @@ def crossings(runs: Sequence[Stored]) -> list[Study]:
     return [_crossing(file_name("crossing", *place), own) for place, own in grouped(usable, "data", "model").items()]
 
 
-def _crossing(file: str, usable: Sequence[Stored]) -> Study:
+def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
     rows, groups = [], by_name(usable)
     figure, ((axes,),) = panels(width=width_beside(groups))
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
@@ -54,10 +54,10 @@ def _crossing(file: str, usable: Sequence[Stored]) -> Study:
     axes.set_ylabel("new among the largest (%)", fontsize=8)
     legend_beside(axes)
     title(figure, f"Weights that cross the cut: {network(usable[0])}")
-    return Study(file, figure, pd.DataFrame(rows))
+    return AnalysisResult(file, figure, pd.DataFrame(rows))
 
 
-def agreement(runs: Sequence[Stored]) -> Study:
+def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
     """How much of one seed's final mask another seed's has too, beside what chance would give."""
     usable = [run for run in with_records(runs) if len(run.record.get("final_sample", ()))]
     # Named among all runs, since the title says neither network nor sparsity.
@@ -82,10 +82,10 @@ def agreement(runs: Sequence[Stored]) -> Study:
     axes.set_xlim(0, 115 * max(frame["agreement"].max(), frame["chance"].max()))
     axes.set_xlabel("in common (%); bar: by chance", fontsize=8)
     title(figure, "How far two seeds keep the same weights")
-    return Study("agreement", figure, frame, {})
+    return AnalysisResult("agreement", figure, frame, {})
 
 
-def _agreement(one: Stored, other: Stored) -> dict[str, Any]:
+def _agreement(one: FinishedRun, other: FinishedRun) -> dict[str, Any]:
     """Of the kept weights in the sample, the share that the other keeps too (the mean of both ways)."""
     a, b = (np.unpackbits(run.record["final_sample"]).astype(bool) for run in (one, other))
     if a.shape != b.shape:

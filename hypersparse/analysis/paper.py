@@ -10,9 +10,9 @@ import pandas as pd
 
 from hypersparse.analysis import statistics
 from hypersparse.recipe import Recipe, resolve
+from hypersparse.runs.recipe_names import variant
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.variants import variant
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 
 PAPER_SEEDS = 5
 ENOUGH_SEEDS = 3  # of ours, for their own deviation to count

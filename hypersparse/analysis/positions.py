@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hypersparse.analysis.finished_runs import FinishedRun, with_records
 from hypersparse.analysis.paper import table
 from hypersparse.analysis.samples import Samples, check_counts
-from hypersparse.analysis.stored import Stored, with_records
 from hypersparse.errors import RunError
 
 DENSE = 0.0  # the sparsity that stands for the dense network
@@ -41,7 +41,7 @@ def compression_position(correct: NDArray[Any]) -> NDArray[np.float64]:
 class Counted:
     """What one network, dense or pruned, learnt in which order."""
 
-    run: Stored
+    run: FinishedRun
     sparsity: float
     correct: NDArray[Any]  # epochs in which each image was right
     epochs: int
@@ -61,7 +61,7 @@ class Counted:
         return compression_position(self.correct)
 
 
-def counted(runs: Sequence[Stored], samples: Samples) -> list[Counted]:
+def counted(runs: Sequence[FinishedRun], samples: Samples) -> list[Counted]:
     """Every network that was looked at, the dense one first; what runs share because they began alike counts once."""
     found: dict[Any, Counted] = {}
     for run in with_records(runs):
@@ -76,7 +76,7 @@ def counted(runs: Sequence[Stored], samples: Samples) -> list[Counted]:
     return sorted(found.values(), key=lambda each: (each.sparsity, *map(str, each.words.values()), each.run.seed))
 
 
-def networks_of(run: Stored) -> Iterator[Counted]:
+def networks_of(run: FinishedRun) -> Iterator[Counted]:
     """What the record of a run counts: the dense network in pre-training, its pruned copies, or both."""
     record = run.record
     if record["dense_epochs"]:

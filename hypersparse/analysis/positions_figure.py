@@ -12,6 +12,20 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from hypersparse.analysis.finished_runs import FinishedRun
+from hypersparse.analysis.plotting import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PAGE,
+    PALE,
+    TEXT,
+    AnalysisResult,
+    panels,
+    plain,
+    spoken,
+    title,
+)
 from hypersparse.analysis.positions import (
     ALL,
     DENSE,
@@ -27,8 +41,6 @@ from hypersparse.analysis.positions import (
     wide,
 )
 from hypersparse.analysis.samples import Samples
-from hypersparse.analysis.stored import Stored
-from hypersparse.analysis.style import BLUE, GREY, ORANGE, PAGE, PALE, TEXT, Study, panels, plain, spoken, title
 
 NAME, ACCURACY = "positions", "class-accuracy"
 SHADES = ("#7FB8D9", "#3D8FBF", "#0B5F91", "#052F4A")  # of hardness 0 to 3, light to dark
@@ -38,12 +50,12 @@ APART = 0.17  # between ours and the paper's, in classes
 LONGEST_TITLE = 85  # letters that fit a page's width
 
 
-def study(runs: Sequence[Stored], samples: Samples) -> Study:
+def study(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
     """CP by class and hardness of every sparsity, beside the paper's table where it has one."""
     return study_of(by_seed(counted(runs, samples), samples), samples.data)
 
 
-def study_of(rows: pd.DataFrame, data: str, name: str = NAME) -> Study:
+def study_of(rows: pd.DataFrame, data: str, name: str = NAME) -> AnalysisResult:
     """The same from rows as `by_seed` makes them."""
     means = over_seeds(rows, data)
     found = agreement(means)
@@ -56,7 +68,7 @@ def study_of(rows: pd.DataFrame, data: str, name: str = NAME) -> Study:
     models = {str(model).rpartition(":")[2] for model in rows["model"]}
     if len(models) == 1:  # a page may have the same figure of several
         title(figure, f"{figure.get_suptitle()} ({models.pop()})")
-    return Study(name, figure, means, tables)
+    return AnalysisResult(name, figure, means, tables)
 
 
 def _draw(means: pd.DataFrame, found: pd.DataFrame, data: str) -> Figure:
@@ -171,7 +183,7 @@ def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
     return words if len(words) <= LONGEST_TITLE else f"What the largest weights know first, by class of {data}"
 
 
-def class_study(runs: Sequence[Stored], samples: Samples) -> Study:
+def class_study(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
     """Test accuracy of each class over the epochs, and its area under the curve beside CP."""
     networks = counted(runs, samples)
     curves = [_accuracies(network, samples) for network in networks]
@@ -180,7 +192,7 @@ def class_study(runs: Sequence[Stored], samples: Samples) -> Study:
         shown.setdefault(tuple(network.words.values()), (network, own))
     areas = _areas(networks, curves, samples)
     rows = pd.concat(curves, ignore_index=True)
-    return Study(ACCURACY, _draw_accuracy(list(shown.values()), areas), rows, {"class-accuracy-area": areas})
+    return AnalysisResult(ACCURACY, _draw_accuracy(list(shown.values()), areas), rows, {"class-accuracy-area": areas})
 
 
 def epochs_of(network: Counted) -> NDArray[np.int64]:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.analysis.positions import ALL, PRETRAINING, Counted, by_seed, networks_of
 from hypersparse.analysis.samples import Samples, check_counts
-from hypersparse.analysis.stored import Stored
 from hypersparse.errors import RunError
-from hypersparse.training.atomic import write_text
+from hypersparse.storage.files import write_text
 
 FILE = "positions.csv"
 COLUMNS = ["model", "method", "sparsity", "seed", "epochs", "human_label_errors", "class", "images"]
@@ -22,7 +22,7 @@ MEANS = ["compression_position", "psi"]
 CLOSE = 1e-4  # of the means as they are written
 
 
-def keep(runs: Sequence[Stored], samples: Samples) -> list[Path]:
+def keep(runs: Sequence[FinishedRun], samples: Samples) -> list[Path]:
     """Write the means of every run that counted images; returns the files."""
     if samples.hardness is None:
         _check_none_is_lost([run.folder.path / FILE for run in runs])
@@ -59,18 +59,18 @@ def as_csv(rows: pd.DataFrame) -> str:
     return rows.assign(sparsity=exact, **means).to_csv(index=False)
 
 
-def with_kept(runs: Sequence[Stored]) -> list[Stored]:
+def with_kept(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """The runs beside which means are kept."""
     return [run for run in runs if (run.folder.path / FILE).is_file()]
 
 
-def read_kept(runs: Sequence[Stored]) -> pd.DataFrame:
+def read_kept(runs: Sequence[FinishedRun]) -> pd.DataFrame:
     """The rows of such runs, as `by_seed` makes them and with their data; what runs share counts once."""
     frames = [_read(run).assign(data=run.words["data"]) for run in runs]
     return pd.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
 
 
-def _read(run: Stored) -> pd.DataFrame:
+def _read(run: FinishedRun) -> pd.DataFrame:
     path = run.folder.path / FILE
     try:
         rows = pd.read_csv(path, converters={"sparsity": float})[[*COLUMNS, *MEANS]]  # pandas may miss the last digit

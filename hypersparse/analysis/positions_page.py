@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.analysis.paper import table
+from hypersparse.analysis.plotting import AnalysisResult, file_name, spoken
 from hypersparse.analysis.positions import ALL, IN_THE_PAPER, PAPER_DATA, agreement
 from hypersparse.analysis.positions_figure import study_of
 from hypersparse.analysis.positions_kept import read_kept, with_kept
-from hypersparse.analysis.stored import Stored
-from hypersparse.analysis.style import Study, file_name, spoken
 from hypersparse.analysis.tables import details, render
 from hypersparse.data.cifar import SUPERCLASSES
 
@@ -27,7 +27,7 @@ FACTS = {
 }
 
 
-def studies(runs: Sequence[Stored]) -> list[Study]:
+def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """A figure for each model on each data set, of ART's pruned copies and the dense network; none without files."""
     kept = with_kept(runs)
     if not kept:
@@ -38,7 +38,7 @@ def studies(runs: Sequence[Stored]) -> list[Study]:
     return [study_of(own, str(data), file_name("positions", str(data), str(model))) for (data, model), own in groups]
 
 
-def section(drawn: Study) -> list[str]:
+def section(drawn: AnalysisResult) -> list[str]:
     """Under the figure: how near the paper's order is, and every cell beside its."""
     means = drawn.data
     beside_paper = drawn.name.startswith(f"positions-{PAPER_DATA}-")  # any model: it does not say which one was its

@@ -20,15 +20,15 @@ from hypersparse.analysis import (
     variants,
 )
 from hypersparse.analysis.coverage import coverage
+from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.analysis.headline import command
 from hypersparse.analysis.notes import BEGINNING, read_notes
-from hypersparse.analysis.stored import Stored, load
-from hypersparse.analysis.style import Study, write
+from hypersparse.analysis.plotting import AnalysisResult, write
 from hypersparse.analysis.tables import details, readable, render, spaced, tally, with_missing
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
-from hypersparse.training.atomic import write_text
-from hypersparse.training.record import read_record
+from hypersparse.storage.files import write_text
+from hypersparse.storage.record import read_record
 
 TABLES: dict[str, Callable[[RunStore], pd.DataFrame]] = {
     "accuracy": paper.accuracy,
@@ -88,12 +88,12 @@ WORDS = {
         "supplement's table 2); it has them for CIFAR-10 only and does not say which network they are of."
     ),
 }
-TABLES_BELOW: dict[str, Callable[[Study], list[str]]] = {
+TABLES_BELOW: dict[str, Callable[[AnalysisResult], list[str]]] = {
     LAYERS: allocation.section,
     TUNING: finetuning.section,
     POSITIONS: positions_page.section,
 }
-Make = Callable[[Sequence[Stored]], Study | list[Study]]
+Make = Callable[[Sequence[FinishedRun]], AnalysisResult | list[AnalysisResult]]
 FIGURES: dict[str, Make] = {
     "Which weights the penalty pulls": gradients.studies,
     LAYERS: allocation.studies,
@@ -142,7 +142,7 @@ class _Figures:
         self.written: list[Path] = []
         self._page, self._folder, self._notes = page, page.with_suffix(""), notes
 
-    def lines(self, heading: str, studies: Iterable[Study]) -> list[str]:
+    def lines(self, heading: str, studies: Iterable[AnalysisResult]) -> list[str]:
         """A section; where there is no figure it says so."""
         lines = [f"## {heading}", ""]
         if heading in WORDS:
@@ -174,7 +174,7 @@ def _counted(frame: pd.DataFrame) -> str:
     return f"{len(frame)} cells: {tally(frame)}."
 
 
-def _check(runs: Sequence[Stored]) -> None:
+def _check(runs: Sequence[FinishedRun]) -> None:
     """Says which file is damaged: a figure that cannot read one would be called missing."""
     for run in runs:
         run.folder.whole_log()
@@ -182,7 +182,7 @@ def _check(runs: Sequence[Stored]) -> None:
             read_record(run.folder.record_file)
 
 
-def _drawn(draw: Make, runs: Sequence[Stored]) -> Iterator[Study]:
+def _drawn(draw: Make, runs: Sequence[FinishedRun]) -> Iterator[AnalysisResult]:
     """The figures for which there are runs."""
     try:
         made = draw(runs)
@@ -191,7 +191,7 @@ def _drawn(draw: Make, runs: Sequence[Stored]) -> Iterator[Study]:
     yield from made if isinstance(made, list) else [made]
 
 
-def _runs(runs: Sequence[Stored]) -> list[str]:
+def _runs(runs: Sequence[FinishedRun]) -> list[str]:
     rows = [
         {
             "run": run.recipe.label,

@@ -12,10 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
+from hypersparse.analysis.plotting import GREY, PAGE, TEXT, AnalysisResult, class_styles, panels, spoken, title
 from hypersparse.analysis.positions import Counted, level_names
 from hypersparse.analysis.positions_figure import class_name, people_wrong
 from hypersparse.analysis.samples import Samples
-from hypersparse.analysis.style import GREY, PAGE, TEXT, Study, class_styles, panels, spoken, title
 from hypersparse.analysis.tsne import Points
 
 NAME, HARDNESS = "map", "map-hardness"
@@ -61,7 +61,7 @@ def window(order: NDArray[np.int64], start: float, end: float) -> NDArray[np.int
     return order[round(start * len(order)) : round(end * len(order))]
 
 
-def study(levels: Sequence[Level], samples: Samples, points: Points, *, total: int) -> Study:
+def study(levels: Sequence[Level], samples: Samples, points: Points, *, total: int) -> AnalysisResult:
     """The first 5 %, 40 to 45 % and the last 5 % of the images of every level."""
     rows, counts, seen = [], [], []
     figure, axes = panels(len(levels), len(WINDOWS), width=PAGE, height=0.95 + 1.95 * len(levels))
@@ -81,10 +81,10 @@ def study(levels: Sequence[Level], samples: Samples, points: Points, *, total: i
     _finish(figure, looks, samples, points, total)
     title(figure, _headline(levels, samples))
     tables = {"map-classes": pd.DataFrame(counts), "map-windows": pd.DataFrame(seen).assign(embedding=points.source)}
-    return Study(NAME, figure, pd.concat(rows, ignore_index=True), tables)
+    return AnalysisResult(NAME, figure, pd.concat(rows, ignore_index=True), tables)
 
 
-def hardness_study(samples: Samples, points: Points, *, total: int) -> Study:
+def hardness_study(samples: Samples, points: Points, *, total: int) -> AnalysisResult:
     """A panel for each number of people who were wrong."""
     if samples.hardness is None:
         raise ValueError("the hardness of the images is not known")
@@ -108,7 +108,7 @@ def hardness_study(samples: Samples, points: Points, *, total: int) -> Study:
     words = "Images that are hard for people lie wider apart" if wider else "Images by how hard they are for people"
     widths = f": mean width of {len(classes)} classes {', '.join(f'{spread:.1f}' for spread in known)}"
     title(figure, words + (widths if classes else ""))
-    return Study(HARDNESS, figure, pd.concat(rows, ignore_index=True), {"map-spread": table})
+    return AnalysisResult(HARDNESS, figure, pd.concat(rows, ignore_index=True), {"map-spread": table})
 
 
 def ellipse_of(points: NDArray[Any]) -> tuple[NDArray[np.float64], float, float, float]:

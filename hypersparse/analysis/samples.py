@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hypersparse.analysis.stored import Stored
+from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.data.cifar_n import HumanLabels
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.errors import RunError
-from hypersparse.training.images import places
+from hypersparse.training.loaders import places
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Samples:
         return Split(dataset.train.images[chosen], dataset.train.labels[chosen])
 
 
-def samples_of(runs: Sequence[Stored], dataset: Dataset, human: HumanLabels | None = None) -> Samples:
+def samples_of(runs: Sequence[FinishedRun], dataset: Dataset, human: HumanLabels | None = None) -> Samples:
     """The images that all these runs were trained on; `dataset` is theirs."""
     kinds = {(run.recipe.data.name, run.recipe.data.validation, str(run.recipe.data.options)): run for run in runs}
     if len(kinds) > 1:
@@ -56,7 +56,7 @@ def samples_of(runs: Sequence[Stored], dataset: Dataset, human: HumanLabels | No
     return Samples(dataset.name, dataset.classes, rest, labels, hardness, human.people if human else 0)
 
 
-def check_counts(run: Stored, samples: Samples) -> None:
+def check_counts(run: FinishedRun, samples: Samples) -> None:
     """Say if a run's record counts over other images."""
     for name in ("dense_correct", "pruned_correct"):
         if (count := len(run.record[name])) not in (0, len(samples)):

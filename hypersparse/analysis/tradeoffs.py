@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from hypersparse.analysis.stored import Stored, data_name, grouped, network, with_records
-from hypersparse.analysis.stored import names as names_of
-from hypersparse.analysis.style import (
+from hypersparse.analysis.finished_runs import FinishedRun, data_name, grouped, network, with_records
+from hypersparse.analysis.finished_runs import names as names_of
+from hypersparse.analysis.plotting import (
     GREY,
     PAGE,
-    Study,
+    AnalysisResult,
     file_name,
     legend_beside,
     line_styles,
@@ -39,7 +39,7 @@ WIDE = 60  # largest to smallest, above which only tens have room on an axis: mo
 NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes": "file size"}
 
 
-def accuracy(runs: Sequence[Stored]) -> list[Study]:
+def accuracy(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Accuracy of the last epoch against the share of weights kept, training work and bytes; a figure a data set."""
     ended = [run for run in runs if run.result["until"] is None and run.scores]
     if not ended:
@@ -49,7 +49,7 @@ def accuracy(runs: Sequence[Stored]) -> list[Study]:
     return [_accuracy(file_name("accuracy", data), own) for (data,), own in grouped(ended, "data").items()]
 
 
-def _accuracy(file: str, runs: Sequence[Stored]) -> Study:
+def _accuracy(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = []
     for run, group in zip(runs, names_of(runs, "model"), strict=True):
         part = run.scores or {}  # all of them have some
@@ -68,10 +68,10 @@ def _accuracy(file: str, runs: Sequence[Stored]) -> Study:
     against = " and ".join([", ".join(first), last] if first else [last])
     title(figure, f"Accuracy of {_of_what(runs)} against {against}")
     spread_ticks(figure)
-    return Study(file, figure, frame)
+    return AnalysisResult(file, figure, frame)
 
 
-def effective(runs: Sequence[Stored]) -> list[Study]:
+def effective(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Weights on some path from input to output, of those that are kept; a figure a data set."""
     known = [
         run for run in runs if run.result.get("effective_kept") is not None and run.result["kept"] < run.result["total"]
@@ -81,13 +81,13 @@ def effective(runs: Sequence[Stored]) -> list[Study]:
     return [_effective(file_name("effective", data), own) for (data,), own in grouped(known, "data").items()]
 
 
-def _of_what(runs: Sequence[Stored]) -> str:
+def _of_what(runs: Sequence[FinishedRun]) -> str:
     """The data of runs, and their model too if it is one: of several the legend says which."""
     models = {run.words["model"] for run in runs}
     return network(runs[0]) if len(models) == 1 else f"{len(models)} models on {data_name(runs[0])}"
 
 
-def _effective(file: str, runs: Sequence[Stored]) -> Study:
+def _effective(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = [
         {**run.words, "seed": run.seed, "group": group, "kept": run.result["kept"],
          "effective": run.result["effective_kept"], "share": run.result["effective_kept"] / run.result["kept"]}
@@ -105,10 +105,10 @@ def _effective(file: str, runs: Sequence[Stored]) -> Study:
     legend_beside(axes)
     title(figure, f"Kept weights that can matter: {_of_what(runs)}")
     spread_ticks(figure)
-    return Study(file, figure, frame)
+    return AnalysisResult(file, figure, frame)
 
 
-def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[Study]:
+def classes(runs: Sequence[FinishedRun], names: Sequence[str] | None = None) -> list[AnalysisResult]:
     """Whom does sparsity hurt: accuracy by class at the end, a figure for each variant on each model and data set.
 
     Against the dense runs of that model and data where they are there, else against its least sparse runs.
@@ -128,7 +128,9 @@ def classes(runs: Sequence[Stored], names: Sequence[str] | None = None) -> list[
     return found
 
 
-def _damage(file: str, dense: Sequence[Stored], runs: Sequence[Stored], names: Sequence[str] | None) -> Study:
+def _damage(
+    file: str, dense: Sequence[FinishedRun], runs: Sequence[FinishedRun], names: Sequence[str] | None
+) -> AnalysisResult:
     count = len(runs[0].record["class_total"])
     known = (run.result.get("classes") for run in (*dense, *runs))  # runs of older versions have none
     names = names or next((each for each in known if each), None)
@@ -150,14 +152,14 @@ def _damage(file: str, dense: Sequence[Stored], runs: Sequence[Stored], names: S
     table = wide.reset_index()
     table.columns = ["class", *(f"{kept:,} kept" for kept in wide.columns)]
     figure = _draw_damage(wide, total, f"{network(runs[0])}, {runs[0].variant}", against)
-    return Study(file, figure, frame, {f"{file}-damage": table})
+    return AnalysisResult(file, figure, frame, {f"{file}-damage": table})
 
 
 def _share_removed(kept: Any, total: int) -> str:
     return f"{100 * (1 - int(kept) / total):.4g} %"
 
 
-def _by_class(run: Stored) -> np.ndarray[Any, Any]:
+def _by_class(run: FinishedRun) -> np.ndarray[Any, Any]:
     right, total = run.record["class_correct"][-1], run.record["class_total"]
     shares: np.ndarray[Any, Any] = 100 * right / np.maximum(total, 1)
     return shares

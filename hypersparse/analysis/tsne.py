@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse.errors import DataError
-from hypersparse.training.atomic import make_folder
-from hypersparse.training.record import write_record
+from hypersparse.storage.files import make_folder
+from hypersparse.storage.record import write_record
 
 PERPLEXITY = 30.0
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from hypersparse.analysis.finished_runs import FinishedRun, grouped, to_their_end
 from hypersparse.analysis.paper import table
 from hypersparse.analysis.statistics import compare_paired, deviation, mean
-from hypersparse.analysis.stored import Stored, grouped, to_their_end
 from hypersparse.runs.store import RunStore
 
 TASK = ("data", "model", "method", "penalty", "sparsity")
@@ -55,7 +55,7 @@ def variants(store: RunStore) -> pd.DataFrame:
     return frame.sort_values([*TASK, "variant"], ignore_index=True).round(DIGITS)
 
 
-def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[str, Any]:
+def _row(name: str, members: Sequence[FinishedRun], plain: Sequence[FinishedRun]) -> dict[str, Any]:
     ours, theirs = _numbers(members), _numbers(plain)
     differences = {number: compare_paired(ours[number], theirs[number]) for number in NUMBERS}
     last = differences["last"]
@@ -71,7 +71,7 @@ def _row(name: str, members: Sequence[Stored], plain: Sequence[Stored]) -> dict[
     return shown | {"low": last.low if last else None, "high": last.high if last else None}
 
 
-def _numbers(runs: Sequence[Stored]) -> dict[str, dict[Hashable, float]]:
+def _numbers(runs: Sequence[FinishedRun]) -> dict[str, dict[Hashable, float]]:
     """Of each run by its seed."""
     found: dict[str, dict[Hashable, float]] = {number: {} for number in NUMBERS}
     for run in runs:

@@ -12,16 +12,16 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from hypersparse.bench.cells import LR, PHASES, SPARSITY, Cell, Effort, Workload
 from hypersparse.bench.timing import Span, Timing, finish, forget_peak, peak_bytes, seconds_of, time_steps
+from hypersparse.bench.workloads import LR, PHASES, SPARSITY, Cell, Effort, Workload
 from hypersparse.data.batches import Batches
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.recipe import Recipe, resolve
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.concurrency.cuda_streams import own_stream, side_by_side
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
 from hypersparse.training.step import CapturedStep
-from hypersparse.training.streams import own_stream, side_by_side
 
 SCALED_PASSES, SCALED_SECONDS = 3, 2.0  # over a part of the images, where that is scaled
 TEST_IMAGES = 64  # never scored on here, but a data set has some

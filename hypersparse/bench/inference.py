@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse.bench.contenders import DENSE, Contender, make, torch_threads
-from hypersparse.bench.subjects import SHAPE, Subject, subject
-from hypersparse_runtime.building import KernelError
+from hypersparse.bench.benchmark_networks import SHAPE, Subject, subject
+from hypersparse.bench.inference_engines import DENSE, Contender, make, torch_threads
+from hypersparse_runtime.compile_kernel import KernelError
 from hypersparse_runtime.library import load_kernel
 
 KEYS = ("model", "sparsity", "engine", "batch", "threads", "milliseconds", "speedup", "bytes", "max_difference")

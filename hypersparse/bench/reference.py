@@ -13,8 +13,8 @@ from torch import nn
 
 import hypersparse
 from hypersparse import models
-from hypersparse.bench.cells import LR, SPARSITY, Cell, Effort, Workload
 from hypersparse.bench.timing import Span, Timing, finish, forget_peak, peak_bytes, seconds_of, time_steps
+from hypersparse.bench.workloads import LR, SPARSITY, Cell, Effort, Workload
 from hypersparse.training.machine import Machine
 
 FILE = Path(hypersparse.__file__).parents[1] / "benchmarks" / "reference_loop.py"

@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 import torch
 
 from hypersparse.bench import engines, reference
-from hypersparse.bench.cells import REFERENCE, Cell, Effort, Workload
-from hypersparse.bench.floors import Peaks, Work, count_work, epoch_floor, peaks_of
+from hypersparse.bench.roofline import Peaks, Work, count_work, epoch_floor, peaks_of
 from hypersparse.bench.timing import Timing, clean_up
+from hypersparse.bench.workloads import REFERENCE, Cell, Effort, Workload
 from hypersparse.training.machine import Machine
 
 KEYS = ("model", "phase", "engine", "runs", "seconds_per_epoch", "speedup", "floor_share", "memory_bytes")

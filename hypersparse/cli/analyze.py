@@ -13,11 +13,11 @@ from hypersparse.analysis import epochs as _epochs
 from hypersparse.analysis import finetuning as _finetuning
 from hypersparse.analysis import gradients as _gradients
 from hypersparse.analysis import intersection as _intersection
-from hypersparse.analysis.stored import Stored, load, with_records
-from hypersparse.analysis.style import Study, write
-from hypersparse.cli.choices import RunsDir
+from hypersparse.analysis.finished_runs import FinishedRun, load, with_records
+from hypersparse.analysis.plotting import AnalysisResult, write
+from hypersparse.cli.console import table_console
 from hypersparse.cli.pack import find_all
-from hypersparse.cli.tables import table_console
+from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
 
@@ -113,13 +113,13 @@ def classes(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Pat
         show(study, out)
 
 
-def find(names: Sequence[str] | None, runs_dir: Path) -> list[Stored]:
+def find(names: Sequence[str] | None, runs_dir: Path) -> list[FinishedRun]:
     """The finished runs that are meant."""
     store = RunStore(runs_dir)
     return load(find_all(names, store) if names else [run.path for run in store.runs()])
 
 
-def show(study: Study, out: Path) -> None:
+def show(study: AnalysisResult, out: Path) -> None:
     """Write a study's files, print its main numbers and say where the files are."""
     console = table_console(highlight=False)
     for frame in study.tables.values():

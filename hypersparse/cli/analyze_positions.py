@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from hypersparse.analysis.embedding import Encoder, Kind, best_encoder, make_encoder, read_vectors
+from hypersparse.analysis.finished_runs import FinishedRun, with_records
+from hypersparse.analysis.plotting import AnalysisResult, write
 from hypersparse.analysis.positions import counted
 from hypersparse.analysis.positions_figure import MOST_CLASSES, class_study
 from hypersparse.analysis.positions_figure import study as positions_study
@@ -20,17 +22,15 @@ from hypersparse.analysis.positions_kept import keep
 from hypersparse.analysis.sample_map import hardness_study, levels_of
 from hypersparse.analysis.sample_map import study as map_study
 from hypersparse.analysis.samples import Samples, samples_of
-from hypersparse.analysis.stored import Stored, with_records
-from hypersparse.analysis.style import Study, write
 from hypersparse.analysis.tsne import PERPLEXITY, Points, key_of, lay_out, stored_points
 from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
-from hypersparse.cli.choices import DataDir, RunsDir, data_folders
+from hypersparse.cli.console import table_console
 from hypersparse.cli.display import load_data
-from hypersparse.cli.tables import table_console
+from hypersparse.cli.recipe_options import DataDir, RunsDir, data_folders
 from hypersparse.data import cifar_n
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
-from hypersparse.training.weights_file import digest
+from hypersparse.storage.weights_io import digest
 
 MOST_ACROSS = 7  # levels: dense and the paper's six sparsities of one network
 
@@ -63,7 +63,7 @@ def positions(
         typer.echo(path)
 
 
-def tell(studies: Sequence[Study], tables: Sequence[pd.DataFrame], out: Path) -> None:
+def tell(studies: Sequence[AnalysisResult], tables: Sequence[pd.DataFrame], out: Path) -> None:
     """Print the tables that fit a terminal, write all files and say where they are."""
     console = table_console(highlight=False)
     for frame in tables:
@@ -81,7 +81,7 @@ def turned(facts: pd.DataFrame) -> pd.DataFrame:
     return across.assign(sparsity=across["sparsity"].str.replace("_", " "))
 
 
-def bring(runs: Sequence[Stored], human: Path | None, data_dir: Path | None) -> tuple[Dataset, Samples]:
+def bring(runs: Sequence[FinishedRun], human: Path | None, data_dir: Path | None) -> tuple[Dataset, Samples]:
     """The data set of runs and the images they were trained on."""
     labels = cifar_n.read(human) if human else None  # first, as data may take a while
     dataset = load_data(runs[0].recipe, data_folders(data_dir), quiet=not Console(stderr=True).is_terminal)
@@ -134,7 +134,7 @@ def _chosen(total: int, samples: int | None, seed: int) -> NDArray[np.int64]:
 
 
 def _encoder(
-    choice: str, runs: Sequence[Stored], dataset: Dataset, samples: Samples, *, clip: Path | None, pixels: int
+    choice: str, runs: Sequence[FinishedRun], dataset: Dataset, samples: Samples, *, clip: Path | None, pixels: int
 ) -> Encoder:
     if choice == "auto":
         return best_encoder(runs, dataset, clip=clip, pixels=pixels)

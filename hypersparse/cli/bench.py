@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hypersparse.bench.cells import ENGINES, MODELS, Cell, effort_for, parse_counts, parse_names, plan_cells
 from hypersparse.bench.train import Bench, Report, Row, device_name, peaks_sentence
-from hypersparse.cli.tables import table_console
-from hypersparse.training.atomic import write_json
+from hypersparse.bench.workloads import ENGINES, MODELS, Cell, effort_for, parse_counts, parse_names, plan_cells
+from hypersparse.cli.console import table_console
+from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
 
 bench = typer.Typer(help="Measure how fast this machine is.", no_args_is_help=True, add_completion=False)

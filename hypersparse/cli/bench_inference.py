@@ -9,15 +9,15 @@ from rich.table import Table
 from typer import Exit, Option
 
 import hypersparse
-from hypersparse.bench.cells import parse_counts, parse_names
-from hypersparse.bench.contenders import ENGINES, OURS, check_engines, installed
+from hypersparse.bench.benchmark_networks import MODELS, QUICK_SPARSITIES, SPARSITIES, parse_sparsities
 from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
-from hypersparse.bench.subjects import MODELS, QUICK_SPARSITIES, SPARSITIES, parse_sparsities
+from hypersparse.bench.inference_engines import ENGINES, OURS, check_engines, installed
+from hypersparse.bench.workloads import parse_counts, parse_names
 from hypersparse.cli.bench import bench
-from hypersparse.cli.tables import table_console
+from hypersparse.cli.console import table_console
 from hypersparse.errors import OptionError
 from hypersparse.models import factory_of
-from hypersparse.training.atomic import write_json
+from hypersparse.storage.files import write_json
 from hypersparse_runtime.model import cores
 
 SLOW_TO_BUILD = "torch.compile"

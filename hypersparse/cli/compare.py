@@ -15,7 +15,12 @@ from rich.table import Table
 from hypersparse import methods as registry
 from hypersparse.analysis import comparison
 from hypersparse.analysis.paired import cells, paired
-from hypersparse.cli.choices import (
+from hypersparse.cli.cost import cost_of, forecast, print_cost
+from hypersparse.cli.display import load_data
+from hypersparse.cli.epoch_times import is_elsewhere
+from hypersparse.cli.machine_options import STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.multi_run_display import print_failures
+from hypersparse.cli.recipe_options import (
     DataDir,
     DataName,
     Epochs,
@@ -26,25 +31,20 @@ from hypersparse.cli.choices import (
     parse_seconds,
     parse_sparsities,
 )
-from hypersparse.cli.cost import cost_of, forecast, print_cost
-from hypersparse.cli.display import load_data
-from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
-from hypersparse.cli.pace import is_elsewhere
 from hypersparse.cli.report import WithReport, write_report
-from hypersparse.cli.several import print_failures
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.where import STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.trackers import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe
 from hypersparse.runs.pack import REPORT
+from hypersparse.runs.recipe_names import variants
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import noting
-from hypersparse.runs.variants import variants
-from hypersparse.training.atomic import make_folder
+from hypersparse.storage.files import make_folder
+from hypersparse.training.concurrency.concurrent_runs import Job, train_together, unfinished
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
-from hypersparse.training.together import Job, train_together, unfinished
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
 

@@ -9,10 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hypersparse.cli.formats import duration
-from hypersparse.cli.grid import Grid
-from hypersparse.cli.left import epochs_left
-from hypersparse.cli.pace import (
+from hypersparse.cli.console import table_console
+from hypersparse.cli.epoch_times import (
     AS_LARGE,
     Load,
     Measured,
@@ -23,13 +21,15 @@ from hypersparse.cli.pace import (
     pace_of,
     tried,
 )
-from hypersparse.cli.tables import table_console
-from hypersparse.cli.where import STAGES
+from hypersparse.cli.formats import duration
+from hypersparse.cli.grid import Grid
+from hypersparse.cli.machine_options import STAGES
+from hypersparse.cli.remaining_epochs import epochs_left
 from hypersparse.recipe import Recipe
+from hypersparse.runs.recipe_names import variants
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.variants import variants
+from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
 from hypersparse.training.machine import Machine
-from hypersparse.training.together import Job, unfinished
 
 Trial = Callable[[Recipe], float | None]  # seconds of an epoch, measured now; None where the data are not there
 MOST_PHASES = 4  # with a row each; IMP has a phase for each of its rounds

@@ -45,7 +45,7 @@ def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool) -> Datase
         return data.load(recipe.data.name, folders, options=recipe.data.options, progress=progress)
 
 
-class Shown(ABC):
+class TerminalView(ABC):
     """Something that is drawn again and again on a terminal, and says lines where the output goes elsewhere."""
 
     def __init__(self, console: Console, *, per_second: int) -> None:
@@ -69,7 +69,7 @@ class Shown(ABC):
             self._live.stop()
 
 
-class LiveDisplay(Shown):
+class LiveDisplay(TerminalView):
     """A live panel on a terminal; one line an epoch where the output goes elsewhere."""
 
     def __init__(self, console: Console, title: str) -> None:

@@ -10,13 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
-from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.networks import Asked, open_network
-from hypersparse.cli.tables import table_console
-from hypersparse.cli.where import Device, Precision
+from hypersparse.cli.console import table_console
+from hypersparse.cli.load_network import NetworkQuery, open_network
+from hypersparse.cli.machine_options import Device, Precision
+from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
-from hypersparse.training.images import Clean
+from hypersparse.training.loaders import EvalLoader
 from hypersparse.training.machine import Machine
 
 
@@ -35,12 +35,12 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Accuracy of a stored network on the test images."""
-    asked = Asked(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir, quiet=as_json)
+    asked = NetworkQuery(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir, quiet=as_json)
     stored = open_network(network, asked)
     recipe, dataset, built = stored.recipe, stored.dataset, stored.model
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     with machine.active() as where, machine.autocast():
-        found = score(built.to(where), Clean(dataset.test, dataset, where))
+        found = score(built.to(where), EvalLoader(dataset.test, dataset, where))
     _report(
         {
             "file": str(stored.path),

@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.networks import SUFFIX, Asked, open_to_write
+from hypersparse.cli.load_network import SUFFIX, NetworkQuery, open_to_write
+from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
 from hypersparse.errors import OptionError
 from hypersparse.export.c_source import save_c
-from hypersparse.export.check import RANDOM_INPUTS, Check, Predict, difference
 from hypersparse.export.compressed import deployed, exact, load_sparse, save_graph
-from hypersparse.export.module import to_module
+from hypersparse.export.graph_module import to_module
 from hypersparse.export.onnx import in_onnx_runtime, save_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.trace import trace
-from hypersparse.export.trained import Alone, Trained
+from hypersparse.export.trained import BareModel, TrainedModel
+from hypersparse.export.verify import RANDOM_INPUTS, Predict, PredictionCheck, difference
 from hypersparse_runtime.graph import Graph
 
 FORMATS = (SUFFIX, ".onnx", ".c", ".safetensors")
@@ -60,7 +60,7 @@ def export(
 ) -> None:
     """Write a trained network as a small .hsp file, ONNX, C source or a state_dict, and test it on the test images."""
     _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch)
-    asked = Asked(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
+    asked = NetworkQuery(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
     stored = open_to_write(network, asked, tested=images != 0)
     console = Console(soft_wrap=True, highlight=False)
     if stored.note:
@@ -84,11 +84,11 @@ def export(
         console.print(f"{sentence}, by {what}", markup=False)
 
 
-def _check(stored: Trained | Alone, images: int | None, *, deploy: bool) -> Check | None:
+def _check(stored: TrainedModel | BareModel, images: int | None, *, deploy: bool) -> PredictionCheck | None:
     """On as many test images as were asked for; None if on none."""
-    if images == 0 or isinstance(stored, Alone):
+    if images == 0 or isinstance(stored, BareModel):
         return None
-    return Check(stored, len(stored.dataset.test) if images is None and deploy else images or FEW_IMAGES)
+    return PredictionCheck(stored, len(stored.dataset.test) if images is None and deploy else images or FEW_IMAGES)
 
 
 def write(graph: Graph, out: Path, *, batch: int | None = None) -> int:

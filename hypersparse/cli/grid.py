@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from hypersparse.cli.display import Shown
+from hypersparse.cli.display import TerminalView
 from hypersparse.cli.formats import duration
-from hypersparse.cli.left import Expected
+from hypersparse.cli.remaining_epochs import Expected
 from hypersparse.recipe import Recipe
-from hypersparse.runs.variants import names
+from hypersparse.runs.recipe_names import names
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.training.together import Job, Outcome, is_failure, is_finished
+from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure, is_finished
 
 
 class _Counted:
@@ -32,7 +32,7 @@ class _Counted:
         self._grid.count(self._job, entry)
 
 
-class Grid(Shown):
+class Grid(TerminalView):
     """Variants of methods down, sparsities across: how many seeds are done, and the epochs of those under way.
 
     `rest` is how many epochs are left of each folder before training begins, and `expected` how long phases are.

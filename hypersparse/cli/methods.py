@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hypersparse import methods as registry
-from hypersparse.cli.tables import table_console
+from hypersparse.cli.console import table_console
 from hypersparse.methods.base import Method
 
 

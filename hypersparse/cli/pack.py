@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hypersparse.cli.choices import RunsDir
+from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
-from hypersparse.runs.lock import is_locked
 from hypersparse.runs.pack import pack as pack_runs
 from hypersparse.runs.pack import parse_bytes, run_name
 from hypersparse.runs.pack import unpack as unpack_runs
-from hypersparse.runs.parts import INDEX, Index
+from hypersparse.runs.split_archive import INDEX, Index
 from hypersparse.runs.store import RunStore
+from hypersparse.storage.lock import is_locked
 
 
 def pack(

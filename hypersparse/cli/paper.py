@@ -11,7 +11,7 @@ from rich.table import Table
 from hypersparse.analysis.headline import RESULTS, around, write_headline
 from hypersparse.analysis.reproduction import TABLES, write_page
 from hypersparse.analysis.tables import readable, render, spaced, tally, with_missing
-from hypersparse.cli.tables import table_console
+from hypersparse.cli.console import table_console
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from hypersparse.cli.choices import (
+from hypersparse.cli.recipe_options import (
     AblationName,
     DataName,
     Epochs,

@@ -10,13 +10,13 @@ from rich.markup import escape
 
 from hypersparse.analysis.report.gather import Gathered
 from hypersparse.analysis.report.page import write
-from hypersparse.cli.choices import RunsDir
 from hypersparse.cli.pack import find_all
+from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import OptionError, RunError
 from hypersparse.runs.experiment import Experiment
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 
 WithReport = Annotated[
     bool, typer.Option("--report/--no-report", help=f"Write {REPORT}, a page with tables and charts.")

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hypersparse.cli.choices import RunsDir
+from hypersparse.cli.console import table_console
 from hypersparse.cli.formats import count, duration, percent
-from hypersparse.cli.tables import table_console
+from hypersparse.cli.recipe_options import RunsDir
+from hypersparse.runs.run_listing import Filters, Row, rows
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.table import Filters, Row, rows
 
 STYLES = {"finished": "green", "running": "cyan", "damaged": "red"}
 

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hypersparse.cli.choices import DataDir, RunsDir
-from hypersparse.cli.networks import SUFFIX, Asked, in_zoo, open_network
+from hypersparse.cli.load_network import SUFFIX, NetworkQuery, in_zoo, open_network
+from hypersparse.cli.recipe_options import DataDir, RunsDir
 from hypersparse.cli.signals import stopped_by_signals
 from hypersparse.errors import OptionError
 from hypersparse.export.compressed import exact, load_graph, save_graph
@@ -47,7 +47,7 @@ def serve(
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Try networks on a local page: draw or drop an image, and see the sparse network beside the dense one."""
-    asked = Asked(data_dir=data_dir, runs_dir=runs_dir)
+    asked = NetworkQuery(data_dir=data_dir, runs_dir=runs_dir)
     console = Console(soft_wrap=True, highlight=False)
     opened = [_open(name, asked, console) for name in networks]
     names = names_apart([path for path, _, _ in opened])
@@ -102,7 +102,7 @@ def _repeated(names: list[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-def _open(name: str, asked: Asked, console: Console) -> tuple[Path, Graph, int]:
+def _open(name: str, asked: NetworkQuery, console: Console) -> tuple[Path, Graph, int]:
     """Where a network lies, itself and its bytes; a run's as `hypersparse export` would write it."""
     path = in_zoo(name) or Path(name)
     if path.suffix == SUFFIX:

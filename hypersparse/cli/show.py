@@ -10,14 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.analysis.layers import Layer, layers
-from hypersparse.cli.choices import RunsDir
 from hypersparse.cli.formats import bar, count, duration, flops, percent, sparkline
 from hypersparse.cli.pack import find_all
+from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
 from hypersparse.runs.pack import PICTURE
+from hypersparse.runs.run_listing import Row, outcome_of, row_of
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.table import Row, outcome_of, row_of
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.result import Entry
 
 WIDEST_CURVE, BAR_WIDTH = 60, 24

@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hypersparse.cli.choices import DataDir, DataName, ModelName, RunsDir, Settings
+from hypersparse.cli.console import table_console
 from hypersparse.cli.export import FEW_IMAGES, FORMATS, Images, write
-from hypersparse.cli.networks import Asked, open_to_write
-from hypersparse.cli.tables import table_console
+from hypersparse.cli.load_network import NetworkQuery, open_to_write
+from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export.check import RANDOM_INPUTS, Check, difference
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
-from hypersparse.export.trained import Trained
+from hypersparse.export.trained import TrainedModel
+from hypersparse.export.verify import RANDOM_INPUTS, PredictionCheck, difference
 
 CLOSE = 1e-5  # largest difference of an output, of the largest output
 
@@ -39,7 +39,7 @@ def shrink(
     """Remove dead channels, constants, layers and branches exactly, and show what vanished and why."""
     if out is not None and out.suffix not in FORMATS:
         raise OptionError(f"The ending of --out says what is written: {', '.join(FORMATS)}; got `{out.name}`.")
-    asked = Asked(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
+    asked = NetworkQuery(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
     stored = open_to_write(network, asked, tested=images != 0)
     found = shrink_graph(trace(stored.model, stored.shape, stored.about()))
     console = table_console()
@@ -50,8 +50,8 @@ def shrink(
     if not apart <= CLOSE:
         raise ModelError(f"The smaller network's outputs differ by {apart:.1g} of the largest; nothing was written.")
     console.print(f"Outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest.", soft_wrap=True)
-    if images != 0 and isinstance(stored, Trained):
-        sentence = Check(stored, FEW_IMAGES if images is None else images).sentence(small)
+    if images != 0 and isinstance(stored, TrainedModel):
+        sentence = PredictionCheck(stored, FEW_IMAGES if images is None else images).sentence(small)
         console.print(f"{sentence}.", soft_wrap=True, highlight=False)
     if out is not None:
         size = write(found.graph, out)

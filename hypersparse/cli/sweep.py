@@ -10,17 +10,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hypersparse.cli.choices import DataDir, RunsDir, data_folders, parse_seconds
 from hypersparse.cli.cost import cost_of, forecast, print_cost
 from hypersparse.cli.display import load_data
+from hypersparse.cli.epoch_times import is_elsewhere
 from hypersparse.cli.grid import Grid
-from hypersparse.cli.keeping import Keep, networks_kept
-from hypersparse.cli.live import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
-from hypersparse.cli.pace import is_elsewhere
+from hypersparse.cli.machine_options import STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.multi_run_display import print_failures
+from hypersparse.cli.network_exporter import Keep, networks_kept
+from hypersparse.cli.recipe_options import DataDir, RunsDir, data_folders, parse_seconds
 from hypersparse.cli.report import WithReport, folders_of, write_report
-from hypersparse.cli.several import print_failures
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.where import STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.trackers import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
@@ -29,10 +29,10 @@ from hypersparse.runs.experiment import Experiment, parse_only
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import Executor, Local, images_of, job_of, keep_finished, missing
 from hypersparse.runs.sweep import sweep as train_all
+from hypersparse.training.callbacks import Callback
+from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job, Outcome, is_failure
-from hypersparse.training.watcher import Watcher
 
 EXECUTORS = ("local", "ray")
 RAY = "On a cluster"
@@ -133,7 +133,7 @@ def sweep(
     )
     with stopped_by_signals(stop), keeping as keep, views as tell, workers as chosen, display:
 
-        def watcher(job: Job) -> Watcher:
+        def watcher(job: Job) -> Callback:
             return tell(job, display.watcher(job))
 
         ended = partial(_ended, display=display, keep=keep)

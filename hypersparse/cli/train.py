@@ -11,7 +11,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hypersparse.cli.choices import (
+from hypersparse.cli.console import table_console
+from hypersparse.cli.display import LiveDisplay, load_data, result_table
+from hypersparse.cli.formats import flops
+from hypersparse.cli.machine_options import MACHINE, STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.multi_run_display import SeveralRuns, names_of, print_failures, results_table
+from hypersparse.cli.recipe_options import (
     AblationName,
     DataDir,
     DataName,
@@ -29,22 +34,17 @@ from hypersparse.cli.choices import (
     parse_seeds,
     parse_sparsities,
 )
-from hypersparse.cli.display import LiveDisplay, load_data, result_table
-from hypersparse.cli.formats import flops
-from hypersparse.cli.live import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.cli.report import WithReport, write_report
-from hypersparse.cli.several import SeveralRuns, names_of, print_failures, results_table
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.tables import table_console
-from hypersparse.cli.where import MACHINE, STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.trackers import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
+from hypersparse.training.concurrency.concurrent_runs import Job, is_failure, train_together
 from hypersparse.training.loop import train as train_run
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job, is_failure, train_together
 
 
 def train(

@@ -11,13 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from hypersparse import zoo as networks
-from hypersparse.cli.choices import DataDir, RunsDir
+from hypersparse.cli.console import table_console
 from hypersparse.cli.formats import count, percent
-from hypersparse.cli.networks import Asked, open_network
-from hypersparse.cli.tables import table_console
+from hypersparse.cli.load_network import NetworkQuery, open_network
+from hypersparse.cli.recipe_options import DataDir, RunsDir
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
-from hypersparse.zoo.making import add as make_entry
+from hypersparse.zoo.build import add as make_entry
 
 
 def zoo(
@@ -37,7 +37,7 @@ def zoo(
         raise OptionError("`--name` and `--replace` go with `--add RUN`.")
     if add is not None:
         run = RunStore(runs_dir).find(add)
-        asked = Asked(data_dir=data_dir, runs_dir=runs_dir, quiet=as_json)
+        asked = NetworkQuery(data_dir=data_dir, runs_dir=runs_dir, quiet=as_json)
         found = [make_entry(run, open_network(str(run.path), asked), place, name=name, replace=replace)]
     else:
         if not place.is_dir():

@@ -39,8 +39,8 @@ def read(path: Path, *, progress: Progress | None = None, **values: Any) -> Data
     test_folder = next((path / name for name in TEST_FOLDERS if (path / name).is_dir()), path / TEST_FOLDERS[0])
     train_files, test_files = _files_by_class(path / "train"), _files_by_class(test_folder)
     classes = tuple(train_files)
-    if strangers := sorted(test_files.keys() - train_files.keys()):
-        raise DataError(f"{test_folder} has the class {strangers[0]}, of which {path / 'train'} has no images.")
+    if unknown_names := sorted(test_files.keys() - train_files.keys()):
+        raise DataError(f"{test_folder} has the class {unknown_names[0]}, of which {path / 'train'} has no images.")
     train = _decode_split(train_files, classes, chosen.size, progress)
     test = _decode_split(test_files, classes, chosen.size, progress)
     mean, std = channel_statistics(train.images)

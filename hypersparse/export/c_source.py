@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse.errors import ModelError
-from hypersparse.export.folding import readers
-from hypersparse.training.atomic import write_text
+from hypersparse.export.graph_passes import readers
+from hypersparse.storage.files import write_text
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node, Shape, bounds, shapes
 
 NUMBERS_PER_LINE = 8

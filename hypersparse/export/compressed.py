@@ -13,10 +13,10 @@ from torch import nn
 
 from hypersparse import __version__
 from hypersparse.errors import ModelError, OptionError, RunError
-from hypersparse.export.module import Network, to_module
+from hypersparse.export.graph_module import Network, to_module
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
-from hypersparse.training.atomic import write_atomically
+from hypersparse.storage.files import write_atomically
 from hypersparse_runtime.container import FileError, to_json
 from hypersparse_runtime.file import pack, read
 from hypersparse_runtime.graph import Graph

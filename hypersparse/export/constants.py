@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hypersparse.export import opaque
-from hypersparse.export.module import compute
+from hypersparse.export import aten_ops
+from hypersparse.export.graph_module import compute
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node, Shape
 
 CHANNELWISE = ("batch_norm", "relu", "clip", "plane", "max_pool", "avg_pool", "mean")  # each channel from the same one
@@ -31,7 +31,7 @@ class Known:
 
 def is_channelwise(node: Node) -> bool:
     """Whether each channel of a node's value depends on the same channel of its one input only."""
-    return node.op in CHANNELWISE or (node.opaque and opaque.is_elementwise(node))
+    return node.op in CHANNELWISE or (node.opaque and aten_ops.is_elementwise(node))
 
 
 def find_constants(graph: Graph, sides: Mapping[str, Shape]) -> dict[str, Known]:
@@ -94,7 +94,7 @@ def computed(graph: Graph, node: Node, inputs: list[NDArray[Any]]) -> NDArray[np
     tensors = {role: _tensor(graph.tensors[name]) for role, name in node.tensors.items()}
     given = [_tensor(value).unsqueeze(0) for value in inputs]
     with torch.no_grad():
-        made: Tensor = opaque.call(node, given, tensors, 1) if node.opaque else compute(node, given, tensors)
+        made: Tensor = aten_ops.call(node, given, tensors, 1) if node.opaque else compute(node, given, tensors)
     return made.squeeze(0).numpy()
 
 

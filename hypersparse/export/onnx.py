@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.export import Dim
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export.folding import fresh
-from hypersparse.export.module import to_module
+from hypersparse.export.graph_module import to_module
+from hypersparse.export.graph_passes import fresh
 from hypersparse.export.quiet import first_line, quiet
-from hypersparse.training.atomic import write_atomically
+from hypersparse.storage.files import write_atomically
 from hypersparse_runtime.graph import INPUT, Graph, Node, bounds, shapes
 from hypersparse_runtime.onnx import NAMES, attributes_of
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from hypersparse.training.atomic import write_tensors
+from hypersparse.storage.files import write_tensors
 
 
 def save_state_dict(model: nn.Module, path: str | Path) -> int:

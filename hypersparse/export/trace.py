@@ -11,11 +11,11 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export import opaque
-from hypersparse.export.calls import BatchSizeError, Translation, translate_
-from hypersparse.export.module import MADE
+from hypersparse.export import aten_ops
+from hypersparse.export.from_aten import BatchSizeError, Translation, translate_
+from hypersparse.export.graph_module import MADE
 from hypersparse.export.quiet import first_line, quiet
-from hypersparse.sparsity.evaluating import evaluating
+from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, shapes
 
 
@@ -31,7 +31,7 @@ def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any]
     """
     shape = _sides(input_shape)
     about = dict(about)
-    with evaluating(model):
+    with eval_mode(model):
         try:
             graph = _translated(_export(model, shape, any_batch=True), shape)
         except BatchSizeError:
@@ -39,7 +39,7 @@ def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any]
             about["batch"] = 1
     for node in graph.nodes:
         if node.opaque:
-            opaque.function_of(node)  # a file with any other could be written, but not read
+            aten_ops.function_of(node)  # a file with any other could be written, but not read
     state = {name: _array(name, tensor) for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
     graph = replace(graph, tensors={**graph.tensors, **state}, about=about)
     try:

@@ -1,4 +1,4 @@
-"""`Trained`: a network together with what it was trained on; `Alone`: one without its data."""
+"""`TrainedModel`: a network together with what it was trained on; `BareModel`: one without its data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,14 +7,14 @@ from typing import Any
 from torch import nn
 
 from hypersparse.data.dataset import Dataset
-from hypersparse.export.module import Network
+from hypersparse.export.graph_module import Network
 from hypersparse.recipe import Recipe
 
 KEPT = ("classes", "normalisation", "recipe", "provenance")  # of what a file says, when it becomes another one
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedModel:
     """A network, what it was trained on, and where it came from."""
 
     path: Path
@@ -41,7 +41,7 @@ class Trained:
 
 
 @dataclass(frozen=True, eq=False)
-class Alone:
+class BareModel:
     """A network from an .hsp file, which says itself what else its data would."""
 
     path: Path

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypersparse.errors import OptionError
 from hypersparse.integrations.extras import needed
-from hypersparse.integrations.live import View
-from hypersparse.training.together import Job
+from hypersparse.integrations.tracker import View
+from hypersparse.training.concurrency.concurrent_runs import Job
 
 EXPERIMENT = "hypersparse"
 TAG = "hypersparse.run"  # <label>/seed-<n>

@@ -23,15 +23,15 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError, OptionError, RunError
 from hypersparse.integrations.extras import needed
 from hypersparse.recipe import Recipe
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.phase_cache import PhaseCache
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.callbacks import LogReader
+from hypersparse.training.concurrency.concurrent_runs import Ended, Job, Outcome, work_through
+from hypersparse.training.concurrency.processes import cores
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
-from hypersparse.training.processes import cores
 from hypersparse.training.result import describe
-from hypersparse.training.stages import StageCache
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Ended, Job, Outcome, work_through
-from hypersparse.training.watcher import LogReader
 
 SECONDS_BETWEEN_LOOKS = 0.5  # into a run's log, and of a worker whether to stop
 CHECKPOINT_SECONDS = 2.0  # a cluster's machine is lost more easily than one's own; that may cost an epoch, not 20 s
@@ -130,7 +130,7 @@ class RayCluster:
         if isinstance(found, Exception):
             raise found
         machine = self._machine
-        caches = [StageCache(stages, job.recipe, job.seed, machine, described=found) for job in jobs]
+        caches = [PhaseCache(stages, job.recipe, job.seed, found) for job in jobs]
         task = self._remote(_train)
 
         def train_one(job: Job) -> dict[str, Any]:

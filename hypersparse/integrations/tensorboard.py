@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from hypersparse.integrations.extras import needed
-from hypersparse.integrations.live import View
-from hypersparse.training.atomic import writing
-from hypersparse.training.together import Job
+from hypersparse.integrations.tracker import View
+from hypersparse.storage.files import writing
+from hypersparse.training.concurrency.concurrent_runs import Job
 
 
 class TensorBoardView:

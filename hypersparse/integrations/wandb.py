@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from hypersparse.integrations.extras import needed
-from hypersparse.integrations.live import View
-from hypersparse.training.atomic import write_json
-from hypersparse.training.together import Job
+from hypersparse.integrations.tracker import View
+from hypersparse.storage.files import write_json
+from hypersparse.training.concurrency.concurrent_runs import Job
 
 NOTE = ".wandb.json"  # in the run's folder: how many epochs were sent where; without a network nobody else knows
 

@@ -9,9 +9,9 @@ from torch import nn
 
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, forget_, keep_all, shrunk
+from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, check_shares, keep_all, prune_by_magnitude, reset_momentum_
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import Distribution, keep_count
+from hypersparse.sparsity.distributions import Distribution, keep_count
 from hypersparse.sparsity.weights import PrunableWeights
 
 
@@ -66,9 +66,9 @@ class ACDC(Method):
         if sparse and not was_sparse:
             if frozen := _frozen(weights):
                 state.memory[self.name] = [weight.detach().clone() for weight in frozen]
-            weights.set_mask_(shrunk(weights, keep_count(weights.total, self.sparsity), self.distribution))
+            weights.set_mask_(prune_by_magnitude(weights, keep_count(weights.total, self.sparsity), self.distribution))
         elif was_sparse and not sparse:
-            forget_(state)
+            reset_momentum_(state)
             keep_all(state)
             with torch.no_grad():  # what cannot grow comes back
                 for weight, value in zip(_frozen(weights), state.memory.pop(self.name, ()), strict=False):

@@ -10,7 +10,7 @@ from hypersparse.methods.base import Phase, TrainingState
 from hypersparse.methods.free_pruning import FreePruning
 from hypersparse.options import option, options
 from hypersparse.sparsity import penalties
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.mask import kth_largest
 
 LOOKED = "w_kappa"  # under this name in the state's memory: the last look at the smallest weight that stays
@@ -79,10 +79,10 @@ class ART(FreePruning):
         vector = state.weights.vector()
         if self.refresh_every > 1:
             smallest = state.memory[LOOKED] = state.memory[LOOKED].to(vector.device)  # a checkpoint's is on the CPU
-            bare = penalties.hypersparse_around(vector, smallest)
+            unwrap = penalties.hypersparse_around(vector, smallest)
         else:
-            bare = self.bare_penalty(vector)
-        return self.strength_now(state) * bare
+            unwrap = self.bare_penalty(vector)
+        return self.strength_now(state) * unwrap
 
     def look_at_w_kappa(self, state: TrainingState) -> None:
         """Find the smallest weight that stays, for the steps until the next look."""

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.task import RunningMean, Task
-from hypersparse.sparsity.budgets import check_sparsity
+from hypersparse.sparsity.distributions import check_sparsity
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 

@@ -12,8 +12,8 @@ from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Sparsity, TrainingState
 from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
-from hypersparse.sparsity.batch_norm import statistics_anew
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.batch_norm import recompute_statistics
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 from hypersparse.sparsity.weights import PrunableWeights
@@ -113,7 +113,7 @@ class FreePruning(Method):
         """Inside the block the network has statistics of batch norm as it is, if that is asked for."""
         if not self.reestimate:
             return nullcontext()
-        return statistics_anew(state.model, lambda: state.task.pass_over(state.model, self.reestimate))
+        return recompute_statistics(state.model, lambda: state.task.pass_over(state.model, self.reestimate))
 
     def dense_score(self, state: TrainingState) -> float:
         """The score that pruning must not lower."""

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, change_mask_, check_shares, keep_all, shrunk
+from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, change_mask_, check_shares, keep_all, prune_by_magnitude
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import Distribution, keep_count
+from hypersparse.sparsity.distributions import Distribution, keep_count
 
 
 @options
@@ -42,7 +42,7 @@ class GMP(Method):
         # Deviation: epoch by epoch, not every so many steps, and what is dropped stays so.
         mask, keep = state.weights.mask, self.keep_in(state.epoch, epochs, state.weights.total)
         if mask is not None and keep < mask.kept:
-            change_mask_(state, shrunk(state.weights, keep, self.distribution))
+            change_mask_(state, prune_by_magnitude(state.weights, keep, self.distribution))
 
     def keep_in(self, epoch: int, epochs: int, total: int) -> int:
         """Weights kept in an epoch: those still to go are the cube of the time that is left (eq. 1)."""

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot, check_count
-from hypersparse.methods.samples import ScoringSamples
+from hypersparse.methods.scoring_data import ScoringSamples
 from hypersparse.methods.task import Task
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
-from hypersparse.sparsity.budgets import Distribution, select
+from hypersparse.sparsity.distributions import Distribution, select
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import Batch
 from hypersparse.sparsity.weights import PrunableWeights

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, shrunk
+from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, check_shares, prune_by_magnitude
 from hypersparse.methods.snapshot import rewind_, whole_copy
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import Distribution, in_rounds, keep_count
+from hypersparse.sparsity.distributions import Distribution, in_rounds, keep_count
 
 ROUNDS = 5  # 160 + 5 * 140 = 860 epochs, as the paper counts them
 
@@ -87,7 +87,7 @@ class IMP(Method):
     def prune_and_rewind(self, state: TrainingState, *, number: int) -> None:
         """The largest of the kept weights get their early values back, and so do norms and statistics."""
         keeps = self.keeps(state.weights.total)
-        mask = shrunk(state.weights, keeps[number - 1], self.distribution)
+        mask = prune_by_magnitude(state.weights, keeps[number - 1], self.distribution)
         rewind_(state.weights, state.memory["early"], mask)
         if number == len(keeps):
             del state.memory["early"]

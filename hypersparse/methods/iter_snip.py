@@ -7,9 +7,9 @@ from torch import Tensor
 
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot
-from hypersparse.methods.samples import ScoringSamples
+from hypersparse.methods.scoring_data import ScoringSamples
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import Distribution, select_in_rounds
+from hypersparse.sparsity.distributions import Distribution, select_in_rounds
 from hypersparse.sparsity.mask import Mask, Scores
 from hypersparse.sparsity.scores import gradients
 

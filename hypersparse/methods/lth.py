@@ -5,10 +5,10 @@ from functools import partial
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, shrunk
+from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, check_shares, prune_by_magnitude
 from hypersparse.methods.snapshot import rewind_, whole_copy
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import Distribution, keep_count
+from hypersparse.sparsity.distributions import Distribution, keep_count
 
 
 @options
@@ -41,5 +41,5 @@ class LTH(Method):
 
     def prune_and_reset(self, state: TrainingState) -> None:
         """The largest weights over all layers get their first values back; the others are dropped."""
-        mask = shrunk(state.weights, keep_count(state.weights.total, self.sparsity), self.distribution)
+        mask = prune_by_magnitude(state.weights, keep_count(state.weights.total, self.sparsity), self.distribution)
         rewind_(state.weights, state.memory.pop("initial"), mask)

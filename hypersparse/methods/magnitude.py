@@ -5,10 +5,10 @@ from functools import partial
 from typing import ClassVar
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import check_shares
+from hypersparse.methods.drop_grow import check_shares
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
-from hypersparse.sparsity.budgets import Distribution, keep_count, select
+from hypersparse.sparsity.distributions import Distribution, keep_count, select
 
 
 @options

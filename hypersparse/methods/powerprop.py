@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, check_shares, shrunk
+from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, check_shares, prune_by_magnitude
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import Distribution, keep_count
+from hypersparse.sparsity.distributions import Distribution, keep_count
 
 
 @options
@@ -62,7 +62,7 @@ class PowerProp(Method):
     def prune(self, state: TrainingState) -> None:
         """Keep the largest weights; from here on they are trained as they are."""
         keep = keep_count(state.weights.total, self.sparsity)
-        state.weights.set_mask_(shrunk(state.weights, keep, self.distribution))
+        state.weights.set_mask_(prune_by_magnitude(state.weights, keep, self.distribution))
 
 
 def stepped(state: TrainingState) -> list[tuple[Tensor, Tensor]]:

@@ -5,9 +5,9 @@ from typing import ClassVar
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import Distribution, select
+from hypersparse.sparsity.distributions import Distribution, select
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.scores import chance
+from hypersparse.sparsity.scores import random_scores
 
 
 @options
@@ -23,4 +23,4 @@ class Random(OneShot):
     distribution: Distribution = option(default="erk", help="How the layers share the kept weights.")
 
     def mask(self, state: TrainingState) -> Mask:
-        return select(chance(state.weights, state.generator), self.keep(state.weights), self.distribution)
+        return select(random_scores(state.weights, state.generator), self.keep(state.weights), self.distribution)

@@ -9,9 +9,9 @@ import torch
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import draw_mask_, exchange_
+from hypersparse.methods.drop_grow import draw_mask_, drop_and_grow_
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import erk, keep_count, uniform
+from hypersparse.sparsity.distributions import erk, keep_count, uniform
 from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.weights import PrunableWeights
 
@@ -96,4 +96,4 @@ class RigL(Method):
         # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
         fraction = self.fraction * cosine(state.epoch / epochs)
         state.log["moved_fraction"] = fraction
-        exchange_(state, growth, fraction=fraction)
+        drop_and_grow_(state, growth, fraction=fraction)

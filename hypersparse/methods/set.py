@@ -5,10 +5,10 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import draw_mask_, exchange_
+from hypersparse.methods.drop_grow import draw_mask_, drop_and_grow_
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import erk, keep_count, uniform
-from hypersparse.sparsity.scores import chance
+from hypersparse.sparsity.distributions import erk, keep_count, uniform
+from hypersparse.sparsity.scores import random_scores
 
 
 @options
@@ -47,4 +47,4 @@ class SET(Method):
             # Deviation: by magnitude, not a share of the positive and one of the negative weights; and not to the end.
             # What grows begins at 0.0, as in one of the authors' two codes; in the other at a random value.
             learning = {name: weight for name, weight in state.weights.items() if weight.requires_grad}
-            exchange_(state, chance(learning, state.generator), fraction=self.fraction)
+            drop_and_grow_(state, random_scores(learning, state.generator), fraction=self.fraction)

@@ -4,10 +4,10 @@ from typing import ClassVar, Literal
 
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot, check_count
-from hypersparse.methods.samples import ScoringSamples
+from hypersparse.methods.scoring_data import ScoringSamples
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
-from hypersparse.sparsity.budgets import Distribution, select
+from hypersparse.sparsity.distributions import Distribution, select
 from hypersparse.sparsity.mask import Mask
 
 

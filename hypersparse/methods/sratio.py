@@ -5,9 +5,9 @@ from typing import ClassVar, Literal
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import keep_in_float32, sratio
+from hypersparse.sparsity.distributions import keep_in_float32, sratio
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.scores import chance
+from hypersparse.sparsity.scores import random_scores
 
 
 @options
@@ -40,4 +40,4 @@ class SRatio(OneShot):
         keep = self.keep(weights) if exact else max(1, keep_in_float32(weights.total, self.sparsity))
         rounding: Literal["exact", "down"] = "exact" if exact else "down"
         budget = sratio(weights, keep, linear_keep=self.linear_keep, rule=self.rule, rounding=rounding)
-        return Mask.top_by_layer(chance(weights, state.generator), budget)
+        return Mask.top_by_layer(random_scores(weights, state.generator), budget)

@@ -9,7 +9,7 @@ from hypersparse.methods.base import TrainingState
 from hypersparse.methods.one_shot import OneShot
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
-from hypersparse.sparsity.budgets import Distribution, select_in_rounds
+from hypersparse.sparsity.distributions import Distribution, select_in_rounds
 from hypersparse.sparsity.mask import Mask, Scores
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
-from hypersparse.sparsity.evaluating import evaluating
-from hypersparse.sparsity.scores import Batch, Run, as_it_is
+from hypersparse.sparsity.eval_mode import eval_mode
+from hypersparse.sparsity.scores import Batch, Run, call_model
 
 Rating = Callable[[Any, Any], Tensor | float]
 
@@ -58,14 +58,14 @@ class Task:
     whole: bool = False
     unpack: Callable[[Any], tuple[Any, Any]] = _as_pair
     scored: Callable[[Tensor], None] | None = None
-    run: Run = as_it_is
+    run: Run = call_model
     training: Iterable[Any] | None = None
     classes: int | None = None
 
     def score(self, model: nn.Module) -> float:
         """The rating of `model` over the loader, in evaluation mode and without gradients."""
         device = next(model.parameters()).device
-        with torch.no_grad(), evaluating(model):
+        with torch.no_grad(), eval_mode(model):
             return self._whole(model, device) if self.whole else self._mean(model, device)
 
     def pass_over(self, model: nn.Module, batches: int) -> None:

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 
 from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.dynamic import DISTRIBUTION_HELP, decay_, forget_past_
+from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, decay_, forget_past_
 from hypersparse.options import option, options
-from hypersparse.sparsity.budgets import Distribution, keep_count, select
+from hypersparse.sparsity.distributions import Distribution, keep_count, select
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 

@@ -122,7 +122,7 @@ def _check_options(name: str, signature: inspect.Signature, options: Mapping[str
         known.add(key)
         if parameter.default is parameter.empty:
             needed.add(key)
-    if strangers := options.keys() - known:
-        raise OptionError(unknown(f"option of {name}", min(strangers), known))
+    if unknown_names := options.keys() - known:
+        raise OptionError(unknown(f"option of {name}", min(unknown_names), known))
     if missing := needed - options.keys():
         raise OptionError(f"The model `{name}` needs the option `{min(missing)}`.")

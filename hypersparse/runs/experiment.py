@@ -65,8 +65,8 @@ class Experiment:
 
     def only(self, wanted: Mapping[str, str]) -> "Experiment":
         """The runs with these values."""
-        if strangers := wanted.keys() - {*AXES, "seed"}:
-            raise OptionError(unknown("axis", min(strangers), (*AXES, "seed")))
+        if unknown_names := wanted.keys() - {*AXES, "seed"}:
+            raise OptionError(unknown("axis", min(unknown_names), (*AXES, "seed")))
         kept = tuple(run for run in self.runs if run.matches(wanted))
         if not kept:
             chosen = ", ".join(f"{name}={value}" for name, value in wanted.items())
@@ -144,5 +144,5 @@ def _is(found: Any, wanted: str) -> bool:
 def _check(table: Any, known: Sequence[str], kind: str) -> None:
     if not isinstance(table, Mapping):
         raise OptionError(f"A {kind} is NAME = VALUE with one of {', '.join(known)}; got {table!r}.")
-    if strangers := table.keys() - set(known):
-        raise OptionError(unknown(kind, min(strangers), known))
+    if unknown_names := table.keys() - set(known):
+        raise OptionError(unknown(kind, min(unknown_names), known))

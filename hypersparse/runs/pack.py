@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from hypersparse.errors import HypersparseError, OptionError, RunError
-from hypersparse.runs.lock import is_locked
-from hypersparse.runs.parts import CHUNK, INDEX, Index, PartReader, PartWriter, clear
-from hypersparse.training.atomic import writing
-from hypersparse.training.folder import RunFolder
+from hypersparse.runs.split_archive import CHUNK, INDEX, Index, PartReader, PartWriter, clear
+from hypersparse.storage.files import writing
+from hypersparse.storage.lock import is_locked
+from hypersparse.storage.run_folder import RunFolder
 
 PICTURE, REPORT = "curves.png", "report.html"  # stay behind: `hypersparse show` and `report` make them again
 RUN_NAME = re.compile(r"(?!\.)[^/\\]+/seed-\d+")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 
 
 class RunStore:

@@ -14,13 +14,13 @@ from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
-from hypersparse.training.atomic import make_folder, write_atomically, write_text
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.loop import reaches
+from hypersparse.storage.files import make_folder, write_atomically, write_text
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.callbacks import Callback
+from hypersparse.training.concurrency.concurrent_runs import Ended, Job, Outcome, is_failure, train_together
+from hypersparse.training.loop import is_complete
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Ended, Job, Outcome, is_failure, train_together
-from hypersparse.training.watcher import Watcher
 
 log = logging.getLogger("hypersparse")
 
@@ -68,7 +68,7 @@ def sweep(
     stages: Path,
     results: Path | None = None,
     stop: StopRequest | None = None,
-    watcher: Callable[[Job], Watcher] | None = None,
+    watcher: Callable[[Job], Callback] | None = None,
     ended: Ended | None = None,
 ) -> list[Outcome]:
     """Train the runs in order, as many at once as is fastest; one that fails is noted and the rest goes on.
@@ -113,7 +113,7 @@ def finished(run: Run, store: RunStore, results: Path | None) -> dict[str, Any] 
     for place in (store, *([RunStore(results)] if results else [])):
         try:
             result = place.folder(run.recipe, run.seed).result()
-            if result is not None and reaches(run.recipe, result["until"]):
+            if result is not None and is_complete(run.recipe, result["until"]):
                 return result
         except RunError as error:
             damaged = error

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from hypersparse.errors import ModelError
-from hypersparse.export.module import to_module
+from hypersparse.export.graph_module import to_module
 from hypersparse.export.normalisation import Normalisation
 from hypersparse.serve.images import DIGIT, Pixels, as_png
 from hypersparse_runtime import Graph, GraphError, SparseModel
-from hypersparse_runtime.choice import Engine
 from hypersparse_runtime.dense import HAND_OVERS, OnnxRuntimeEngine, is_installed
+from hypersparse_runtime.engine_selection import Engine
 from hypersparse_runtime.graph import shapes
 from hypersparse_runtime.onnx import to_onnx
 

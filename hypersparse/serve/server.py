@@ -18,9 +18,9 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from hypersparse.errors import HypersparseError, OptionError
 from hypersparse.serve.images import TooManyPixels, decode, pixels_of
-from hypersparse.serve.incoming import Incoming, is_at, is_ours
 from hypersparse.serve.network import Served
 from hypersparse.serve.page import Page, make_page
+from hypersparse.serve.request_stream import Incoming, is_at, is_ours
 
 MOST_BYTES = 10 * 2**20  # of an image as it is sent
 MOST_DRAINED = 4 * MOST_BYTES  # read and thrown away, so that who sends too much gets to read why not

@@ -1,4 +1,4 @@
-"""`statistics_anew`: a network whose batch norms have the statistics of what it computes now."""
+"""`recompute_statistics`: a network whose batch norms have the statistics of what it computes now."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
-def statistics_anew(model: nn.Module, passes: Callable[[], None]) -> Iterator[None]:
+def recompute_statistics(model: nn.Module, passes: Callable[[], None]) -> Iterator[None]:
     """Inside the block batch norms have the plain mean of what they saw in `passes`; afterwards they are as they were.
 
     `passes` runs the network on some batches, in training mode and without gradients. Buffers are changed in place.

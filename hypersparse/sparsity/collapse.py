@@ -4,8 +4,8 @@ import warnings
 from typing import Literal, get_args
 
 from hypersparse.errors import CollapseError, CollapseWarning, OptionError
+from hypersparse.sparsity.connectivity import find_paths
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.paths import find_paths
 from hypersparse.sparsity.weights import PrunableWeights
 
 OnCollapse = Literal["warn", "error", "ignore"]

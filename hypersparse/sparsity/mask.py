@@ -158,9 +158,9 @@ class Mask(Mapping[str, Tensor]):
 
     def apply_to_(self, model: nn.Module) -> None:
         """Zero the dropped weights of any model with these layers, for instance an average of weights."""
-        from hypersparse.sparsity.weights import bare  # which needs this file
+        from hypersparse.sparsity.weights import unwrap  # which needs this file
 
-        parameters = dict(bare(model).named_parameters())
+        parameters = dict(unwrap(model).named_parameters())
         for name, layer in self._layers.items():
             if name not in parameters or parameters[name].shape != layer.shape:
                 raise ModelError(f"The mask has a layer `{name}` of shape {tuple(layer.shape)} that the model has not.")

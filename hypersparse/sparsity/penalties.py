@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from hypersparse.sparsity.constants import SHARPEST_BEND
-from hypersparse.sparsity.loading import where_triton_is
 from hypersparse.sparsity.mask import kth_largest
+from hypersparse.sparsity.triton_import import import_if_triton
 
 
 def l1(vector: Tensor) -> Tensor:
@@ -67,12 +67,12 @@ def _strong_grad(vector: Tensor, keep: int, strength: Tensor, smallest: Tensor |
     return (strength * _wide_grad(vector, keep, smallest)).to(vector.dtype)
 
 
-@where_triton_is
+@import_if_triton
 def _kernels() -> ModuleType:
     """The same as Triton kernels."""
-    from hypersparse.sparsity import kernels
+    from hypersparse.sparsity import threshold_kernels
 
-    return kernels
+    return threshold_kernels
 
 
 def _wide_grad(vector: Tensor, keep: int, smallest: Tensor | None) -> Tensor:

@@ -21,7 +21,7 @@ Criterion = Callable[[Any, Any], Tensor]
 Run = Callable[[nn.Module, Any], Any]
 
 
-def as_it_is(model: nn.Module, inputs: Any) -> Any:
+def call_model(model: nn.Module, inputs: Any) -> Any:
     """Call the network."""
     return model(inputs)
 
@@ -31,7 +31,7 @@ def magnitude(weights: Values) -> dict[str, Tensor]:
     return {name: weight.detach().abs() for name, weight in weights.items()}
 
 
-def chance(weights: Values, generator: torch.Generator) -> dict[str, Tensor]:
+def random_scores(weights: Values, generator: torch.Generator) -> dict[str, Tensor]:
     """Any weight is as good as any other: uniform random numbers, drawn on the CPU."""
     # Of 20 million draws in float32 many would be equal, and of equal scores the first ones win.
     return {
@@ -41,7 +41,7 @@ def chance(weights: Values, generator: torch.Generator) -> dict[str, Tensor]:
 
 
 def gradients(
-    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run = as_it_is
+    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run = call_model
 ) -> dict[str, Tensor]:
     """The loss's gradient, batch norm as in training, summed over the batches."""
     _check(batches)
@@ -53,7 +53,7 @@ def gradients(
 
 
 def snip(
-    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run = as_it_is
+    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run = call_model
 ) -> dict[str, Tensor]:
     """|w · gradient|: how much the loss would change if the weight were gone, to first order."""
     found = gradients(model, weights, batches, criterion, run=run)
@@ -67,7 +67,7 @@ def grasp(
     criterion: Criterion,
     *,
     temperature: float = 200.0,
-    run: Run = as_it_is,
+    run: Run = call_model,
 ) -> dict[str, Tensor]:
     """w · (Hessian · gradient): what the gradient's norm would lose with the weight, outputs divided by `temperature`.
 
@@ -90,7 +90,7 @@ def grasp(
     return dict(zip(weights, scores, strict=True))
 
 
-def synflow(model: nn.Module, weights: Values, inputs: Tensor, *, run: Run = as_it_is) -> dict[str, Tensor]:
+def synflow(model: nn.Module, weights: Values, inputs: Tensor, *, run: Run = call_model) -> dict[str, Tensor]:
     """How much flows through a weight if all numbers of the network are positive and its inputs are ones.
 
     Of `inputs` only the shape of one sample counts. In evaluation mode and in float64: products over many layers

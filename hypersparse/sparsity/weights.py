@@ -30,7 +30,7 @@ class Selection:
         return "\n".join(lines)
 
 
-def bare(model: nn.Module) -> nn.Module:
+def unwrap(model: nn.Module) -> nn.Module:
     """The module behind `torch.compile` or a data-parallel wrapper, whose parameter names are the user's."""
     while True:
         inner = getattr(model, "_orig_mod", None)
@@ -50,7 +50,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
     """
 
     def __init__(self, model: nn.Module, *, also: PrunableModules | None = None) -> None:
-        self.model = bare(model)
+        self.model = unwrap(model)
         self._parameters, self.selection = _select(self.model, {**CONV_AND_LINEAR, **(also or {})})
         if not self._parameters:
             raise ModelError(

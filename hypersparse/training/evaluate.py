@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hypersparse.methods.task import RunningMean, accuracy
-from hypersparse.sparsity.scores import Run, as_it_is
+from hypersparse.sparsity.scores import Run, call_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class Evaluation:
     hits: Tensor  # bool, one for each image, in their order
 
 
-def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], run: Run = as_it_is) -> Evaluation:
+def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], run: Run = call_model) -> Evaluation:
     """Score `model` in evaluation mode, run in some way; it is left in training mode or not, as it was."""
     device = next(model.parameters()).device
     hits, losses = RunningMean(device), RunningMean(device)

@@ -20,29 +20,29 @@ from hypersparse.methods.base import Phase
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.sparsity.cost import forward_cost
+from hypersparse.sparsity.connectivity import find_paths
+from hypersparse.sparsity.flops import forward_cost
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.paths import find_paths
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.storage.checkpoint import CheckpointWriter
+from hypersparse.storage.phase_cache import PhaseCache
+from hypersparse.storage.record import write_record
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.weights_io import check_digest, load_weights_, save_weights
 from hypersparse.training import optimizers
-from hypersparse.training.checkpoint import CheckpointWriter
+from hypersparse.training.callbacks import Callback, NullCallback
+from hypersparse.training.compiled_eval import CompiledEval
+from hypersparse.training.concurrency.cuda_streams import GATE
 from hypersparse.training.evaluate import evaluate
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.images import bring_images
+from hypersparse.training.flop_counter import FlopCounter, inference_cost, total_cost
+from hypersparse.training.loaders import bring_images
 from hypersparse.training.machine import Machine
-from hypersparse.training.meter import Meter, inference_cost, total_cost
 from hypersparse.training.network import build_network, channels_last_
-from hypersparse.training.record import write_record
 from hypersparse.training.recorder import Recorder
-from hypersparse.training.result import make_result
+from hypersparse.training.result import describe, make_result
 from hypersparse.training.resume import resume_, state_of, unless_past
-from hypersparse.training.scorer import Scorer
-from hypersparse.training.stages import StageCache
 from hypersparse.training.step import EpochLoss, Step, build_learner, build_step
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.streams import GATE
-from hypersparse.training.watcher import Silent, Watcher
-from hypersparse.training.weights_file import check_digest, load_weights_, save_weights
 
 # Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
 # cores take 22 s instead of 30 s, but when something else keeps one core busy they wait for each other: 179 s.
@@ -58,7 +58,7 @@ def train(
     *,
     dataset: Dataset | None = None,
     data_folders: Sequence[Path] = (),
-    watcher: Watcher | None = None,
+    watcher: Callback | None = None,
     stop: StopRequest | None = None,
     stages: Path | None = None,
     record: bool = True,
@@ -75,7 +75,7 @@ def train(
     with machine.active() as device, run.locked():
         run.check(recipe, seed)
         result = run.result()
-        if result is not None and reaches(recipe, result["until"]):
+        if result is not None and is_complete(recipe, result["until"]):
             return result
         recipe = unless_past(recipe, run)
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
@@ -87,10 +87,10 @@ def train(
         run.write_recipe(recipe, seed)
         run.result_file.unlink(missing_ok=True)
         run.record_file.unlink(missing_ok=True)
-        return training.run_plan(watcher or Silent(), stop or StopRequest())
+        return training.run_plan(watcher or NullCallback(), stop or StopRequest())
 
 
-def reaches(recipe: Recipe, ended_after: str | None) -> bool:
+def is_complete(recipe: Recipe, ended_after: str | None) -> bool:
     """Whether a run that ended after this phase is at least as far as the recipe asks."""
     names = [phase.name for phase in replace(recipe, until=None).plan()]
     if ended_after not in (None, *names):
@@ -132,9 +132,9 @@ class Training:
         self.images = bring_images(recipe, seed, dataset, device)
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
-        self.scorer = Scorer(self.model, machine)
+        self.scorer = CompiledEval(self.model, machine)
         self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
-        self.meter = Meter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
+        self.meter = FlopCounter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
         self.input_shape, self.classes = dataset.shape, dataset.classes
         self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
         self.sparsifier.weights.flatten_()
@@ -144,7 +144,7 @@ class Training:
         self.epoch_loss = EpochLoss(device)
         self.learner = build_learner(self.sparsifier, machine)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
-        self.stages = StageCache(stages, recipe, seed, machine, record=record) if stages else None
+        self.stages = PhaseCache(stages, recipe, seed, describe(machine), record=record) if stages else None
         self.entries: list[dict[str, Any]] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self.began = 0.0  # when its steps did, in this process
@@ -169,7 +169,7 @@ class Training:
             on_collapse=self.machine.on_collapse,
         )
 
-    def run_plan(self, watcher: Watcher, stop: StopRequest) -> dict[str, Any]:
+    def run_plan(self, watcher: Callback, stop: StopRequest) -> dict[str, Any]:
         """Train all epochs that are left, then write the final network and the result."""
         writer = CheckpointWriter(self.run.checkpoint_file, self.run.state_file, self.machine.checkpoint_seconds)
         watcher.started(self.sparsifier, self.entries, len(self.batches))
@@ -199,7 +199,8 @@ class Training:
         """If that epoch was the last of its phase, keep its end for other runs."""
         plan = self.sparsifier.plan
         if self.stages and (self.sparsifier.phase is not phase or self.sparsifier.done):
-            self.stages.save(plan[: plan.index(phase) + 1], state, self.entries, self.recorder)
+            recorded = self.recorder.epochs if self.recorder else None
+            self.stages.save(plan[: plan.index(phase) + 1], state, self.entries, recorded)
 
     def step_of_phase(self) -> Step:
         """The step for the phase at hand, built when the phase changes and only then."""
@@ -210,7 +211,7 @@ class Training:
             self.step = phase, masked, built
         return self.step[2]
 
-    def train_epoch(self, step: Step, watcher: Watcher, stop: StopRequest, writer: CheckpointWriter) -> None:
+    def train_epoch(self, step: Step, watcher: Callback, stop: StopRequest, writer: CheckpointWriter) -> None:
         """The steps of one epoch, from wherever it stands."""
         if self.batches.position == 0:
             self.epoch_loss.reset()

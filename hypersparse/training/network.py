@@ -8,7 +8,7 @@ from torch import nn
 from hypersparse import models
 from hypersparse.models.narrow import narrowed
 from hypersparse.recipe import Recipe
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.weights import PrunableWeights
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.recipe import TrainingOptions
-from hypersparse.sparsity.loading import where_triton_is
+from hypersparse.sparsity.triton_import import import_if_triton
 from hypersparse.sparsity.weights import PrunableWeights
 
 
@@ -84,9 +84,9 @@ class FlatSGD(torch.optim.SGD):
         return memory
 
 
-@where_triton_is
+@import_if_triton
 def sgd_kernel() -> Callable[..., None]:
     """The kernel."""
-    from hypersparse.training.sgd_kernel import sgd_step_
+    from hypersparse.training.kernels.sgd_kernel import sgd_step_
 
     return sgd_step_

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from hypersparse.methods.base import Method, Phase
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.sparsity.budgets import PAPER_SPARSITIES, keep_count
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
-from hypersparse.training.checkpoint import to_cpu
+from hypersparse.storage.checkpoint import to_cpu
+from hypersparse.storage.history import Epoch, History, nested_masks, pack_bits
+from hypersparse.storage.record import Known, levels_of, make_record
+from hypersparse.training.compiled_eval import CompiledEval
 from hypersparse.training.evaluate import evaluate
-from hypersparse.training.history import Epoch, History, nested_masks, pack_bits
-from hypersparse.training.images import Clean, Images
-from hypersparse.training.record import Known, make_record
-from hypersparse.training.scorer import Scorer
+from hypersparse.training.loaders import EvalLoader, Images
 
 CURVE_EPOCHS = 10  # a curve of the sorted weights is kept of every so many epochs with a penalty
 CURVE_POINTS = 1000
@@ -36,12 +36,6 @@ def curve_places(count: int) -> Tensor:
     return torch.cat([even, dense]).round().long().clamp(0, count - 1).sort().values
 
 
-def levels_of(method: Method) -> list[float]:
-    """The sparsities whose masks are taken down: the method's own and the paper's; none if it has no sparsity."""
-    own: float | None = getattr(method, "sparsity", None)
-    return [] if own is None else sorted({*PAPER_SPARSITIES, own})
-
-
 class Recorder:
     """Watches one run.
 
@@ -50,7 +44,7 @@ class Recorder:
     """
 
     def __init__(
-        self, history: History, method: Method, weights: PrunableWeights, images: Images, scorer: Scorer
+        self, history: History, method: Method, weights: PrunableWeights, images: Images, scorer: CompiledEval
     ) -> None:
         self.history, self._scorer = history, scorer
         self.sparsity: float | None = getattr(method, "sparsity", None)
@@ -72,7 +66,7 @@ class Recorder:
         Shuffled images have no place in the file, so nothing is known of the single ones.
         """
         nonzero = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).sum()
-        if isinstance(self._images.rated, Clean) and nonzero <= self._keep:
+        if isinstance(self._images.rated, EvalLoader) and nonzero <= self._keep:
             self._pruned = ratings.bool()
 
     @contextmanager

@@ -8,9 +8,9 @@ import torch
 
 from hypersparse.data.batches import Batches
 from hypersparse.recipe import Recipe
-from hypersparse.training.checkpoint import load_optimizer_state_, load_outline, load_tree, optimizer_state, to_cpu
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.weights_file import compact, expand, packed_mask
+from hypersparse.storage.checkpoint import load_optimizer_state_, load_outline, load_tree, optimizer_state, to_cpu
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.weights_io import compact, expand, packed_mask
 
 if TYPE_CHECKING:
     from hypersparse.training.loop import Training

@@ -18,9 +18,9 @@ from hypersparse.data.batches import Batches
 from hypersparse.errors import HypersparseError
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.training.learner import Learner
+from hypersparse.training.concurrency.cuda_streams import GATE, side_stream
+from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.machine import Machine
-from hypersparse.training.streams import GATE, side_stream
 
 REHEARSALS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
 log = logging.getLogger("hypersparse")
@@ -80,7 +80,7 @@ def _note(total: Tensor, index: Tensor, first_bad: Tensor, loss: Tensor, samples
 class EagerStep:
     """A step as PyTorch runs it, line by line. Nothing in it waits for the device."""
 
-    def __init__(self, learner: Learner, sparsifier: Sparsifier, batches: Batches, record: EpochLoss) -> None:
+    def __init__(self, learner: ForwardBackward, sparsifier: Sparsifier, batches: Batches, record: EpochLoss) -> None:
         self.learner, self.sparsifier, self.batches, self.record = learner, sparsifier, batches, record
 
     def __call__(self, number: int) -> None:
@@ -171,7 +171,9 @@ def _capturable(optimizer: Optimizer) -> Iterator[None]:
             group["capturable"] = False
 
 
-def build_step(sparsifier: Sparsifier, batches: Batches, record: EpochLoss, machine: Machine, learner: Learner) -> Step:
+def build_step(
+    sparsifier: Sparsifier, batches: Batches, record: EpochLoss, machine: Machine, learner: ForwardBackward
+) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
     eager = EagerStep(learner, sparsifier, batches, record)
     adjusts_always = sparsifier.phase.adjust is not None and sparsifier.phase.adjust_every == 1
@@ -191,14 +193,14 @@ def build_step(sparsifier: Sparsifier, batches: Batches, record: EpochLoss, mach
         return EagerStep(build_learner(sparsifier, machine, compiled=False), sparsifier, batches, record)
 
 
-def build_learner(sparsifier: Sparsifier, machine: Machine, *, compiled: bool | None = None) -> Learner:
+def build_learner(sparsifier: Sparsifier, machine: Machine, *, compiled: bool | None = None) -> ForwardBackward:
     """The network with its loss, compiled where the machine's engine wants that."""
     if compiled is None:
         compiled = machine.chosen_engine() != "eager"
         if not compiled and machine.engine == "captured":
             device = machine.torch_device()
             log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", device)
-    return Learner(sparsifier.weights, sparsifier.state.task.rating, machine, compiled=compiled)
+    return ForwardBackward(sparsifier.weights, sparsifier.state.task.rating, machine, compiled=compiled)
 
 
 Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], list[Tensor], dict[str, Any], Tensor]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.export.compressed import load_graph, load_sparse
-from hypersparse.export.module import Network
+from hypersparse.export.graph_module import Network
 from hypersparse.export.normalisation import Normalisation
 from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.model import SparseModel

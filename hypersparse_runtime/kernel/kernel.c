@@ -43,7 +43,7 @@ static double seconds(void) {
 #define MOST_DIRECT 8
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
-#include "steps.h"
+#include "dispatch.h"
 #undef FUSED
 #define FUSED(a, b, c) __builtin_fmaf(a, b, c) /* a loop the compiler makes vectors of would round twice */
 #undef NAME
@@ -64,7 +64,7 @@ static double seconds(void) {
 #define MOST_TWO 4
 #define MOST_FOUR 2
 #define MOST_DIRECT 8
-#include "steps.h"
+#include "dispatch.h"
 #undef NAME
 #undef LARGER
 #undef SMALLER
@@ -85,7 +85,7 @@ static double seconds(void) {
 #define MOST_TWO 8
 #define MOST_FOUR 4
 #define MOST_DIRECT 24
-#include "steps.h"
+#include "dispatch.h"
 #undef NAME
 #undef LARGER
 #undef SMALLER

@@ -24,7 +24,7 @@ struct step {
   int64_t distances;      /* table: one a group */
   int64_t shifts;         /* table: where each lane comes from, a vector a group for vectors of 4, 8 and 16; or -1 */
   int64_t starts;         /* table: where each group's entries begin, rows * groups + 1 */
-  int64_t entries;        /* table: pairs of offset (int32) and weight (float); for SHARED_CONV see shared.h */
+  int64_t entries;        /* table: pairs of offset (int32) and weight (float); for SHARED_CONV see conv_shared_loads.h */
   int64_t sides;          /* table: for DIRECT_CONV the floats of a row that each entry adds to, 16 bits from both ends */
   int64_t bias;           /* table: one float a row */
   int64_t plane;          /* table: one float a row and position, or -1 */

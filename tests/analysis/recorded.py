@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from hypersparse.analysis.stored import Stored, load
+from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.recipe import resolve
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.record import write_record
+from hypersparse.storage.record import write_record
+from hypersparse.storage.run_folder import RunFolder
 
 CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -51,7 +51,7 @@ def store(
     return folder.path
 
 
-def runs_in(root: Path) -> list[Stored]:
+def runs_in(root: Path) -> list[FinishedRun]:
     return load(sorted(root.glob("*/seed-*")))
 
 

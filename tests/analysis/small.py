@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from hypersparse.analysis.stored import Stored, load
+from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.recipe import resolve
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.record import Arrays, write_record
+from hypersparse.storage.record import Arrays, write_record
+from hypersparse.storage.run_folder import RunFolder
 
 PHASES = ["pre-train", "pre-train", "regularize", "regularize", "fine-tune"]
 TOTALS = {"conv1.weight": 20, "linear.weight": 80}
@@ -41,7 +41,7 @@ def write(
     seed: int = 0,
     arrays: Arrays | None = None,
     **changed: Any,
-) -> Stored:
+) -> FinishedRun:
     """A finished run in its folder, read back."""
     table = {"name": method} | ({} if method == "dense" else {"sparsity": sparsity})
     options = changed.pop("method_options", {})

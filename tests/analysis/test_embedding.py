@@ -14,8 +14,8 @@ from hypersparse.analysis.embedding import best_encoder, make_encoder, pixel_sca
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.errors import DataError, ModelError
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.storage.weights_io import save_weights
 from hypersparse.training.network import build_network
-from hypersparse.training.weights_file import save_weights
 from tests.analysis.recorded import dataset, runs_in, store
 
 needs_weights = pytest.mark.skipif(

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from hypersparse.analysis import finetuning
-from hypersparse.analysis.stored import Stored, load
+from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.errors import RunError
 from tests.analysis.small import write
 
 Epochs = list[tuple[float, float]]  # rate and test accuracy
 
 
-def tuned(root: Path, epochs: Epochs, *, seed: int = 0, sparsity: float = 0.9) -> Stored:
+def tuned(root: Path, epochs: Epochs, *, seed: int = 0, sparsity: float = 0.9) -> FinishedRun:
     folder = write(root, seed=seed, sparsity=sparsity).folder
     folder.log_file.unlink()
     folder.append_log({"epoch": 0, "phase": "regularize", "lr": 0.1, "train_accuracy": 0.0, "test_accuracy": 0.0})

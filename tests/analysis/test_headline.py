@@ -9,7 +9,7 @@ from hypersparse.analysis.headline import BEGIN, END, command, headline, write_h
 from hypersparse.errors import RunError
 from hypersparse.recipe import resolve
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0+cpu"}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersparse.analysis.paper import table
+from hypersparse.analysis.plotting import write
 from hypersparse.analysis.positions import (
     agreement,
     by_class,
@@ -22,7 +23,6 @@ from hypersparse.analysis.positions import (
 )
 from hypersparse.analysis.positions_figure import class_study, epochs_of, shown_classes, study
 from hypersparse.analysis.samples import samples_of
-from hypersparse.analysis.style import write
 from hypersparse.data.cifar_n import HumanLabels
 from hypersparse.errors import DataError, RunError
 from tests.analysis.recorded import CIFAR, dataset, runs_in, store

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hypersparse.analysis.plotting import write
 from hypersparse.analysis.positions import counted
 from hypersparse.analysis.sample_map import ellipse_of, hardness_study, levels_of, looks_of, study, window
 from hypersparse.analysis.samples import Samples, samples_of
-from hypersparse.analysis.style import write
 from hypersparse.analysis.tsne import Points, key_of, lay_out, stored_points
 from hypersparse.errors import DataError
 from tests.analysis.recorded import CIFAR, dataset, runs_in, store

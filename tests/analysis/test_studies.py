@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 
 from hypersparse.analysis import allocation, epochs, gradients, intersection, masks, tradeoffs
+from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.analysis.paper import epochs_to_mask, recipe_of, table
-from hypersparse.analysis.stored import Stored, load
-from hypersparse.analysis.style import Study
+from hypersparse.analysis.plotting import AnalysisResult
 from hypersparse.errors import OptionError, RunError
 from hypersparse.runs.store import RunStore
 from tests.analysis.small import TOTALS, record, write
 
 
-def drawn(study: Study) -> list[str]:
+def drawn(study: AnalysisResult) -> list[str]:
     """The names of the lines in its figure."""
     return [line.get_label() for axes in study.figure.axes for line in axes.lines if line.get_label()[0] != "_"]
 
@@ -108,7 +108,7 @@ def test_the_end_of_pretraining_is_marked_only_where_there_is_one(tmp_path: Path
     phases = np.array(["regularize"] * 4 + ["fine-tune"])
     without = write(tmp_path, method_options={"pretrain_epochs": 0}, arrays=record(phase=phases))
 
-    def marks(*runs: Stored) -> list[tuple[list[list[float]], str]]:
+    def marks(*runs: FinishedRun) -> list[tuple[list[list[float]], str]]:
         (axes,) = intersection.studies(runs)[0].figure.axes
         lines = [line.get_segments()[0].tolist() for line in axes.collections]
         return list(zip(lines, [" ".join(text.get_text().split()) for text in axes.texts], strict=True))

@@ -7,8 +7,8 @@ import pytest
 
 from hypersparse.analysis.variants import WANTED, WANTED_OF, variants
 from hypersparse.runs.experiment import Experiment
+from hypersparse.runs.recipe_names import variant
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.variants import variant
 from tests.analysis.small import write
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

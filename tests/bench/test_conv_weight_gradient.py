@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from hypersparse.training.conv_tiling import Convolution, Tiling, key_of, tiling_of
+from hypersparse.training.kernels.conv_tiling import Convolution, Tiling, key_of, tiling_of
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "conv_weight_gradient.py"
 FIRST, LAST = Convolution(64, 32, 32, 32, 32, 3, 1, 1), Convolution(64, 128, 128, 8, 8, 3, 1, 1)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from hypersparse.bench import engines
-from hypersparse.bench.cells import Cell, Effort, workload_of
 from hypersparse.bench.timing import Span, seconds_of, time_steps
+from hypersparse.bench.workloads import Cell, Effort, workload_of
 from hypersparse.training.machine import Machine
 
 SMALL = replace(workload_of("resnet8"), shape=(3, 8, 8), images=64)

@@ -10,15 +10,15 @@ from torch import nn
 from typer.testing import CliRunner
 
 from hypersparse.bench import inference
-from hypersparse.bench.contenders import Contender, make
+from hypersparse.bench.benchmark_networks import MODELS, clustered_, front_loaded, parse_sparsities, subject
 from hypersparse.bench.inference import KEYS, add_speedups_, in_turns
-from hypersparse.bench.subjects import MODELS, clustered_, front_loaded, parse_sparsities, subject
+from hypersparse.bench.inference_engines import Contender, make
 from hypersparse.cli.bench_inference import MASKS
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError
 from hypersparse.export.compressed import save_sparse
 from hypersparse.models import build
-from hypersparse.sparsity.budgets import PAPER_SPARSITIES
+from hypersparse.sparsity.distributions import PAPER_SPARSITIES
 
 SMALL = ("bench", "inference", "--quick", "--models", "resnet8", "--rounds", "1", "--sparsities", "0.98")
 

@@ -9,7 +9,7 @@ from torch import nn
 from hypersparse import models
 from hypersparse.bench import reference
 from hypersparse.sparsity import penalties
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.weights import PrunableWeights
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from unittest import mock
 import matplotlib
 
 from hypersparse.cli import main
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 
 QUICK = ["--data", "synthetic", "--set", "data.images=64", "--set", "data.test_images=32", "--set", "data.size=8"]
 SHORT = [*QUICK, "--epochs", "1", "--set", "method.pretrain_epochs=1", "--set", "method.max_regularized_epochs=1"]

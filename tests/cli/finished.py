@@ -4,7 +4,7 @@ from typing import Any
 
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 
 
 def finish(store: RunStore, recipe: Recipe, seed: int = 0, **changed: Any) -> RunFolder:

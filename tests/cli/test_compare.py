@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from hypersparse.cli import compare as command
-from hypersparse.cli import pace
+from hypersparse.cli import epoch_times
 from hypersparse.cli.compare import make_grid
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
+from hypersparse.training.concurrency.concurrent_runs import Ended, Job
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Ended, Job
 from tests.cli.commands import QUICK, run
 from tests.cli.finished import finish
 
@@ -67,7 +67,7 @@ def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: p
         return [Stopped("the parent process asked for it") for _ in jobs]
 
     monkeypatch.setattr(command, "train_together", stopped)
-    monkeypatch.setattr(pace, "seconds_an_epoch", lambda *_: 1.0)
+    monkeypatch.setattr(epoch_times, "seconds_an_epoch", lambda *_: 1.0)
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 130
     assert "failed:" not in done.stdout
@@ -83,7 +83,7 @@ def test_why_a_run_failed_stays_in_its_folder(tmp_path: Path, monkeypatch: pytes
         return [error for _ in jobs]
 
     monkeypatch.setattr(command, "train_together", failing)
-    monkeypatch.setattr(pace, "seconds_an_epoch", lambda *_: 1.0)
+    monkeypatch.setattr(epoch_times, "seconds_an_epoch", lambda *_: 1.0)
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 2
     notes = [*(tmp_path / "runs").glob("*/seed-*/failed.txt")]

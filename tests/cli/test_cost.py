@@ -8,13 +8,13 @@ from pathlib import Path
 from rich.console import Console
 
 from hypersparse.cli.cost import Trial, cost, cost_table
-from hypersparse.cli.pace import Measured, measured_in
+from hypersparse.cli.epoch_times import Measured, measured_in
 from hypersparse.recipe import Recipe, resolve
 from hypersparse.runs.store import RunStore
-from hypersparse.training.checkpoint import save_tree
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.checkpoint import save_tree
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.machine import Machine
-from hypersparse.training.together import Job
 from tests.cli.finished import finish
 from tests.training.small import small
 

@@ -17,10 +17,10 @@ from hypersparse.data import files
 from hypersparse.errors import DataError, HypersparseError, ModelError, OptionError, RunError
 from hypersparse.export.compressed import load_sparse
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.weights_io import read_weights
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
-from hypersparse.training.weights_file import read_weights
 from tests.runs.tiny import FINISHED, STOPPED, recipe, run_of
 
 app = typer.Typer()

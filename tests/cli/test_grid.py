@@ -14,10 +14,10 @@ from hypersparse.cli.grid import Grid
 from hypersparse.cli.main import app
 from hypersparse.errors import DivergedError
 from hypersparse.runs.store import RunStore
+from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
-from hypersparse.training.together import Job
 from tests.cli.finished import finish as finish_run
 from tests.training.small import StopAfter, small
 

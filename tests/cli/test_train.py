@@ -14,7 +14,7 @@ import pytest
 
 import hypersparse
 from hypersparse.cli import main
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 from tests.cli.commands import QUICK, SHORT, run, run_alone, start, the_run
 from tests.cli.test_serve import predict, started
 from tests.serve.made import drawing, file_of

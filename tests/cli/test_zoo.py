@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hypersparse import zoo
+from hypersparse.cli.load_network import NetworkQuery, in_zoo, open_network
 from hypersparse.cli.main import app
-from hypersparse.cli.networks import Asked, in_zoo, open_network
 from hypersparse.errors import OptionError, RunError
 from tests.runs.tiny import FINISHED, run_of, tiny_store
 
@@ -62,9 +62,9 @@ def test_other_commands_know_the_names(tmp_path: Path, monkeypatch: pytest.Monke
     assert in_zoo("digits-resnet8-0.95") is None
     assert in_zoo("nothing") is None
     with pytest.raises(RunError, match=r"no run `digits-resnet8-0\.97` .* did you mean digits-resnet8-0\.9"):
-        open_network("digits-resnet8-0.97", Asked(runs_dir=tmp_path))
+        open_network("digits-resnet8-0.97", NetworkQuery(runs_dir=tmp_path))
     with pytest.raises(RunError, match=r"lists them\.$"):
-        open_network("something", Asked(runs_dir=tmp_path))
+        open_network("something", NetworkQuery(runs_dir=tmp_path))
 
 
 def test_evaluate_says_the_sparsity_that_the_name_does() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypersparse.cli.choices import data_folders
+from hypersparse.cli.recipe_options import data_folders
 from hypersparse.data import tiny_imagenet
 from hypersparse.data.cifar import CIFAR10, CIFAR100, SUPERCLASSES, Files, load_cifar10, load_cifar100, read
 from hypersparse.data.dataset import Dataset

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.compressed import save_sparse
-from hypersparse.export.module import to_module
+from hypersparse.export.graph_module import to_module
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import Graph, Node

@@ -88,7 +88,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.module:
         from hypersparse.errors import HypersparseError
-        from hypersparse.export.module import to_module
+        from hypersparse.export.graph_module import to_module
 
     def once(data: bytes) -> None:
         try:

@@ -9,10 +9,10 @@ import pytest
 
 from hypersparse.errors import OptionError
 from hypersparse.integrations import mlflow, tensorboard, wandb
-from hypersparse.integrations.live import LiveViews
-from hypersparse.training.folder import RunFolder
+from hypersparse.integrations.tracker import LiveViews
+from hypersparse.storage.run_folder import RunFolder
 from tests.cli.commands import QUICK, run, the_run
-from tests.integrations.test_live import job_in, train_in_two_goes
+from tests.integrations.test_tracker import job_in, train_in_two_goes
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 

@@ -8,7 +8,7 @@ import pytest
 import hypersparse
 from hypersparse import Ablation, Sparsifier, methods
 from hypersparse.recipe import Recipe, merge, resolve
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from tests.methods.contract import (

@@ -6,7 +6,7 @@ import pytest
 
 from hypersparse import GMP
 from hypersparse.errors import OptionError
-from hypersparse.sparsity.budgets import Distribution
+from hypersparse.sparsity.distributions import Distribution
 from tests.methods.tiny import attached, epochs_of
 
 

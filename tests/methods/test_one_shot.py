@@ -20,7 +20,7 @@ from hypersparse import (
 )
 from hypersparse.methods.one_shot import OneShot
 from hypersparse.recipe import Recipe, resolve
-from hypersparse.sparsity.budgets import keep_count
+from hypersparse.sparsity.distributions import keep_count
 from tests.methods.small import cross_entropy, perceptron, sequence_network, state_of, three_classes, trained
 
 ALL: dict[str, OneShot] = {

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from hypersparse import Random
-from hypersparse.sparsity.budgets import erk, uniform
-from hypersparse.sparsity.scores import chance
+from hypersparse.sparsity.distributions import erk, uniform
+from hypersparse.sparsity.scores import random_scores
 from tests.methods.small import sequence_network, state_of
 
 
@@ -34,7 +34,7 @@ def test_within_a_layer_every_weight_has_the_same_chance() -> None:
 
 def test_no_two_of_many_weights_draw_the_same_number() -> None:
     """Of equal ones the first would be kept."""
-    drawn = chance({"weight": torch.zeros(100_000)}, torch.Generator().manual_seed(0))["weight"]
+    drawn = random_scores({"weight": torch.zeros(100_000)}, torch.Generator().manual_seed(0))["weight"]
     assert len(set(drawn.tolist())) == 100_000
 
 

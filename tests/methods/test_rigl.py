@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hypersparse import Mask, PrunableWeights, RigL, TrainingState, data
 from hypersparse.errors import LoopError, OptionError
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
 from tests.methods.tiny import attached, epochs_of

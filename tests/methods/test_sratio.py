@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hypersparse import OptionError, SRatio, models
-from hypersparse.sparsity.scores import chance
+from hypersparse.sparsity.scores import random_scores
 from tests.methods.small import perceptron, sequence_network, state_of
 
 
@@ -57,5 +57,5 @@ def test_positions_are_even() -> None:
 
 
 def test_lots_are_rarely_equal() -> None:
-    drawn = chance({"a": torch.empty(1000, 1000)}, torch.Generator().manual_seed(0))["a"]
+    drawn = random_scores({"a": torch.empty(1000, 1000)}, torch.Generator().manual_seed(0))["a"]
     assert len(drawn.unique()) == 10**6

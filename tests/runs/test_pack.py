@@ -9,7 +9,7 @@ import pytest
 from hypersparse.errors import OptionError, RunError
 from hypersparse.runs.pack import pack, parse_bytes, run_files, unpack
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, run_of, tiny_store
 
 

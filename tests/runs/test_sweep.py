@@ -12,14 +12,14 @@ from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import Local, failures, finished, job_of, keep_finished, missing, sweep
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
-from hypersparse.training.together import Job, unfinished
-from hypersparse.training.watcher import Silent
+from tests.training.concurrency.test_concurrent_runs import assert_same_run
 from tests.training.small import small
-from tests.training.test_together import assert_same_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
 CPU = Machine(device="cpu")
@@ -127,7 +127,7 @@ def test_a_whole_copy_among_the_results_stands_for_a_damaged_one(tmp_path: Path)
     assert missing([run], store, None) == [run]
 
 
-class Told(Silent):
+class Told(NullCallback):
     """Notes which epochs of which run were trained, in the order in which that happened."""
 
     def __init__(self, job: Job, told: list[tuple[str, str]]) -> None:
@@ -169,7 +169,7 @@ def test_runs_that_go_on_after_their_mask_are_packed_too(tmp_path: Path) -> None
 def test_a_result_is_kept_as_soon_as_its_run_ends(tmp_path: Path) -> None:
     results, seen = tmp_path / "results", list[int]()
 
-    class Looks(Silent):
+    class Looks(NullCallback):
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             seen.append(len(list(results.glob("*/*/result.json"))))
 
@@ -186,7 +186,7 @@ def test_what_a_killed_sweep_had_finished_is_kept_by_the_next(tmp_path: Path) ->
 
 
 def test_an_error_of_any_kind_is_noted(tmp_path: Path) -> None:
-    class Breaks(Silent):
+    class Breaks(NullCallback):
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             raise MemoryError("no room")
 

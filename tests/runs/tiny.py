@@ -9,7 +9,7 @@ import pytest
 
 from hypersparse.recipe import Recipe, merge, resolve
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest

@@ -9,10 +9,10 @@ import torch
 
 from hypersparse import models
 from hypersparse.export.trace import trace
-from hypersparse_runtime.deferral import with_deferred_sums
-from hypersparse_runtime.geometry import place
-from hypersparse_runtime.layers import layers_of
-from hypersparse_runtime.liveness import without_dead_channels
+from hypersparse_runtime.dead_channels import without_dead_channels
+from hypersparse_runtime.layout import place
+from hypersparse_runtime.lazy_bias import with_deferred_sums
+from hypersparse_runtime.lowering import layers_of
 from hypersparse_runtime.program import Program, write_program
 from hypersparse_runtime.tuning import CONV, DIRECT, DIRECT_TILES, TILES
 from tests import architectures

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hypersparse.export.module import to_module
+from hypersparse.export.graph_module import to_module
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, GraphError, Node, SparseModel

@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hypersparse.export.module import to_module
+from hypersparse.export.graph_module import to_module
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, Node, SparseModel
 from hypersparse_runtime.container import FileError
+from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.file import pack, unpack
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.layers import layers_of
 from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.limits import MOST_INPUTS
-from hypersparse_runtime.liveness import without_dead_channels
+from hypersparse_runtime.lowering import layers_of
 from tests.runtime.networks import computed
 
 LEVELS = load_kernel().levels

@@ -12,27 +12,27 @@ import torch
 
 from hypersparse import models
 from hypersparse.export.compressed import save_sparse
-from hypersparse_runtime import SparseModel, building, library
-from hypersparse_runtime.building import KernelError, build, file_name
+from hypersparse_runtime import SparseModel, compile_kernel, library
+from hypersparse_runtime.compile_kernel import KernelError, build, file_name
 from tests.runtime.networks import sparse_
 
-ROOT = Path(building.__file__).parents[1]
+ROOT = Path(compile_kernel.__file__).parents[1]
 
 
 def test_a_kernel_is_named_by_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = file_name()
-    copied = shutil.copytree(building.SOURCES, tmp_path / "kernel")
-    monkeypatch.setattr(building, "SOURCES", copied)
+    copied = shutil.copytree(compile_kernel.SOURCES, tmp_path / "kernel")
+    monkeypatch.setattr(compile_kernel, "SOURCES", copied)
     assert file_name() == name
     (copied / "kernel.c").write_text((copied / "kernel.c").read_text() + "\n")
     assert file_name() != name
 
 
 def test_what_stops_a_build_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(compile_kernel, "COMPILERS", ("no-such-compiler",))
     with pytest.raises(KernelError, match=r"No C compiler was found .* looked for no-such-compiler"):
         build(tmp_path / "kernel.so")
-    monkeypatch.setattr(building, "COMPILERS", ("false",))
+    monkeypatch.setattr(compile_kernel, "COMPILERS", ("false",))
     with pytest.raises(KernelError, match="could not be built with false"):
         build(tmp_path / "kernel.so")
     assert not list(tmp_path.iterdir())

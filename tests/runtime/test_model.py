@@ -15,9 +15,9 @@ from torch import nn
 from hypersparse import models
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, GraphError, Node, SlowWarning, SparseModel, dense, library
-from hypersparse_runtime.building import KernelError
-from hypersparse_runtime.choice import Engine
+from hypersparse_runtime.compile_kernel import KernelError
 from hypersparse_runtime.dense import HAND_OVERS, HandOver
+from hypersparse_runtime.engine_selection import Engine
 from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.sparse import measured
 from tests.runtime.networks import computed, graphs, largest, sparse_
@@ -269,7 +269,7 @@ def fixed_times(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, dict[str, fl
     def found(engines: list[Engine], images: int, *_shapes: object, threads: int) -> list[float]:
         return [seconds[images][engine.name] for engine in engines]
 
-    monkeypatch.setattr("hypersparse_runtime.choice.trial", found)
+    monkeypatch.setattr("hypersparse_runtime.engine_selection.trial", found)
     monkeypatch.setattr("hypersparse_runtime.model.trial", found)
 
 

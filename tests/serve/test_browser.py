@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 from hypersparse.serve.network import Served
 from hypersparse.serve.server import MOST_BYTES, Server
 from tests.browser import NEEDS_BROWSER
-from tests.browser import Seen as Shown
+from tests.browser import Seen as TerminalView
 from tests.serve.made import STROKES, drawing, file_of, linear, served
 
 pytestmark = NEEDS_BROWSER
@@ -21,7 +21,7 @@ HOSTILE = "<b onclick=alert(1)>-</script><!--"
 COLOURS = ("red", "light_green", HOSTILE)
 
 
-class Seen(Shown):
+class Seen(TerminalView):
     """The page of a server."""
 
     def __init__(self, browser: Any, server: Server, **options: object) -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypersparse.errors import OptionError
 from hypersparse.serve import network as network_module
 from hypersparse.serve import server as module
-from hypersparse.serve.incoming import is_ours
 from hypersparse.serve.network import Served, timed_in_turns
+from hypersparse.serve.request_stream import is_ours
 from hypersparse.serve.server import MOST_AT_ONCE, MOST_BYTES, Server
 from tests.serve.made import bomb, drawing, file_of, linear, served
 

@@ -275,7 +275,7 @@ def test_a_network_that_cannot_be_copied_is_said() -> None:
 def test_chance_is_drawn_from_the_generator() -> None:
     weights = {"a": torch.zeros(3, 2), "b": torch.zeros(4)}
     random = torch.get_rng_state()
-    one, same, other = (scores.chance(weights, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    one, same, other = (scores.random_scores(weights, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert torch.equal(flat(one), flat(same))
     assert not torch.equal(flat(one), flat(other))
     assert torch.equal(torch.get_rng_state(), random)

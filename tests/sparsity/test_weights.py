@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 
 from hypersparse.errors import ModelError
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.weights import PrunableWeights, bare
+from hypersparse.sparsity.weights import PrunableWeights, unwrap
 
 
 class Residual(nn.Module):
@@ -135,7 +135,7 @@ def test_a_compiled_model_has_the_users_names() -> None:
     compiled = torch.compile(model, backend="eager")
     assert list(PrunableWeights(compiled)) == list(PrunableWeights(model))
     assert PrunableWeights(compiled)["last.weight"] is model.last.weight
-    assert bare(compiled) is model
+    assert unwrap(compiled) is model
 
 
 def test_a_data_parallel_model_has_the_users_names() -> None:

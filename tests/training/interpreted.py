@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from hypersparse.training.conv_tiling import Convolution, Tiling, tiling_of
-from hypersparse.training.convolution import plain_weight_gradient
+from hypersparse.training.kernels.conv_tiling import Convolution, Tiling, tiling_of
+from hypersparse.training.kernels.convolution import plain_weight_gradient
 
 SHAPES = {
     "first stage": Convolution(2, 32, 32, 8, 8, 3, 1, 1),
@@ -40,7 +40,7 @@ TILINGS = {
 
 def error(convolution: Convolution, tiling: Tiling) -> float:
     """Of the kernel against its twin, relative to the largest number."""
-    from hypersparse.training import conv_kernel
+    from hypersparse.training.kernels import conv_kernel
 
     sides, outs = (convolution.height, convolution.width), (convolution.out_height, convolution.out_width)
     images = torch.randn(convolution.batch, convolution.channels, *sides)
@@ -55,7 +55,7 @@ def main() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     from triton.runtime import interpreter
 
-    from hypersparse.training import conv_kernel
+    from hypersparse.training.kernels import conv_kernel
 
     patch_tensors = interpreter._patch_lang_tensor
 

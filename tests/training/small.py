@@ -3,8 +3,8 @@
 from typing import Any
 
 from hypersparse.recipe import Recipe, merge, resolve
+from hypersparse.training.callbacks import NullCallback
 from hypersparse.training.stop import StopRequest
-from hypersparse.training.watcher import Silent
 
 TABLES: dict[str, Any] = {
     "data": {
@@ -36,7 +36,7 @@ def small(**tables: Any) -> Recipe:
     return resolve(merge({name: table for name, table in TABLES.items() if name not in replaced}, tables))
 
 
-class StopAfter(Silent):
+class StopAfter(NullCallback):
     """Asks for a stop after a number of steps, counted over all epochs."""
 
     def __init__(self, steps: int) -> None:

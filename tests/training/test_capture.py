@@ -12,11 +12,11 @@ from torch import Tensor
 
 from hypersparse import data
 from hypersparse.recipe import Recipe
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.concurrency.cuda_streams import CaptureLock
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
 from hypersparse.training.step import CapturedStep, EagerStep, build_learner
-from hypersparse.training.streams import Gate
 from tests.training.small import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
@@ -90,7 +90,7 @@ def test_a_capture_that_fails_leaves_no_trace(
     assert not any(group.get("capturable") for group in training.sparsifier.state.optimizer.param_groups)
 
 
-class Notes(Gate):
+class Notes(CaptureLock):
     """Notes who was alone."""
 
     def __init__(self) -> None:

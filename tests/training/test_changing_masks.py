@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from hypersparse.recipe import Recipe
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
+from tests.storage.test_phase_cache import phases_trained, values
 from tests.training.small import StopAfter, small
 from tests.training.test_loop import same_network
-from tests.training.test_stages import phases_trained, values
 
 CPU = Machine(device="cpu", checkpoint_seconds=0.0)
 METHODS: dict[str, dict[str, Any]] = {

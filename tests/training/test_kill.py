@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from tests.training.small import small
@@ -21,7 +21,7 @@ import sys, warnings
 warnings.simplefilter("ignore")
 from hypersparse.recipe import Recipe
 from hypersparse.training.loop import train
-from hypersparse.training.watcher import Silent
+from hypersparse.training.callbacks import Silent
 from hypersparse.training.machine import Machine
 
 class Say(Silent):

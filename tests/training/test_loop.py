@@ -10,13 +10,13 @@ from safetensors.torch import load_file
 from hypersparse import data
 from hypersparse.data.dataset import Split
 from hypersparse.errors import DataError, DivergedError, ModelError, OptionError, RunError
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.images import hold_out
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.weights_io import digest
+from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.loaders import hold_out
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
-from hypersparse.training.watcher import Silent
-from hypersparse.training.weights_file import digest
 from tests.training.small import StopAfter, small
 
 CPU = Machine(device="cpu", checkpoint_seconds=0.0)
@@ -200,7 +200,7 @@ def test_a_loss_that_is_not_finite_in_the_first_epoch_saves_nothing(tmp_path: Pa
 
 
 def test_a_late_nan_keeps_the_checkpoint_of_the_epoch_before(tmp_path: Path) -> None:
-    class Poison(Silent):
+    class Poison(NullCallback):
         def started(self, sparsifier: Any, entries: Any, steps: int) -> None:
             self.sparsifier = sparsifier
 
@@ -218,7 +218,7 @@ def test_a_late_nan_keeps_the_checkpoint_of_the_epoch_before(tmp_path: Path) -> 
 
 
 def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
-    class Poison(Silent):
+    class Poison(NullCallback):
         def started(self, sparsifier: Any, entries: Any, steps: int) -> None:
             self.sparsifier, self.steps = sparsifier, steps
 
@@ -282,7 +282,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hypersparse.training.atomic.save", full)
+        patch.setattr("hypersparse.storage.files.save", full)
         with pytest.raises(RunError, match="the disk is full"):
             train(small(), 0, CPU, tmp_path)
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == saved

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from hypersparse import CollapseError, PrunableWeights, models
+from hypersparse.storage.weights_io import load_weights_
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.network import build_network, channels_last_
-from hypersparse.training.weights_file import load_weights_
 from tests.training.small import small
 
 MACHINE = Machine(device="cpu", threads=1, on_collapse="ignore")

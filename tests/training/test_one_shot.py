@@ -10,13 +10,13 @@ from hypersparse import data
 from hypersparse.methods.one_shot import OneShot
 from hypersparse.methods.registry import find, names
 from hypersparse.recipe import Recipe
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.images import bring_images
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.loaders import bring_images
 from hypersparse.training.loop import train
 from hypersparse.training.stop import Stopped
+from tests.storage.test_phase_cache import phases_trained
 from tests.training.small import StopAfter, small
 from tests.training.test_loop import CPU, same_network, values
-from tests.training.test_stages import phases_trained
 
 QUICK: dict[str, dict[str, Any]] = {"synflow": {"rounds": 3}, "iter_snip": {"rounds": 3}}
 

@@ -13,8 +13,8 @@ from hypersparse.data.batches import Batches
 from hypersparse.methods.task import accuracy
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.weights import PrunableWeights
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.learner import Learner, shadow_of
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.forward_backward import ForwardBackward, shadow_of
 from hypersparse.training.loop import Training, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.resume import resume_
@@ -192,7 +192,7 @@ def test_a_network_that_cannot_be_compiled_runs_line_by_line(
         raise RefusedError("unsupported: this operator\nand a long trace")
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: refuse)
-    learner = Learner(PrunableWeights(Small()), accuracy, Machine(device="cpu"), compiled=True)
+    learner = ForwardBackward(PrunableWeights(Small()), accuracy, Machine(device="cpu"), compiled=True)
     for _ in range(2):
         loss, ratings = learner.loss(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
         assert loss.isfinite()

@@ -14,11 +14,11 @@ import torch
 
 import hypersparse
 from hypersparse import data, zoo
-from hypersparse.cli.choices import data_folders
+from hypersparse.cli.recipe_options import data_folders
 from hypersparse.errors import DataError, OptionError, RunError
 from hypersparse.recipe import Recipe
-from hypersparse.training.images import Clean
-from hypersparse.zoo.making import size
+from hypersparse.training.loaders import EvalLoader
+from hypersparse.zoo.build import size
 from tests.serve.made import linear
 
 ROOT = Path(hypersparse.__file__).parents[1]
@@ -72,7 +72,7 @@ def test_accuracy_on_the_real_test_images(name: str) -> None:
         dataset = data.load(recipe.data.name, data_folders(None), options=recipe.data.options, download=False)
     except DataError as error:
         pytest.skip(f"the data are not here: {error}")
-    batches = Clean(dataset.test, dataset, torch.device("cpu"))
+    batches = EvalLoader(dataset.test, dataset, torch.device("cpu"))
     right = sum(int((model(images.numpy()).argmax(1) == labels.numpy()).sum()) for images, labels in batches)
     assert entry.test_images == len(dataset.test)
     assert abs(right - entry.test_accuracy * entry.test_images) <= 2  # another CPU may round a close call otherwise

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypersparse.analysis.comparison import collect, summarize
 from hypersparse.analysis.report.gather import RunPage, rounded
-from hypersparse.runs.variants import variants
+from hypersparse.runs.recipe_names import variants
 
 MEANS = ("training_flops", "training_flops_sparse", "final_bytes", "dense_bytes")
 Group = tuple[str, str]  # data and model

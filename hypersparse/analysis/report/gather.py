@@ -12,9 +12,9 @@ import numpy as np
 from hypersparse.analysis.layers import layers
 from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import parse_toml
-from hypersparse.runs.table import DAMAGE, Row, current_result, outcome_of, row_of
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.record import read_record
+from hypersparse.runs.run_listing import DAMAGE, Row, current_result, outcome_of, row_of
+from hypersparse.storage.record import read_record
+from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.result import Entry
 
 DIGITS = 5  # of a number in a curve: an accuracy over ten thousand images is exact

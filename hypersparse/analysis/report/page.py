@@ -11,8 +11,8 @@ from hypersparse.analysis.report.averages import compare, group_of, name_variant
 from hypersparse.analysis.report.gather import Gathered, RunPage, gather
 from hypersparse.analysis.report.template import asset, fill, source_hash, to_json
 from hypersparse.errors import RunError
-from hypersparse.training.atomic import write_atomically
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.files import write_atomically
+from hypersparse.storage.run_folder import RunFolder
 
 SCRIPTS = (  # in the order they are needed
     "elements",

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypersparse.recipe import merge, resolve
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 
 TOTAL, KEPT, DENSE = 1000, 100, 0.8  # weights of a layer, those kept, and the accuracy before pruning
 

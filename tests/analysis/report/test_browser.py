@@ -10,18 +10,18 @@ import pytest
 
 from hypersparse.analysis.report.page import write
 from hypersparse.runs.store import RunStore
-from hypersparse.training.folder import RunFolder
-from hypersparse.training.record import write_record
+from hypersparse.storage.record import write_record
+from hypersparse.storage.run_folder import RunFolder
 from tests.analysis.report.made import make_run
 from tests.analysis.report.test_page import HOSTILE
 from tests.browser import NEEDS_BROWSER
-from tests.browser import Seen as Shown
+from tests.browser import Seen as TerminalView
 
 RUNS = 50  # on the page of many
 pytestmark = NEEDS_BROWSER
 
 
-class Seen(Shown):
+class Seen(TerminalView):
     """A report in a browser."""
 
     def __init__(self, browser: object, file: Path, **options: object) -> None:

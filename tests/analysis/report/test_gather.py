@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hypersparse.analysis.report.gather import gather
-from hypersparse.training.folder import RunFolder
+from hypersparse.storage.run_folder import RunFolder
 from tests.analysis.report.made import DENSE, KEPT, TOTAL, make_run
 from tests.runs.tiny import EPOCHS, FINISHED, STOPPED, UNTIL, run_of, tiny_store
 

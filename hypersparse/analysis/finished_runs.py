@@ -1,0 +1,136 @@
+"""`FinishedRun`: a run as tables and figures read it, without its weights."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hypersparse.errors import RunError
+from hypersparse.recipe import Recipe
+from hypersparse.runs import recipe_names
+from hypersparse.runs.store import RunStore
+from hypersparse.storage.record import Arrays, read_record
+from hypersparse.storage.run_folder import RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A finished run; one that ended with its final mask counts too."""
+
+    folder: RunFolder
+    result: dict[str, Any]
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What was trained."""
+        return self.folder.recipe()
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return int(self.result["seed"])
+
+    @cached_property
+    def record(self) -> Arrays:
+        """What was taken down of every epoch."""
+        return read_record(self.folder.record_file)
+
+    @cached_property
+    def log(self) -> list[dict[str, Any]]:
+        """One entry an epoch."""
+        return self.folder.whole_log()
+
+    @property
+    def scores(self) -> dict[str, Any] | None:
+        """How good its network is, in the last epoch and in the best: the sparse one, if there is one."""
+        scores: dict[str, Any] | None = self.result["sparse"] or self.result["dense"]
+        return scores
+
+    @property
+    def epochs(self) -> int:
+        """Of all phases together."""
+        return sum(self.result["epochs"].values())
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """What tells it from other runs, apart from its seed."""
+        method = self.recipe.method
+        return {
+            "data": self.recipe.data.name,
+            "model": self.recipe.model.name,
+            "method": method.name,
+            "penalty": getattr(method, "penalty", None),
+            "sparsity": getattr(method, "sparsity", None),
+            "variant": self.variant,
+        }
+
+    @cached_property
+    def variant(self) -> str:
+        """Its method with all that is not as the data set's preset has it, such as `art l1, schedule=cosine`."""
+        return recipe_names.variant(self.recipe.to_mapping())
+
+    @cached_property
+    def is_usual(self) -> bool:
+        """Whether all is as in the preset."""
+        return recipe_names.is_usual(self.recipe.to_mapping())
+
+
+def load(paths: Iterable[Path]) -> list[FinishedRun]:
+    """The finished ones of these runs."""
+    found = []
+    for path in paths:
+        folder = RunFolder(path)
+        result = folder.result()
+        if result is not None:
+            found.append(FinishedRun(folder, result))
+    if not found:
+        raise RunError("None of these runs is finished; `hypersparse runs` lists them with their state.")
+    return found
+
+
+def to_their_end(store: RunStore) -> list[FinishedRun]:
+    """The runs that went through their whole plan; there may be none."""
+    runs = (FinishedRun(run, result) for run in store.runs() if (result := run.result()) is not None)
+    return [run for run in runs if run.result["until"] is None]
+
+
+def with_records(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """Those that have a record; there must be one."""
+    having = [run for run in runs if run.folder.record_file.is_file()]
+    if not having:
+        raise RunError(
+            "None of these runs has a record; they were trained with --no-record, or record.npz was not copied along."
+        )
+    return having
+
+
+def names(runs: Sequence[FinishedRun], *more: str) -> list[str]:
+    """A short name of each run: its variant, and of `more` (sparsity, model, data) what not all of them share."""
+    return recipe_names.names([run.recipe.to_mapping() for run in runs], *more)
+
+
+def grouped(runs: Sequence[FinishedRun], *words: str) -> dict[tuple[Any, ...], list[FinishedRun]]:
+    """Runs by what these words say of them."""
+    groups: dict[tuple[Any, ...], list[FinishedRun]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.words[word] for word in words), []).append(run)
+    return groups
+
+
+def network(run: FinishedRun) -> str:
+    """Model and data of a run, as a title says them: a model of one's own and data at a path by their last names."""
+    return f"{str(run.words['model']).rpartition(':')[2]} on {data_name(run)}"
+
+
+def data_name(run: FinishedRun) -> str:
+    """The data of a run, as a title says them."""
+    return Path(str(run.words["data"])).stem
+
+
+def by_name(runs: Sequence[FinishedRun]) -> dict[str, list[FinishedRun]]:
+    """Runs that differ only in their seed, under their short name."""
+    groups: dict[str, list[FinishedRun]] = {}
+    for name, run in zip(names(runs, "sparsity", "model", "data"), runs, strict=True):
+        groups.setdefault(name, []).append(run)
+    return groups

@@ -1,0 +1,190 @@
+"""How our figures look, and the files that a figure is written as."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from textwrap import fill, wrap
+from typing import Any
+
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
+from numpy.typing import NDArray
+
+from hypersparse.storage.files import make_folder, write_atomically, write_text
+
+BLUE, ORANGE, GREEN, PURPLE, RED = "#0072B2", "#D55E00", "#009E73", "#882D91", "#B3123B"  # told apart by everyone
+GREY, FAINT, PALE = "#555555", "#C4C9CF", "#E6ECF2"
+COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#8C6D00", "#56B4E9", GREY)
+MARKERS = "osD^vPX*<>hd"  # so that lines are told apart without colour too
+COLUMN, PAGE = 3.5, 7.0  # widths in inches: a column of a paper, and a page
+DPI = 200
+LETTERS_AN_INCH, TITLE_LINES = 12, 2  # of a title
+NO_BREAK = "\u00a0"
+LONGEST_NAME = 36  # letters of a line in a legend
+TICK_GAP = 1.0  # pixels between two numbers of an axis, at least
+ABOVE_AND_BELOW = 1.05  # inches of a figure for a title of two lines and the words below its axes
+SHORT_NAME, FEW_NAMES = 16, 3  # letters and lines of a legend beside which a column has room for the axes
+TEXT = 8.0  # points; readable where the figure is a column wide
+
+
+@dataclass(frozen=True, eq=False)
+class AnalysisResult:
+    """What an analysis found: a figure and the numbers in it."""
+
+    name: str  # of its files
+    figure: Figure
+    data: pd.DataFrame  # what is drawn, one row a point
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # its main numbers, by name
+
+
+def file_name(*words: str) -> str:
+    """What a study of these words is called on disk; a data set may be a path.
+
+    >>> file_name("layers", "my data/faces.npz", "mlp")
+    'layers-my_data_faces.npz-mlp'
+    """
+    return re.sub(r"[^\w.,:=+-]+", "_", "-".join(words))
+
+
+def spoken(name: str) -> str:
+    """A class as people write it, where files join its words.
+
+    >>> spoken("pickup_truck")
+    'pickup truck'
+    """
+    return name.replace("_", " ")
+
+
+def panels(
+    rows: int = 1, columns: int = 1, *, width: float = COLUMN, height: float = 2.6, **options: Any
+) -> tuple[Figure, NDArray[Any]]:
+    """An empty figure and its axes, as an array of rows and columns."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: NDArray[Any] = figure.subplots(rows, columns, squeeze=False, **options)
+    for each in axes.flat:
+        plain(each)
+    return figure, axes
+
+
+def plain(axes: Axes) -> None:
+    """Little ink: two spines, a faint grid, small text."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color=PALE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=TEXT - 1)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_fontsize(TEXT)
+
+
+def title(figure: Figure, text: str) -> None:
+    """Say what is seen, in words that stand at the left; what does not fit on two lines is left out."""
+    whole = text.replace(" %", f"{NO_BREAK}%")  # a number stays with its sign
+    lines = fill(whole, _letters(figure.get_figwidth()), max_lines=TITLE_LINES, placeholder=" ...")
+    figure.suptitle(lines.replace(NO_BREAK, " "), x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """Without a frame, in small text; nothing where no line has a name."""
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:  # the name of a run with many options of its own would take the place of the figure
+        short = [folded(label) for label in labels]
+        axes.legend(handles, short, **({"frameon": False, "fontsize": TEXT - 1} | options))
+
+
+def legend_beside(axes: Axes, **options: Any) -> None:
+    """At the right, outside of the axes, where it can hide nothing; the figure grows with it."""
+    legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
+    names, figure = axes.get_legend(), axes.figure
+    if names is not None and isinstance(figure, Figure):  # names that do not fit are cut off, and leave axes no height
+        height = names.get_window_extent().height / figure.dpi + ABOVE_AND_BELOW
+        figure.set_figheight(max(height, figure.get_figheight()))
+
+
+def spread_ticks(figure: Figure) -> None:
+    """Leave out every second number of an x axis on which numbers run into each other, until none do.
+
+    To be called last: how much room there is depends on the legend and the title.
+    """
+    for axes in figure.axes:
+        while _ticks_touch(figure, axes):
+            low, high = sorted(axes.get_xlim())
+            inside = [place for place in axes.get_xticks() if low <= place <= high]
+            axes.xaxis.set_major_locator(FixedLocator(inside[::2]))
+
+
+def _ticks_touch(figure: Figure, axes: Axes) -> bool:
+    figure.draw_without_rendering()
+    low, high = sorted(axes.get_xlim())
+    shown = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high and label.get_text()]
+    boxes = sorted((label.get_window_extent() for label in shown), key=lambda box: box.x0)
+    return any(one.x1 + TICK_GAP > other.x0 for one, other in pairwise(boxes))
+
+
+def folded(name: str) -> str:
+    """A name of many options on several lines, so that it leaves room for the axes."""
+    return fill(name, LONGEST_NAME, break_on_hyphens=False)
+
+
+def width_under(text: str) -> float:
+    """A column, or a page where a title of these words would be cut off in a column."""
+    return COLUMN if len(wrap(text, _letters(COLUMN))) <= TITLE_LINES else PAGE
+
+
+def width_beside(names: Collection[str]) -> float:
+    """A column, or a page where a legend of these names would leave little of a column."""
+    roomy = len(names) <= FEW_NAMES and all(len(name) <= SHORT_NAME for name in names)
+    return COLUMN if roomy else PAGE
+
+
+def line_styles(count: int) -> list[dict[str, Any]]:
+    """Colour, marker and line of each of so many lines: dashed where colours come again."""
+    return [
+        {
+            "color": COLORS[number % len(COLORS)],
+            "marker": MARKERS[number % len(MARKERS)],
+            "linestyle": ("-", "--", ":")[number // len(COLORS) % 3],
+        }
+        for number in range(count)
+    ]
+
+
+def write(folder: Path, study: AnalysisResult, *, for_page: bool = False) -> list[Path]:
+    """The figure as PNG and SVG, its data and its tables as CSV; files appear by rename.
+
+    A page that is kept with the runs it is made of needs the PNG and the tables only.
+    """
+    make_folder(folder)
+    paths = []
+    for suffix in ("png",) if for_page else ("png", "svg"):
+        path = folder / f"{study.name}.{suffix}"
+        write_atomically(path, lambda beside, suffix=suffix: _save(study.figure, beside, suffix))  # type: ignore[misc]
+        paths.append(path)
+    for name, frame in {**({} if for_page else {study.name: study.data}), **study.tables}.items():
+        path = folder / f"{name}.csv"
+        write_text(path, frame.to_csv(index=False))
+        paths.append(path)
+    return paths
+
+
+def _save(figure: Figure, path: Path, suffix: str) -> None:
+    dateless: dict[str, Any] = {"metadata": {"Date": None}} if suffix == "svg" else {}
+    with rc_context({"svg.hashsalt": "hypersparse"}):  # the same figure makes the same file
+        figure.savefig(path, format=suffix, dpi=DPI, **dateless)
+
+
+def class_styles(count: int) -> list[dict[str, Any]]:
+    """Colour and marker of each class: ten that everyone tells apart, and markers where colours come again."""
+    ten = (*COLORS, "#000000", "#E58BBB")
+    return [{"color": ten[n % len(ten)], "marker": MARKERS[n % len(MARKERS)]} for n in range(count)]
+
+
+def _letters(width: float) -> int:
+    """On a line of a title."""
+    return int(LETTERS_AN_INCH * width)

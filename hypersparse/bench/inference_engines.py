@@ -1,0 +1,119 @@
+"""Engines that run a network on the CPU, each as a function from images to outputs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hypersparse.bench.benchmark_networks import Subject
+from hypersparse.errors import OptionError, unknown
+from hypersparse.export.shrink import shrink_graph
+from hypersparse_runtime import SparseModel
+from hypersparse_runtime.dense import is_installed, openvino_core
+from hypersparse_runtime.file import pack
+from hypersparse_runtime.graph import Graph
+from hypersparse_runtime.lowering import dense_products
+from hypersparse_runtime.onnx import to_onnx
+
+OURS = "hypersparse"
+DENSE = ("onnxruntime", "openvino")  # the better of these is what speed-ups are over
+ENGINES = ("torch", "torch.compile", *DENSE, "onnxruntime-shrunk", OURS)
+
+Predict = Callable[[NDArray[np.float32]], NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """An engine that is ready to run a network."""
+
+    engine: str
+    predict: Predict
+    file_bytes: int
+    products: int  # multiplications that it does for one image
+    note: str = ""
+
+
+def installed(engine: str) -> bool:
+    """Whether the package that an engine needs is there."""
+    package = engine.removesuffix("-shrunk")
+    return package not in DENSE or is_installed(package)
+
+
+def check_engines(engines: list[str]) -> None:
+    """Say what there is not before anything is measured."""
+    for engine in engines:
+        if engine not in ENGINES:
+            raise OptionError(unknown("engine", engine, ENGINES))
+        if not installed(engine):
+            raise OptionError(f"{engine} is not installed; pip install 'hypersparse[bench]' brings it.")
+
+
+def make(engine: str, subject: Subject, *, batch: int, threads: int) -> Contender:
+    """Build an engine for a network and batches of a size."""
+    if engine.startswith("torch"):
+        return _torch(engine, subject)
+    if engine == OURS:
+        return _ours(subject, batch, threads)
+    graph = shrink_graph(subject.graph).graph if engine.endswith("shrunk") else subject.graph
+    content = to_onnx(graph)
+    run = _openvino(content, threads) if engine == "openvino" else _onnxruntime(content, threads)
+    return Contender(engine, run, len(content), dense_products(graph))
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """PyTorch with so many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _torch(engine: str, subject: Subject) -> Contender:
+    module: Any = subject.module.eval()
+    if engine == "torch.compile":
+        module = torch.compile(module)
+
+    def run(images: NDArray[np.float32]) -> NDArray[Any]:
+        with torch.inference_mode():
+            outputs: NDArray[Any] = module(torch.from_numpy(images)).numpy()
+        return outputs
+
+    size = sum(tensor.numel() * tensor.element_size() for tensor in subject.module.state_dict().values())
+    return Contender(engine, run, size, dense_products(subject.graph))
+
+
+def _ours(subject: Subject, batch: int, threads: int) -> Contender:
+    model = SparseModel(subject.graph, threads=threads)
+    out: dict[int, NDArray[np.float32]] = {}
+
+    def run(images: NDArray[np.float32]) -> NDArray[Any]:
+        out[len(images)] = model(images, out=out.get(len(images)))
+        return out[len(images)]
+
+    size = len(pack(Graph(subject.graph.input_shape, subject.graph.nodes, subject.graph.tensors)))
+    engine = model.engine_for(batch)
+    note = "" if engine == OURS else f"handed over to {engine}"
+    return Contender(OURS, run, size, model.products if not note else model.dense_products, note)
+
+
+def _onnxruntime(content: bytes, threads: int) -> Predict:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return lambda images: session.run(None, {"input": images})[0]
+
+
+def _openvino(content: bytes, threads: int) -> Predict:
+    core = openvino_core()
+    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+    model = core.compile_model(core.read_model(content, b""), "CPU", hints)
+    return lambda images: model(images)[0]

@@ -1,0 +1,128 @@
+"""What an epoch takes, and where open ends are expected: from finished runs, otherwise from a short trial."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import torch
+
+from hypersparse import data
+from hypersparse.data.dataset import Dataset
+from hypersparse.errors import DataError
+from hypersparse.methods.base import Phase
+from hypersparse.recipe import Recipe
+from hypersparse.runs.run_listing import DAMAGE
+from hypersparse.runs.store import RunStore
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.concurrency.autotune import seconds_an_epoch
+from hypersparse.training.machine import Machine
+
+Load = Callable[[Recipe], Dataset]
+AS_LARGE = {"cifar10": "cifar100", "cifar100": "cifar10"}  # as many images of one size, so that an epoch takes as long
+
+
+class Pace(NamedTuple):
+    """Seconds of an epoch, None where nothing is known, and where they are from."""
+
+    seconds: float | None
+    basis: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A phase of a finished run."""
+
+    run: Path
+    recipe: Recipe
+    phase: str
+    epochs: int
+    seconds: float
+
+
+def is_elsewhere(machine: Machine) -> bool:
+    """Whether a GPU is meant and none is here: what it would take can be said all the same, by runs of any GPU."""
+    return re.fullmatch(r"cuda(:\d+)?", machine.device) is not None and not torch.cuda.is_available()
+
+
+def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:
+    """The phases of all finished runs of such a device in this precision; a run that lies in two stores counts once."""
+    found: dict[tuple[str, str], list[Measured]] = {}
+    for run in (run for store in stores for run in store.runs()):
+        try:
+            found.setdefault((run.path.parent.name, run.path.name), list(_phases(run, machine)))
+        except DAMAGE:  # `hypersparse runs` says of it what is wrong
+            continue
+    return [phase for phases in found.values() for phase in phases]
+
+
+def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | None:
+    """From runs of the method in this phase, otherwise from all on the same data and model, or on data as large."""
+    for kind, place in _kinds(recipe):
+        alike = [each for each in measured if _kind(each.recipe) == kind]
+        same = [each for each in alike if (each.recipe.method.name, each.phase) == (recipe.method.name, phase)]
+        if near := same or alike:
+            count = len({each.run for each in near})
+            seconds = sum(each.seconds for each in near) / sum(each.epochs for each in near)
+            return Pace(seconds, f"{count} like it{place}" if same else f"{count} other{'s' * (count > 1)}{place}")
+    return None
+
+
+def tried(recipe: Recipe, machine: Machine, load: Load) -> float | None:
+    """Seconds of an epoch on this device, by a few steps; None where the device or known data are not there."""
+    if is_elsewhere(machine):
+        return None
+    try:
+        return seconds_an_epoch(recipe, machine, load(recipe))
+    except DataError:
+        if recipe.data.name in data.names():  # to be downloaded some day; a wrong path never is there
+            return None
+        raise
+
+
+def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:
+    """Those of a phase; an open end is where finished runs with the same options of the method ended, or guessed."""
+    own = [each for each in measured if (each.recipe.method, each.phase) == (recipe.method, phase.name)]
+    for kind, _ in _kinds(recipe) if phase.until else ():
+        if ended := [each.epochs for each in own if _kind(each.recipe) == kind]:
+            return round(mean(ended))
+    return likely_epochs(phase)
+
+
+def likely_epochs(phase: Phase) -> int:
+    """Epochs of a phase; one with an open end is guessed to be a third of its limit."""
+    return max(1, phase.epochs // 3) if phase.until else phase.epochs
+
+
+def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:
+    result = run.result()
+    if result is None or not _fits(result["machine"], machine):
+        return
+    recipe = run.recipe()
+    for phase, seconds in result["wall_seconds_by_phase"].items():
+        if epochs := int(result["epochs"][phase]):
+            yield Measured(run.path, recipe, phase, epochs, float(seconds))
+
+
+def _fits(there: Mapping[str, Any], machine: Machine) -> bool:
+    if there["precision"] != machine.precision:
+        return False
+    if is_elsewhere(machine):
+        return bool(there["device"] != "cpu")
+    device = machine.torch_device()
+    return bool(there["device"] == (torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"))
+
+
+def _kind(recipe: Recipe) -> tuple[object, ...]:
+    """What decides how long a step takes, apart from the method."""
+    return recipe.data, recipe.model, recipe.training.batch_size, recipe.ablation.name == "narrow"
+
+
+def _kinds(recipe: Recipe) -> Iterator[tuple[tuple[object, ...], str]]:
+    """A recipe's kind, and that on data as large, with the words that say so."""
+    _, *others = _kind(recipe)
+    yield (recipe.data, *others), ""
+    if other := AS_LARGE.get(recipe.data.name):
+        yield (replace(recipe.data, name=other), *others), f" on {other}"

@@ -1,0 +1,223 @@
+"""Options that several commands share, and the recipe they make."""
+
+import os
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hypersparse.errors import ModelError, OptionError
+from hypersparse.recipe import Recipe, merge, parse_toml, resolve
+from hypersparse.runs.store import RunStore
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.weights_io import digest
+
+RECIPE = "What is trained"
+LARGEST_SEED = 2**63 - 1  # that torch takes
+MOST_SEEDS = 10_000  # in one range: more is a slip of the finger
+DataName = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="digits, cifar10, cifar100, tinyimagenet, synthetic, a folder of images or an .npz file. "
+        "Its preset fills in all other options.",
+        rich_help_panel=RECIPE,
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", help="resnet32, vgg19, ... or your own as package.file:factory.", rich_help_panel=RECIPE),
+]
+Sparsity = Annotated[
+    float | None,
+    typer.Option("--sparsity", help="Fraction of weights removed, such as 0.98.", rich_help_panel=RECIPE),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option("--epochs", help="Epochs of the main training (ART: fine-tuning).", rich_help_panel=RECIPE),
+]
+Validation = Annotated[
+    int | None,
+    typer.Option(
+        "--validation",
+        help="Hold out this many training samples and pick the best epoch on them.",
+        rich_help_panel=RECIPE,
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        help="End after this phase (`regularize`); the same command without it goes on.",
+        rich_help_panel=RECIPE,
+    ),
+]
+AblationName = Annotated[
+    str | None,
+    typer.Option(
+        "--ablation",
+        help="Take something away from what the method found, before the last phase: shuffle, redraw, positions, "
+        "rewind (to --set ablation.rewind_epoch=N) or narrow.",
+        rich_help_panel=RECIPE,
+    ),
+]
+Start = Annotated[
+    Path | None,
+    typer.Option(
+        "--start",
+        help="Begin with these trained weights (a run, .safetensors or state_dict) and skip pre-training.",
+        rich_help_panel=RECIPE,
+    ),
+]
+RecipeFile = Annotated[
+    Path | None,
+    typer.Option("--recipe", help="A recipe as TOML; the options here go over it.", rich_help_panel=RECIPE),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="TABLE.NAME=VALUE",
+        help="Any option of a recipe, such as method.growth=1.1, training.lr=0.05, model.width=16. Repeatable.",
+        rich_help_panel=RECIPE,
+    ),
+]
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs are kept.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Where data sets lie; then $HYPERSPARSE_DATA, then the cache folder."),
+]
+
+
+def make_recipe(
+    *,
+    runs_dir: Path,
+    data: str | None = None,
+    model: str | None = None,
+    method: str | None = None,
+    sparsity: float | None = None,
+    epochs: int | None = None,
+    validation: int | None = None,
+    until: str | None = None,
+    ablation: str | None = None,
+    start: Path | None = None,
+    recipe: Path | None = None,
+    settings: Sequence[str] | None = None,
+) -> Recipe:
+    """The recipe of a command: the data set's preset, under the recipe file, under the options, under --set."""
+    said: dict[str, Any] = {}
+    for path, value in (
+        ("data.name", data),
+        ("data.validation", validation),
+        ("model.name", model),
+        ("method.name", method),
+        ("method.sparsity", sparsity),
+        ("training.epochs", epochs),
+        ("until", until),
+        ("ablation.name", ablation),
+    ):
+        if value is not None:
+            said = merge(said, _nested(path, value))
+    for setting in settings or ():
+        said = merge(said, parse_setting(setting))
+    if start is not None:
+        said = merge(said, _start(start, runs_dir))
+    base = _read_recipe(recipe) if recipe else {}
+    if base.get("start") and not base.get("start_digest"):  # written by hand
+        base |= _start(Path(base["start"]), runs_dir)
+    return resolve(merge(base, said))
+
+
+def parse_setting(text: str) -> dict[str, Any]:
+    """A table from `TABLE.NAME=VALUE`, the value as in TOML or else a word.
+
+    >>> parse_setting("method.growth=1.1"), parse_setting("data.last=keep")
+    ({'method': {'growth': 1.1}}, {'data': {'last': 'keep'}})
+    """
+    path, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"\w+(\.\w+)+", path.strip()):
+        raise OptionError(f"`--set` expects TABLE.NAME=VALUE such as method.growth=1.1; got `{text}`.")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    return _nested(path.strip(), parsed)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from `3`, `0,2` or `0-4`.
+
+    >>> parse_seeds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first:
+            raise OptionError(f"`--seed` is a number, a list such as 0,2 or a range such as 0-4; got `{text}`.")
+        if last > LARGEST_SEED or last - first >= MOST_SEEDS:
+            raise OptionError(f"`--seed` takes seeds up to 2^63 - 1, and {MOST_SEEDS} at once; got `{text}`.")
+        seeds += range(first, last + 1)
+    return list(dict.fromkeys(seeds))
+
+
+def parse_sparsities(text: str | None, option: str = "--sparsity") -> list[float | None]:
+    """Sparsities from `0.98` or `0.9,0.98`; without any the preset's.
+
+    >>> parse_sparsities("0.9,0.98")
+    [0.9, 0.98]
+    """
+    try:
+        return [None] if text is None else list(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise OptionError(f"`{option}` is a number or a list such as 0.9,0.98; got `{text}`.") from None
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds from `90`, `90s`, `9m` or `1.5h`.
+
+    >>> parse_seconds("9m"), parse_seconds("90")
+    (540.0, 90.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if not found:
+        raise OptionError(f"A time is a number of s, m or h, such as 9m; got `{text}`.")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def data_folders(given: Path | None) -> list[Path]:
+    """Where data sets are looked for, in this order; downloads go to the last one."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersparse"
+    configured = os.environ.get("HYPERSPARSE_DATA")
+    return [*([given] if given else []), *([Path(configured)] if configured else []), cache]
+
+
+def _nested(path: str, value: Any) -> dict[str, Any]:
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def _read_recipe(path: Path) -> dict[str, Any]:
+    try:
+        return parse_toml(path.read_text(), str(path))
+    except OSError as error:
+        raise OptionError(f"The recipe {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise OptionError(f"The recipe {path} cannot be read: it is not text in UTF-8.") from None
+
+
+def _start(given: Path, runs_dir: Path) -> dict[str, Any]:
+    path = given
+    if not path.exists():
+        path = RunStore(runs_dir).find(str(given)).path
+    if path.is_dir():
+        path = RunFolder(path).final_file
+    if not path.is_file():
+        raise ModelError(f"There are no weights at {path}: has that run finished?")
+    return {"start": str(path), "start_digest": digest(path)}

@@ -1,0 +1,215 @@
+"""Which channels of a network's values must stay, and the network with only those."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypersparse.export.constants import Known, computed, is_channelwise, reads
+from hypersparse.export.graph_passes import LAYERS, beside, is_flat
+from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node
+
+Bools = NDArray[np.bool_]
+Flags = dict[str, Bools]  # a flag for each channel, by value
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Of every value: the channels whose numbers matter, and those that stay."""
+
+    known: Mapping[str, Known]
+    needed: Flags  # something that stays depends on what they hold
+    kept: Flags
+
+
+def is_depthwise(graph: Graph, node: Node) -> bool:
+    """Whether a conv makes each channel from the same one."""
+    weight = graph.array(node, "weight")
+    return node.op == "conv" and weight is not None and len(weight) == node.options["groups"] and weight.shape[1] == 1
+
+
+def make_plan(graph: Graph, known: Mapping[str, Known], *, planes: bool) -> Plan:
+    """Decide what stays. Without `planes`, constants that would become planes stay channels."""
+    kept = {name: np.zeros(len(found.constant), bool) for name, found in known.items()}
+    while True:  # a constant that must stay needs what makes it, which may make others stay
+        needed = _needed(graph, known, kept, planes=planes)
+        wider = _kept(graph, known, needed, planes=planes)
+        if all((wider[name] == kept[name]).all() for name in kept):
+            return Plan(known, needed, kept)
+        kept = {name: kept[name] | wider[name] for name in kept}
+
+
+def _kept(graph: Graph, known: Mapping[str, Known], needed: Flags, *, planes: bool) -> Flags:
+    kept = {name: flags & ~known[name].constant for name, flags in needed.items()}
+    if not planes:
+        for name, flags in needed.items():
+            kept[name] = kept[name] | _stays_for_its_readers(graph, name, flags, known)
+    kept[INPUT] = np.ones_like(kept[INPUT])
+    kept[graph.output] = np.ones_like(kept[graph.output])
+    for node in graph.nodes:
+        if _is_barrier(graph, node):
+            for name in (*node.inputs, node.output):
+                kept[name] = np.ones_like(kept[name])
+    _couple(graph, kept)
+    return kept
+
+
+def _is_barrier(graph: Graph, node: Node) -> bool:
+    """Whether a node needs its inputs whole: nothing is known of how it mixes channels, or they come in groups."""
+    if node.op == "conv":
+        return node.options["groups"] > 1 and not is_depthwise(graph, node)
+    return node.op in SHARES or (node.opaque and not is_channelwise(node))
+
+
+def _needed(graph: Graph, known: Mapping[str, Known], kept: Flags, *, planes: bool) -> Flags:
+    needed = {name: np.zeros(len(found.constant), bool) for name, found in known.items()}
+    needed[graph.output][:] = True
+    for node in reversed(graph.nodes):
+        flat = _flat_constants(known[node.output])
+        folded = known[node.output].constant & ~kept[node.output] if planes else flat & ~kept[node.output]
+        if node.op in LAYERS:
+            folded = folded | flat  # a number for the bias
+        wanted = needed[node.output] & ~folded
+        for name in node.inputs:
+            needed[name] |= _wanted_of_input(graph, node, name, wanted, known)
+    return needed
+
+
+def _wanted_of_input(graph: Graph, node: Node, name: str, wanted: Bools, known: Mapping[str, Known]) -> Bools:
+    length = len(known[name].constant)
+    if node.op in LAYERS:
+        if _is_barrier(graph, node):
+            return np.full(length, bool(wanted.any()))
+        return np.asarray((reads(graph, node) & wanted[:, None]).any(0))
+    if node.op == "flatten":
+        return np.asarray(wanted.reshape(length, -1).any(1))
+    if node.op == "add" or is_channelwise(node):
+        return wanted
+    if node.op == "concat":
+        return np.asarray(np.logical_or.reduce([wanted[part] for part in _parts(node, known, name)]))
+    return np.ones(length, bool)  # an opaque node is never looked into
+
+
+def _parts(node: Node, known: Mapping[str, Known], name: str) -> list[slice]:
+    """Which channels of a concatenation are a value's; it may be there several times."""
+    ends = np.cumsum([0, *(len(known[each].constant) for each in node.inputs)])
+    return [slice(ends[place], ends[place + 1]) for place, each in enumerate(node.inputs) if each == name]
+
+
+def _flat_constants(known: Known) -> Bools:
+    flat = known.value.reshape(len(known.value), -1)
+    return np.asarray(known.constant & (flat == flat[:, :1]).all(1))
+
+
+def _stays_for_its_readers(graph: Graph, name: str, needed: Bools, known: Mapping[str, Known]) -> Bools:
+    """The constant channels of a value that would not be a plain number in a layer that reads them."""
+    stays = np.zeros(len(needed), bool)
+    for node in graph.nodes:
+        if name not in node.inputs or node.op == "linear":
+            continue
+        constant = known[name].constant & needed
+        if node.op != "conv":  # what follows may bring it to a padded border
+            stays |= constant & ~_flat_constants(known[name])
+            continue
+        padded = any(side > 0 for side in node.options["padding"])
+        nonzero = known[name].value.reshape(len(constant), -1).any(1)
+        stays |= constant & nonzero & (padded | ~_flat_constants(known[name]))
+    return stays
+
+
+def _couple(graph: Graph, kept: Flags) -> None:
+    """Widen what stays until values whose channels belong together keep the same ones."""
+    changed = True
+    while changed:
+        before = sum(int(flags.sum()) for flags in kept.values())
+        for node in graph.nodes:
+            _couple_node(graph, node, kept)
+        changed = sum(int(flags.sum()) for flags in kept.values()) != before
+
+
+def _couple_node(graph: Graph, node: Node, kept: Flags) -> None:
+    out = kept[node.output]
+    if node.op == "add" or is_channelwise(node) or is_depthwise(graph, node):
+        together = np.logical_or.reduce([out, *(kept[name] for name in node.inputs)])
+        for name in (*node.inputs, node.output):
+            kept[name] = together
+    elif node.op == "concat":
+        _couple_concat(node, kept)
+    elif node.op == "flatten":
+        (name,) = node.inputs
+        kept[name] = kept[name] | out.reshape(len(kept[name]), -1).any(1)
+        kept[node.output] = np.repeat(kept[name], len(out) // len(kept[name]))
+    elif node.op in LAYERS and out.any() and not kept[node.inputs[0]].any():
+        kept[node.inputs[0]] = np.arange(len(kept[node.inputs[0]])) == 0  # a layer needs an input to be one
+
+
+def _couple_concat(node: Node, kept: Flags) -> None:
+    ends = np.cumsum([len(kept[name]) for name in node.inputs])[:-1]
+    for name, flags in zip(node.inputs, np.split(kept[node.output], ends), strict=True):
+        kept[name] = kept[name] | flags
+    kept[node.output] = np.concatenate([kept[name] for name in node.inputs])
+
+
+def rebuilt(graph: Graph, plan: Plan) -> Graph:
+    """The network with only the channels that stay; what constant ones gave is in biases and planes."""
+    tensors: dict[str, Any] = dict(graph.tensors)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if not plan.kept[node.output].any():
+            continue
+        nodes += _rebuilt_node(graph, node, plan, tensors)
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _rebuilt_node(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]) -> list[Node]:
+    out = plan.kept[node.output]
+    if node.op in LAYERS and not _is_barrier(graph, node):
+        return _rebuilt_layer(graph, node, plan, tensors)
+    if node.op in ("batch_norm", "plane"):
+        for name in node.tensors.values():
+            tensors[name] = np.asarray(tensors[name])[out]
+    if node.op == "concat":
+        return [replace(node, inputs=tuple(name for name in node.inputs if plan.kept[name].any()))]
+    if node.opaque and is_channelwise(node) and node.options["shape"]:  # not of a number or a vector without a batch
+        shape = (int(out.sum()), *node.options["shape"][1:])
+        return [replace(node, options={**node.options, "shape": shape})]
+    return [node]
+
+
+def _rebuilt_layer(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]) -> list[Node]:
+    source, out = plan.known[node.inputs[0]], plan.kept[node.output]
+    stays = plan.kept[node.inputs[0]]
+    weight = np.array(graph.array(node, "weight"), np.float64)
+    own = plan.known[node.output]
+    flat = _flat_constants(own)
+    # What dropped constants give, and what flat constants are; rows that nobody needs may hold anything: nothing.
+    depthwise = is_depthwise(graph, node)
+    dropped = source.constant & ~stays
+    given = computed(graph, node, [np.where(_column(dropped, source.value), source.value, 0.0)])
+    given = np.where(_column(flat, given), own.value, given)
+    given = np.where(_column(plan.needed[node.output], given), given, 0.0)[out]
+    weight[flat | ~plan.needed[node.output]] = 0.0
+    weight = weight[out] if depthwise else weight[out][:, stays]
+    name = node.tensors["weight"]
+    tensors[name] = weight
+    options = {**node.options, "groups": int(out.sum())} if depthwise else dict(node.options)
+    layer = replace(node, tensors={"weight": name}, options=options)
+    if is_flat(given):
+        bias = given.reshape(len(given), -1)[:, 0]
+        if not bias.any() and "bias" not in node.tensors:
+            return [layer]
+        bias_name = node.tensors.get("bias") or beside(name, "bias", tensors)
+        tensors[bias_name] = bias
+        return [replace(layer, tensors={**layer.tensors, "bias": bias_name})]
+    plane = beside(name, "plane", tensors)
+    tensors[plane] = given
+    inner = f"{node.output}~"
+    while any(other.output == inner for other in graph.nodes):
+        inner += "~"
+    return [replace(layer, output=inner), Node("plane", (inner,), node.output, {"value": plane})]
+
+
+def _column(flags: Bools, like: NDArray[Any]) -> Bools:
+    return flags.reshape(-1, *[1] * (like.ndim - 1))

@@ -1,0 +1,227 @@
+"""`to_module`: a `Graph` as an ordinary PyTorch module."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hypersparse.errors import ModelError
+from hypersparse.export import aten_ops
+from hypersparse.export.quiet import first_line
+from hypersparse_runtime.graph import INPUT, SHARES, Graph, GraphError, Node, bounds, shapes
+from hypersparse_runtime.limits import MOST_OF_A_VALUE
+
+MADE = "~"  # begins the names of arrays that are not in the model's state_dict
+BATCH_NORM_ROLES = {"weight": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}
+
+
+class Network(nn.Module):
+    """Runs a graph's operations in their order. Layers have the names they had in the model that was traced.
+
+    It is for inputs of `input_shape`, one or many at once. Only `input_shape` and `about` are names that no layer can
+    have: what is private has two underscores, so that Python adds the class's name.
+    """
+
+    input_shape: tuple[int, ...]
+    about: dict[str, Any]
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.input_shape, self.about = tuple(graph.input_shape), dict(graph.about)
+        self.__nodes = graph.nodes
+        self.__layers: dict[str, str] = {}  # of nodes that are a module of torch's: where it is
+        self.__needed_until = {name: place for place, node in enumerate(graph.nodes) for name in node.inputs}
+        sides = shapes(graph)
+        self.__output_shape = sides[graph.output]
+        try:
+            for node in graph.nodes:
+                self._add_layer(graph, node, flat=len(sides[node.output]) == 1)
+            placed = self.state_dict()
+            for name, array in graph.tensors.items():
+                tensor = torch.from_numpy(array.copy())
+                if name in placed:
+                    placed[name].copy_(tensor)
+                else:
+                    self._add_tensor(name, tensor)
+        except (KeyError, AttributeError, TypeError, RuntimeError) as error:
+            raise ModelError(f"The network has names or arrays that no module can have: {error}") from None
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if tuple(x.shape[1:]) != self.input_shape:
+            raise ModelError(
+                f"This network is for inputs of the shape {self.input_shape} with a batch in front; "
+                f"got {tuple(x.shape)}."
+            )
+        if self.about.get("batch") == 1 and len(x) != 1:  # traced for single inputs only
+            each = [self(one) for one in torch.split(x, 1)] if len(x) else [x.new_zeros(0, *self.__output_shape)]
+            return torch.cat(each)
+        values: dict[str, Any] = {INPUT: x}
+        for place, node in enumerate(self.__nodes):
+            values[node.output] = self._run(node, [values[name] for name in node.inputs], x.shape[0])
+            for name in node.inputs:
+                if self.__needed_until[name] == place:
+                    values.pop(name, None)
+        result: Tensor = values[self.__nodes[-1].output]
+        return result
+
+    def _run(self, node: Node, inputs: list[Any], batch: int) -> Any:
+        if node.output in self.__layers:
+            return self.get_submodule(self.__layers[node.output])(*inputs)
+        tensors = {role: self._tensor(name) for role, name in node.tensors.items()}
+        if node.opaque:
+            return aten_ops.call(node, inputs, tensors, batch)
+        return compute(node, inputs, tensors)
+
+    def _add_layer(self, graph: Graph, node: Node, *, flat: bool) -> None:
+        """Register a node's own module where its weights' names say, if they are those of a module of torch's."""
+        path = node.tensors.get("weight", "").removesuffix(".weight")
+        roles = BATCH_NORM_ROLES if node.op == "batch_norm" else {"weight": "weight", "bias": "bias"}
+        usual = {role: f"{path}.{roles.get(role)}" for role in node.tensors}
+        if node.opaque or not path or MADE in path or usual != dict(node.tensors) or path in self.__layers.values():
+            return
+        self.__layers[node.output] = path
+        self._container(path.rpartition(".")[0]).add_module(path.rpartition(".")[2], _layer(graph, node, flat))
+
+    def _add_tensor(self, name: str, tensor: Tensor) -> None:
+        if name.startswith(MADE):
+            self.register_buffer(_attribute(name), tensor, persistent=False)
+            return
+        folder, _, own = name.rpartition(".")
+        inside = self._container(folder)
+        if tensor.is_floating_point() and not own.startswith("running_"):
+            inside.register_parameter(own, nn.Parameter(tensor))
+        else:
+            inside.register_buffer(own, tensor)
+
+    def _container(self, path: str) -> nn.Module:
+        module: nn.Module = self
+        for name in path.split(".") if path else ():
+            if name not in module._modules:
+                module.add_module(name, nn.Module())
+            module = module.get_submodule(name)
+        return module
+
+    def _tensor(self, name: str) -> Tensor:
+        if name.startswith(MADE):
+            return self.get_buffer(_attribute(name))
+        folder, _, own = name.rpartition(".")
+        found: Tensor = getattr(self.get_submodule(folder), own)
+        return found
+
+
+def _attribute(name: str) -> str:
+    return "made_" + name.removeprefix(MADE).replace(".", "__")
+
+
+def to_module(graph: Graph) -> Network:
+    """The network as a module in evaluation mode, its tensors copies of the graph's arrays.
+
+    >>> import numpy as np
+    >>> twice = Node("linear", (INPUT,), "y", {"weight": "twice.weight"})
+    >>> to_module(Graph((1,), (twice,), {"twice.weight": np.full((1, 1), 2, np.float32)}))(torch.ones(3, 1)).tolist()
+    [[2.0], [2.0], [2.0]]
+    """
+    try:
+        sides = shapes(graph)
+    except GraphError as error:
+        raise ModelError(f"The network does not fit together: {error}") from None
+    for node in graph.nodes:
+        if node.opaque:
+            aten_ops.function_of(node)
+    _check_types(graph)
+    network = Network(graph)
+    _check_shapes(network, graph, sides)
+    return network
+
+
+def _check_types(graph: Graph) -> None:
+    """Layers multiply numbers of one type; an opaque node may turn one into another."""
+    layers = [node for node in graph.nodes if node.op in ("conv", "linear")]
+    types = {graph.tensors[name].dtype for node in layers for name in node.tensors.values()}
+    if any(kind.kind != "f" for kind in types) or (len(types) > 1 and not any(node.opaque for node in graph.nodes)):
+        came = ", ".join(sorted(map(str, types)))
+        raise ModelError(f"The layers of a network should have arrays of one floating-point type; these are {came}.")
+
+
+def _check_shapes(network: Network, graph: Graph, sides: Mapping[str, tuple[int, ...]]) -> None:
+    """Run the operations on shapes alone: what a file says of an opaque one may be untrue, and large."""
+    like = next((array for array in graph.tensors.values() if array.dtype.kind == "f"), np.zeros(0, np.float32))
+    first = torch.empty(1, *graph.input_shape, device="meta", dtype=torch.from_numpy(like).dtype)
+    values: dict[str, Any] = {INPUT: first}
+    for node in graph.nodes:
+        tensors = {role: network._tensor(name).detach().to("meta") for role, name in node.tensors.items()}
+        inputs = [values[name] for name in node.inputs]
+        try:
+            came = aten_ops.call(node, inputs, tensors, 1) if node.opaque else compute(node, inputs, tensors)
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise ModelError(f"`{node.op}` cannot be run: {first_line(error)}") from None
+        values[node.output] = came
+        if isinstance(came, Tensor) and tuple(came.shape[1:]) != sides[node.output]:
+            raise ModelError(f"`{node.op}` should give {sides[node.output]} and gives {tuple(came.shape[1:])}.")
+        if isinstance(came, Tensor) and came.numel() > MOST_OF_A_VALUE:  # it may have multiplied the batch
+            raise ModelError(f"`{node.op}` gives {came.numel()} elements, and {MOST_OF_A_VALUE} are the most.")
+
+
+def _layer(graph: Graph, node: Node, flat: bool) -> nn.Module:
+    """The module of torch's for a node with weights, filled with nothing yet."""
+    weight = torch.from_numpy(graph.tensors[node.tensors["weight"]])
+    bias, options = "bias" in node.tensors, node.options
+    if node.op == "linear":
+        return nn.Linear(weight.shape[1], weight.shape[0], bias=bias, dtype=weight.dtype)
+    if node.op == "batch_norm":
+        kind = nn.BatchNorm1d if flat else nn.BatchNorm2d
+        return kind(len(weight), eps=options["epsilon"], dtype=weight.dtype)
+    return nn.Conv2d(
+        weight.shape[1] * options["groups"],
+        weight.shape[0],
+        (weight.shape[2], weight.shape[3]),
+        stride=options["stride"],
+        padding=options["padding"],
+        dilation=options["dilation"],
+        groups=options["groups"],
+        bias=bias,
+        dtype=weight.dtype,
+    )
+
+
+def compute(node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+    """What a node that is not opaque makes of its inputs."""
+    x, options = inputs[0], node.options
+    weight, bias = tensors.get("weight"), tensors.get("bias")
+    if node.op == "conv":
+        assert weight is not None
+        where = (options["stride"], options["padding"], options["dilation"], options["groups"])
+        return functional.conv2d(x, weight, bias, *where)
+    if node.op == "linear":
+        assert weight is not None
+        return functional.linear(x, weight, bias)
+    if node.op == "batch_norm":
+        return functional.batch_norm(
+            x, tensors["mean"].detach(), tensors["variance"].detach(), weight, bias, eps=options["epsilon"]
+        )
+    if node.op in ("max_pool", "avg_pool"):
+        pool = functional.max_pool2d if node.op == "max_pool" else functional.avg_pool2d
+        pooled: Tensor = pool(x, options["kernel"], options["stride"], options["padding"])
+        return pooled
+    if node.op == "clip":
+        return torch.clamp(x, *bounds(node))
+    if node.op in SHARES:
+        return torch.softmax(x, 1) if node.op == "softmax" else torch.log_softmax(x, 1)
+    return _simple(node.op, inputs, tensors)
+
+
+def _simple(op: str, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+    x = inputs[0]
+    if op == "add":
+        return x + inputs[1]
+    if op == "concat":
+        return torch.cat(inputs, 1)
+    if op == "plane":
+        return x + tensors["value"]
+    if op == "relu":
+        return functional.relu(x)
+    return x.mean(dim=(2, 3)) if op == "mean" else x.flatten(1)

@@ -1,0 +1,110 @@
+"""What methods share whose masks change while the network trains."""
+
+import torch
+from torch import Tensor
+
+from hypersparse.methods.base import TrainingState
+from hypersparse.sparsity.distributions import Distribution, keep_count, select, shares
+from hypersparse.sparsity.mask import Budget, Mask, Scores
+from hypersparse.sparsity.scores import magnitude, random_scores
+from hypersparse.sparsity.weights import PrunableWeights
+
+OF_ADAM = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+DISTRIBUTION_HELP = (
+    "Kept weights by layer: the largest of all (`global`), the same share of every layer (`uniform`), a share by the "
+    "layer's shape (`erk`), or one that falls with depth (`sratio`)."
+)
+
+
+def draw_mask_(state: TrainingState, budget: Budget) -> None:
+    """From now on as many weights as the budget says are kept in each layer, at random places."""
+    state.weights.set_mask_(Mask.top_by_layer(random_scores(state.weights, state.generator), budget))
+
+
+def exchanged(mask: Mask, scores: Scores, growth: Scores, *, fraction: float) -> Mask:
+    """In each layer drop this fraction of the kept weights, those with the lowest scores, and grow as many.
+
+    Those grow whose `growth` is largest among all that are not kept, the just dropped included. Layers that have no
+    `growth` stay as they are; none changes its count.
+
+    >>> mask = Mask({"a": torch.tensor([True, True, False, False])})
+    >>> scores, growth = torch.tensor([2.0, 1.0, 0.0, 0.0]), torch.tensor([9.0, 1.0, 2.0, 3.0])
+    >>> exchanged(mask, {"a": scores}, {"a": growth}, fraction=0.5)["a"]
+    tensor([ True, False, False,  True])
+    """
+    counts = mask.kept_by_layer()
+    moving = {name: int(fraction * counts[name]) for name in mask if name in growth}
+    moving = {name: count for name, count in moving.items() if count}
+    if not moving:
+        return mask
+    falling = {name: scores[name].masked_fill(~mask[name], -torch.inf) for name in moving}
+    staying = Mask.top_by_layer(falling, {name: counts[name] - count for name, count in moving.items()})
+    rising = {name: growth[name].masked_fill(staying[name], -torch.inf) for name in moving}
+    return Mask({**mask, **(staying | Mask.top_by_layer(rising, moving))})
+
+
+def drop_and_grow_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
+    """Move that fraction of the kept weights, the smallest ones, to where `growth` is largest; they begin at 0.0."""
+    weights = state.weights
+    assert weights.mask is not None
+    weights.apply_mask_()  # in a user's loop the optimizer has just moved the dropped ones too
+    change_mask_(state, exchanged(weights.mask, magnitude(weights), growth, fraction=fraction))
+
+
+def change_mask_(state: TrainingState, mask: Mask) -> None:
+    """Another mask holds from now on; what grows has no past, whatever the optimizer gathered about it meanwhile."""
+    if state.weights.mask is not None:
+        forget_past_(state, mask - state.weights.mask)
+    state.weights.set_mask_(mask)
+
+
+def decay_(state: TrainingState, weight: Tensor, value: Tensor, *, strength: float) -> None:
+    """Just before an optimizer's step: let a weight's gradient press this value of it towards zero."""
+    if weight.grad is not None:
+        # A GradScaler leaves gradients scaled for a fused optimizer, which divides them itself.
+        scale = getattr(state.optimizer, "grad_scale", None)
+        weight.grad.add_(value if scale is None else value * scale, alpha=strength)
+
+
+def forget_past_(state: TrainingState, grown: Mask) -> None:
+    """What the optimizer gathered about these weights becomes zero."""
+    for name, weight in state.weights.items():
+        for value in _moments(state, weight):
+            value.masked_fill_(grown[name], 0.0)
+
+
+def reset_momentum_(state: TrainingState) -> None:
+    """Momentum becomes zero everywhere; in place, since a captured step knows its address.
+
+    Adam begins to count its steps anew: it would take moments that have just begun for long means, and step too far.
+    """
+    for parameter, remembered in state.optimizer.state.items():
+        for value in _moments(state, parameter):
+            value.zero_()
+        if "step" in remembered and remembered.keys() <= OF_ADAM:
+            remembered["step"] = _zero_(remembered["step"])
+
+
+def keep_all(state: TrainingState) -> None:
+    """A mask from the first step on: a captured step has one throughout its phase, or none."""
+    state.weights.set_mask_(Mask.all_kept(state.weights))
+
+
+def prune_by_magnitude(weights: PrunableWeights, keep: int, distribution: Distribution = "global") -> Mask:
+    """The `keep` largest weights, of those that are kept now."""
+    return select(magnitude(weights), keep, distribution, among=weights.mask)
+
+
+def check_shares(weights: PrunableWeights, *, sparsity: float, distribution: Distribution) -> None:
+    """Say before any training if layers cannot share the weights that a pruning in the end will keep."""
+    if distribution != "global":
+        shares(weights, keep_count(weights.total, sparsity), distribution)
+
+
+def _zero_(count: Tensor | float) -> Tensor | float:
+    return count.zero_() if isinstance(count, Tensor) else 0
+
+
+def _moments(state: TrainingState, parameter: Tensor) -> list[Tensor]:
+    values = state.optimizer.state.get(parameter, {}).values()
+    return [value for value in values if isinstance(value, Tensor) and value.shape == parameter.shape]

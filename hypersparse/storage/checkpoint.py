@@ -1,0 +1,192 @@
+"""Checkpoints: a tree of numbers and tensors in one safetensors file, written by a background thread."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hypersparse.errors import RunError
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.storage.files import write_json, write_tensors
+
+STATE = "hypersparse_state"
+TENSOR = "tensor:"
+
+
+def save_tree(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write a tree of dicts, lists, numbers, strings and tensors as one file that appears by rename."""
+    tensors: dict[str, Tensor] = {}
+    text = json.dumps(_encode(tree, tensors))
+    # The tree is inside the file with the tensors: two files could not be renamed at once.
+    write_tensors(path, tensors, {STATE: text})
+
+
+def load_tree(path: Path) -> dict[str, Any]:
+    """Read what `save_tree` wrote."""
+    with _opened(path) as (file, outline):
+        decoded: dict[str, Any] = _decode(outline, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    return decoded
+
+
+def load_outline(path: Path) -> dict[str, Any]:
+    """The same with a word in place of each tensor, for the numbers alone: quick, however large the file."""
+    with _opened(path) as (_, outline):
+        return outline
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The file and its outline; says if it is damaged."""
+    try:
+        with safe_open(str(path), "pt") as file:
+            yield file, json.loads((file.metadata() or {})[STATE])
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise RunError(f"The checkpoint {path} is damaged ({error}); delete it to begin this run anew.") from None
+
+
+def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(tree, Tensor):
+        name = f"{TENSOR}{len(tensors)}"
+        tensors[name] = tree.contiguous()
+        return name
+    if isinstance(tree, Mapping):
+        return {str(key): _encode(value, tensors) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_encode(value, tensors) for value in tree]
+    return tree
+
+
+def _decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(tree, str) and tree.startswith(TENSOR):
+        return tensors[tree]
+    if isinstance(tree, dict):
+        return {key: _decode(value, tensors) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_decode(value, tensors) for value in tree]
+    return tree
+
+
+def to_cpu(tree: Any) -> Any:
+    """A copy of a tree whose tensors no later step can change."""
+    if isinstance(tree, Tensor):
+        return tree.detach().to("cpu", copy=True)
+    if isinstance(tree, Mapping):
+        return {key: to_cpu(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [to_cpu(value) for value in tree]
+    return tree
+
+
+def optimizer_state(optimizer: Optimizer, weights: PrunableWeights, learning: Mask | None) -> dict[str, Any]:
+    """The optimizer's state; of prunable weights only what belongs to those that learn, all if that is None."""
+    saved = optimizer.state_dict()
+    masks = _masks_by_index(optimizer, weights, learning)
+    saved["state"] = {
+        str(index): {name: _kept(value, masks.get(index)) for name, value in values.items()}
+        for index, values in saved["state"].items()
+    }
+    return saved
+
+
+def load_optimizer_state_(
+    optimizer: Optimizer, weights: PrunableWeights, learning: Mask | None, saved: dict[str, Any]
+) -> None:
+    """The inverse of `optimizer_state`."""
+    masks = _masks_by_index(optimizer, weights, learning)
+    state = {
+        int(index): {name: _spread(value, masks.get(int(index))) for name, value in values.items()}
+        for index, values in saved["state"].items()
+    }
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict({**saved, "state": state})
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        if isinstance(rate, Tensor):  # keeps its address
+            group["lr"] = rate.fill_(float(group["lr"]))
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                values[name] = _laid_out_like(parameter, value)
+
+
+def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """The same numbers in the parameter's order of memory, which fused kernels take for granted."""
+    if value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def _masks_by_index(optimizer: Optimizer, weights: PrunableWeights, learning: Mask | None) -> dict[int, Tensor]:
+    if learning is None:
+        return {}
+    by_id = {id(weight): learning[name] for name, weight in weights.items()}
+    parameters: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
+    return {index: by_id[id(p)] for index, p in enumerate(parameters) if id(p) in by_id}
+
+
+def _kept(value: Any, mask: Tensor | None) -> Any:
+    same = mask is not None and isinstance(value, Tensor) and value.shape == mask.shape
+    return value[mask] if same else value
+
+
+def _spread(value: Any, mask: Tensor | None) -> Any:
+    if mask is None or not isinstance(value, Tensor) or value.dim() == 0:
+        return value
+    full = torch.zeros(mask.shape, dtype=value.dtype)
+    full[mask.cpu()] = value
+    return full
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread of its own: the newest one, at most every so many seconds."""
+
+    def __init__(self, path: Path, readable: Path, seconds: float) -> None:
+        self._path, self._readable, self._seconds = path, readable, seconds
+        self._pending: dict[str, Any] | None = None
+        self._error: Exception | None = None
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def submit(self, tree: dict[str, Any]) -> None:
+        """Hand over a checkpoint (already on the CPU); it replaces one that was not written yet."""
+        self._raise()
+        with self._wake:
+            self._pending = tree
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Write what is pending and end the thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._pending is not None or self._closing)
+                tree, self._pending = self._pending, None
+            if tree is None:
+                return
+            try:
+                save_tree(self._path, tree)
+                write_json(self._readable, tree["readable"])
+            except Exception as error:
+                self._error = error
+            with self._wake:
+                self._wake.wait_for(lambda: self._closing, timeout=self._seconds)

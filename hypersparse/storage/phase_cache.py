@@ -1,0 +1,100 @@
+"""Stages: the ends of phases that several runs have in common, trained once and kept on disk.
+
+Six sparsities, or the penalties HyperSparse, L1 and L2, begin with the same dense pre-training; other schedules for
+fine-tuning ART's network, and ablations of its mask, begin with the same mask too.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hypersparse import data, methods, models
+from hypersparse.errors import RunError
+from hypersparse.methods.base import Phase
+from hypersparse.recipe import Recipe
+from hypersparse.storage.checkpoint import load_tree, save_tree
+from hypersparse.storage.files import make_folder
+from hypersparse.storage.history import Epoch
+from hypersparse.storage.record import levels_of
+
+ONLY_LATER = ("epochs", "schedule", "drops", "drop_factor")  # training options that a held learning rate never sees
+# Of a machine and its versions, what decides the bits of a stage.
+SAME = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
+log = logging.getLogger("hypersparse")
+Recorded = Callable[[int], list[Epoch] | None]
+"""The first so many epochs of a run's history; None unless all of them were recorded."""
+
+
+class PhaseCache:
+    """The stages in a folder. They hold a checkpoint each, and the history of its epochs where a run is recorded.
+
+    They are bit-equal to what the run would have computed. `machine` describes the process that trains the run.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        recipe: Recipe,
+        seed: int,
+        machine: Mapping[str, Any],
+        *,
+        record: bool = True,
+    ) -> None:
+        self.root = root
+        tables = recipe.to_mapping()
+        # What is a user's own may have changed under the same name; nothing of it is shared.
+        ours = {"model": models.names(), "data": data.names(), "method": methods.names()}
+        self._ours = all(tables[table]["name"] in names for table, names in ours.items())
+        found = dict(machine)
+        if found["device"] != "cpu":
+            found["threads"] = None  # they decide nothing on a GPU
+        self._decides = {
+            **{name: tables[name] for name in ("data", "model", "training", "start_digest")},
+            "seed": seed,
+            "machine": {name: found[name] for name in SAME},
+            # A run cannot make its record of epochs whose masks at its own sparsity nobody took down.
+            "record": levels_of(recipe.method) if record else None,
+        }
+
+    def save(
+        self, phases: list[Phase], state: dict[str, Any], entries: list[dict[str, Any]], recorded: Recorded | None
+    ) -> None:
+        """Keep the end of the last of these phases, if all of them are shared."""
+        path = self._path(phases)
+        history = recorded(len(entries)) if path and recorded else []
+        if path and history is not None:
+            make_folder(self.root)
+            save_tree(path, {**state, "entries": entries, "history": history})
+
+    def load(self, plan: list[Phase]) -> dict[str, Any] | None:
+        """The furthest stage of a plan that was kept, or None."""
+        for path in reversed(self.paths(plan)):
+            if path and path.exists():
+                try:
+                    return load_tree(path)
+                except RunError as error:
+                    log.warning("A kept stage is left aside: %s", error)
+        return None
+
+    def missing(self, plan: list[Phase]) -> list[Path]:
+        """The files of the stages after the furthest one that was kept, in their order: others may begin from them."""
+        paths = [path for path in self.paths(plan) if path]
+        kept = max((place for place, path in enumerate(paths, 1) if path.exists()), default=0)
+        return paths[kept:]
+
+    def paths(self, plan: list[Phase]) -> list[Path | None]:
+        """The file of the stage at the end of each phase, kept or not; None from the first phase that is not shared."""
+        return [self._path(plan[:end]) for end in range(1, len(plan) + 1)]
+
+    def _path(self, phases: list[Phase]) -> Path | None:
+        if not (self._ours and phases) or any(phase.shared is None for phase in phases):
+            return None
+        decides = {**self._decides, "phases": [[phase.name, phase.shared] for phase in phases]}
+        if all(phase.hold_lr for phase in phases):
+            training = self._decides["training"].items()
+            decides["training"] = {name: value for name, value in training if name not in ONLY_LATER}
+        key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+        return self.root / f"{phases[-1].name}-{key}.safetensors"

@@ -1,0 +1,145 @@
+"""Networks on disk: plain tensors, or for a pruned one the kept values and one bit a weight."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from hypersparse.errors import ModelError
+from hypersparse.methods.snapshot import snapshot
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.weights import PrunableWeights, unwrap
+from hypersparse.storage.files import write_tensors
+
+STATE_DICTS = (".pt", ".pth", ".bin", ".ckpt")  # what torch.save writes
+KEPT, MASK = "hypersparse.kept/", "hypersparse.mask/"
+DIGEST_LENGTH = 16
+LONGEST = 200  # letters of what does not fit: torch names every layer
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A network's tensors by name, and whatever was written beside them."""
+
+    tensors: dict[str, Tensor]
+    metadata: dict[str, str]
+
+
+def compact(weights: PrunableWeights) -> dict[str, Tensor]:
+    """The network's tensors as they go into a file: pruned layers as kept values and packed bits."""
+    if weights.mask is None:
+        return {name: tensor.detach().cpu().clone() for name, tensor in _tensors(weights.model)}
+    parts = snapshot(weights, weights.mask)
+    return {
+        **{KEPT + name: values.cpu() for name, values in parts["kept"].items()},
+        **{MASK + name: bits for name, bits in parts["mask"].items()},
+        **{name: tensor.cpu() for name, tensor in parts["rest"].items()},
+    }
+
+
+def packed_mask(parts: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    """The mask in a network's parts, packed; None where it has none."""
+    return {name.removeprefix(MASK): bits for name, bits in parts.items() if name.startswith(MASK)} or None
+
+
+def expand(parts: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """The inverse of `compact`: full tensors, zeros where weights were pruned."""
+    full = {name: tensor for name, tensor in parts.items() if not name.startswith((KEPT, MASK))}
+    packed = packed_mask(parts)
+    if packed is None:
+        return full
+    if unknown_names := packed.keys() - shapes.keys():
+        raise ModelError(f"The file has weights for a layer `{min(unknown_names)}` that the model has not.")
+    for name, kept in Mask.unpack(packed, {name: shapes[name] for name in packed}).items():
+        values = parts.get(KEPT + name)
+        if values is None:
+            raise ModelError(f"The file has the mask of layer `{name}` but not its weights; save or copy it again.")
+        if values.numel() != int(kept.sum()):
+            raise ModelError(f"Layer `{name}` keeps {int(kept.sum())} weights but the file has {values.numel()}.")
+        full[name] = torch.zeros(kept.shape, dtype=values.dtype)
+        full[name][kept] = values
+    return full
+
+
+def save_weights(path: Path, weights: PrunableWeights, metadata: Mapping[str, str]) -> int:
+    """Write the network as a safetensors file; returns its size in bytes."""
+    write_tensors(path, compact(weights), metadata)
+    return path.stat().st_size
+
+
+def read_weights(path: str | Path, model: nn.Module) -> Weights:
+    """The tensors in a run's file, a safetensors file or a state_dict saved by torch, for `model`."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / "final.safetensors"
+    if not path.is_file():
+        raise ModelError(f"There are no weights at {path}; expected a run folder, a .safetensors or a .pt file.")
+    if path.suffix in STATE_DICTS:
+        return Weights(_plain_state_dict(path), {})
+    try:
+        with safe_open(str(path), "pt") as file:
+            parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} is not a whole safetensors file ({error}); save or copy it again.") from None
+    shapes = {name: tuple(tensor.shape) for name, tensor in _tensors(unwrap(model))}
+    return Weights(expand(parts, shapes), metadata)
+
+
+def digest(path: str | Path) -> str:
+    """The first characters of a file's SHA-256, by which a recipe knows the weights it begins with."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:DIGEST_LENGTH]
+    except OSError as error:
+        raise ModelError(f"There are no weights at {path}: {error.strerror}.") from None
+
+
+def check_digest(path: str | Path, expected: str) -> None:
+    """Say if a file is not the one a recipe was made with."""
+    if (came := digest(path)) != expected:
+        raise ModelError(
+            f"{path} is not the file this recipe began with (its digest is {came}, expected {expected}); "
+            "put that one back, or begin another run with --start."
+        )
+
+
+def load_weights_(model: nn.Module, path: str | Path) -> Weights:
+    """Put the weights of a file into `model`."""
+    weights = read_weights(path, model)
+    fill_(model, weights.tensors, path)
+    return weights
+
+
+def fill_(model: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
+    """Load tensors that were read from a file; where they do not fit the first reason is said."""
+    try:
+        unwrap(model).load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else str(error)
+        words = first if len(first) <= LONGEST else f"{first[:LONGEST].rpartition(', ')[0]}, ..."
+        raise ModelError(f"The weights in {path} do not fit {type(unwrap(model)).__name__}: {words}") from None
+
+
+def _plain_state_dict(path: Path) -> dict[str, Tensor]:
+    try:
+        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises half a dozen kinds for a foreign or damaged file
+        said = str(error).strip().splitlines()  # some say nothing, or only a number
+        reason = said[0] if said and " " in said[0] else "it is damaged or a file of another kind."
+        raise ModelError(f"{path} is not a state_dict that can be read weights-only: {reason}") from None
+    if isinstance(loaded, dict):
+        for wrapper in ("state_dict", "model"):
+            if isinstance(loaded.get(wrapper), dict):
+                loaded = loaded[wrapper]
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise ModelError(f"{path} should hold a state_dict (names and tensors); it holds {type(loaded).__name__}.")
+    return {name.removeprefix("module."): tensor for name, tensor in loaded.items()}
+
+
+def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(name, tensor) for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)]

@@ -1,0 +1,1 @@
+"""Several runs on one machine: threads and streams on a GPU, processes on a CPU."""

@@ -1,0 +1,215 @@
+"""Several runs at once on one device: a thread and a stream of work each on a GPU, a process each on a CPU.
+
+One run of a small network leaves most of a GPU idle; captured steps of several runs fill it. The runs share nothing but
+the data set on the device and the stages on disk, so that each is what it would be alone.
+"""
+
+import json
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import torch
+from torch import nn
+
+from hypersparse.data.dataset import Dataset
+from hypersparse.errors import RunError
+from hypersparse.recipe import Recipe
+from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.storage.phase_cache import PhaseCache
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.callbacks import Callback
+from hypersparse.training.concurrency.autotune import best_at_once
+from hypersparse.training.concurrency.cuda_streams import side_by_side
+from hypersparse.training.concurrency.processes import Processes, cores
+from hypersparse.training.loop import SMALL_NETWORK, is_complete, train
+from hypersparse.training.machine import Machine
+from hypersparse.training.network import build_network
+from hypersparse.training.result import describe
+from hypersparse.training.stop import Stopped, StopRequest
+
+CPU = torch.device("cpu")
+SECONDS_BETWEEN_LOOKS = 0.5  # for a stage that another run is training
+log = logging.getLogger("hypersparse")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of several: what is trained, with which seed, where, and who is told."""
+
+    recipe: Recipe
+    seed: int
+    folder: Path
+    watcher: Callback | None = None
+
+
+Outcome = dict[str, Any] | Exception  # a run's result, or why there is none
+Ended = Callable[[Job, Outcome], None]
+
+
+def train_together(
+    jobs: Sequence[Job],
+    machine: Machine,
+    dataset: Dataset,
+    *,
+    at_once: int | None = None,
+    stop: StopRequest | None = None,
+    stages: Path | None = None,
+    record: bool = True,
+    ended: Ended | None = None,
+) -> list[Outcome]:
+    """Train several runs on one data set, `at_once` of them side by side; without it a short trial finds the fastest.
+
+    Results come in the order of the jobs. A run that fails or is stopped leaves its exception in its place and the
+    others go on. A run whose beginning another one is just training waits for it, if it is kept in `stages`. `ended`
+    is told of every run that was begun, in the thread that trained it.
+    """
+    stop = stop or StopRequest()
+    with machine.active() as device:
+        dataset = dataset.to(device)
+        count = _at_once(at_once, unfinished(jobs), machine, device, dataset)
+        several = count > 1 and device.type == "cpu"
+        asked: dict[str, Any] = {"stop": stop, "stages": stages, "record": record}
+        with Processes(count, machine, dataset) if several else nullcontext() as processes:
+
+            def train_one(job: Job) -> dict[str, Any]:
+                own = {**asked, "watcher": job.watcher}
+                if processes:
+                    return processes.train(job.recipe, job.seed, job.folder, **own)
+                return train(job.recipe, job.seed, machine, job.folder, dataset=dataset, **own)
+
+            threads = processes.threads if processes else torch.get_num_threads()
+            caches = _caches(jobs, machine, dataset, stages, record=record, threads=threads) if stages else None
+            return work_through(jobs, train_one, count=count, caches=caches, stop=stop, ended=ended, device=device)
+
+
+def work_through(
+    jobs: Sequence[Job],
+    train_one: Callable[[Job], dict[str, Any]],
+    *,
+    count: int,
+    caches: Sequence[PhaseCache] | None,
+    stop: StopRequest,
+    ended: Ended | None = None,
+    device: torch.device = CPU,
+) -> list[Outcome]:
+    """Train the jobs in their order, `count` at a time, a thread each; what came out of each, in the same order."""
+    queue = _Queue(jobs, caches)
+    outcomes: dict[int, Outcome] = {}
+
+    def work() -> None:
+        while (number := queue.take(stop)) is not None:
+            try:
+                outcomes[number] = train_one(jobs[number])
+            except Exception as error:
+                outcomes[number] = error
+            finally:
+                queue.ended(number)
+            if ended:
+                ended(jobs[number], outcomes[number])
+
+    side_by_side([work] * count, device)
+    return [outcomes.get(number, Stopped(stop.reason)) for number in range(len(jobs))]
+
+
+def unfinished(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that are not just looked up."""
+    return [job for job in jobs if not is_finished(job)]
+
+
+def is_finished(job: Job) -> bool:
+    """Whether a run has gone as far as its recipe asks."""
+    try:
+        result = RunFolder(job.folder).result()
+        return result is not None and is_complete(job.recipe, result["until"])
+    except RunError:  # damaged; training will say it
+        return False
+
+
+def is_failure(outcome: Outcome) -> TypeGuard[Exception]:
+    """Whether a run neither finished nor was stopped."""
+    return isinstance(outcome, Exception) and not isinstance(outcome, Stopped)
+
+
+def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: torch.device, dataset: Dataset) -> int:
+    most = max(1, min(len(jobs), asked or len(jobs)))
+    if most == 1:
+        return 1
+    if device.type == "cpu":
+        return most if asked else min(most, cores()) if _is_small(jobs[0].recipe, dataset) else 1
+    if machine.chosen_engine() == "compiled" or any(_draws(job.recipe, dataset) for job in jobs):
+        log.warning("These runs are trained one after another: dropout and the compiled engine cannot share a process.")
+        return 1
+    return most if asked else best_at_once(jobs[0].recipe, machine, device, dataset, most=most)
+
+
+def _network(recipe: Recipe, dataset: Dataset) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        return build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
+
+
+def _is_small(recipe: Recipe, dataset: Dataset) -> bool:
+    """Whether one core is enough for a run, so that several runs can share a CPU."""
+    return PrunableWeights(_network(recipe, dataset)).total * math.prod(dataset.shape[1:]) < SMALL_NETWORK
+
+
+def _draws(recipe: Recipe, dataset: Dataset) -> bool:
+    """Whether the network draws random numbers while it trains: all threads draw from the same ones."""
+    modules = _network(recipe, dataset).modules()
+    return any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules)
+
+
+def _caches(
+    jobs: Sequence[Job], machine: Machine, dataset: Dataset, stages: Path, *, record: bool, threads: int
+) -> list[PhaseCache]:
+    """The stages of each job, by the names that the thread or process which trains it will give them."""
+    found = describe(machine)
+    used: dict[str, int] = {}  # threads, by model
+    caches = []
+    for job in jobs:
+        model = json.dumps(job.recipe.to_mapping()["model"], sort_keys=True)
+        if model not in used:
+            used[model] = 1 if machine.threads is None and _is_small(job.recipe, dataset) else threads
+        there = found | {"threads": used[model]}
+        caches.append(PhaseCache(stages, job.recipe, job.seed, there, record=record))
+    return caches
+
+
+class _Queue:
+    """The jobs nobody has taken; one that can begin from a stage in the making is left until that is there."""
+
+    def __init__(self, jobs: Sequence[Job], caches: Sequence[PhaseCache] | None) -> None:
+        self._jobs, self._caches, self._waiting = jobs, caches, list(range(len(jobs)))
+        self._changed = threading.Condition()
+        self._making: dict[Path, int] = {}  # which job is training a stage
+
+    def take(self, stop: StopRequest) -> int | None:
+        """The next job to train; None when there is none left or a stop was asked for."""
+        with self._changed:
+            while self._waiting and not stop.requested():
+                for number in self._waiting:
+                    stages = self._missing_stages(number)
+                    if self._making.keys().isdisjoint(stages):
+                        self._waiting.remove(number)
+                        self._making |= dict.fromkeys(stages, number)
+                        return number
+                self._changed.wait(SECONDS_BETWEEN_LOOKS)
+        return None
+
+    def ended(self, number: int) -> None:
+        """A job has ended, well or not; what it did not finish another one may."""
+        with self._changed:
+            self._making = {stage: maker for stage, maker in self._making.items() if maker != number}
+            self._changed.notify_all()
+
+    def _missing_stages(self, number: int) -> list[Path]:
+        job = self._jobs[number]
+        folder = RunFolder(job.folder)
+        if self._caches is None or folder.checkpoint_file.exists() or folder.result_file.exists():
+            return []
+        return self._caches[number].missing(job.recipe.plan())

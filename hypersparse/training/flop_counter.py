@@ -1,0 +1,101 @@
+"""`FlopCounter`: the floating-point operations of a run, counted epoch by epoch."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hypersparse.sparsifier import Sparsifier
+from hypersparse.sparsity.flops import FORWARD_AND_BACKWARD, ForwardCost
+from hypersparse.sparsity.scores import Run
+from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.training.result import Entry
+
+NAMES = ("flops", "flops_sparse", "scoring_flops", "scoring_flops_sparse")  # of an epoch, in its line of the log
+
+
+class FlopCounter:
+    """Counts what an epoch's steps compute, and what the method computes beside them to score networks.
+
+    `flops` is what a dense computation needs, `flops_sparse` what is left when weights that are zero are counted out.
+    Nothing is known of a network whose cost is None. Tests for the log are not counted.
+    """
+
+    def __init__(self, cost: ForwardCost | None, weights: PrunableWeights, run: Run) -> None:
+        self.cost = cost
+        self.scoring = {"scoring_flops": 0.0, "scoring_flops_sparse": 0.0}  # since the last epoch's end
+        self._weights, self._run = weights, run
+
+    def scored(self, ratings: Tensor) -> None:
+        """Be told the ratings of a score the method asked for, while the network is still as it was scored."""
+        self._add(len(ratings), self._nonzero())
+
+    def run(self, model: nn.Module, inputs: Any) -> Any:
+        """The outputs of a network; what is not scored is counted here, with gradients forward and backward."""
+        if torch.is_grad_enabled():
+            mask = self._weights.mask
+            self._add(FORWARD_AND_BACKWARD * len(inputs), None if mask is None else mask.kept_by_layer())
+        elif model.training:  # a pass for batch norm; scores are of networks in evaluation mode
+            self._add(len(inputs), self._nonzero())
+        return self._run(model, inputs)
+
+    def epoch(self, sparsifier: Sparsifier, *, images: int, steps: int) -> dict[str, float]:
+        """The cost of the steps of the epoch that is just ending, with the mask that holds."""
+        if self.cost is None:
+            return {}
+        mask, learning = sparsifier.mask, sparsifier.learning
+        dense = self.cost.flops()
+        sparse = dense if mask is None else self.cost.flops(mask.kept_by_layer())
+        if sparsifier.phase.learning is None or learning is None:
+            # A step in which the method adjusts has the gradients of all weights, also of the dropped ones.
+            more = _adjusting_steps(sparsifier, steps) / steps * (dense - sparse)
+        else:
+            more = self.cost.flops(learning.kept_by_layer()) - sparse  # the gradients of those that learn unused
+        return {
+            "flops": images * FORWARD_AND_BACKWARD * dense,
+            "flops_sparse": images * (FORWARD_AND_BACKWARD * sparse + more),
+        }
+
+    def scoring_of_epoch(self) -> dict[str, float]:
+        """What was scored since the last epoch's end; begins anew."""
+        found = self.scoring
+        self.scoring = dict.fromkeys(found, 0.0)
+        return {} if self.cost is None else found
+
+    def _nonzero(self) -> dict[str, int]:
+        counts = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).tolist()
+        return dict(zip(self._weights, counts, strict=True))
+
+    def _add(self, passes: float, kept: dict[str, int] | None) -> None:
+        if self.cost is not None:
+            self.scoring["scoring_flops"] += passes * self.cost.flops()
+            self.scoring["scoring_flops_sparse"] += passes * self.cost.flops(kept)
+
+
+def _adjusting_steps(sparsifier: Sparsifier, steps: int) -> int:
+    phase, done = sparsifier.phase, sparsifier.state.step
+    return 0 if phase.adjust is None else done // phase.adjust_every - (done - steps) // phase.adjust_every
+
+
+def total_cost(entries: Sequence[Entry]) -> dict[str, float | None]:
+    """What all epochs cost, scoring included; None where one of them does not say."""
+    known = all(name in entry for entry in entries for name in NAMES)
+    sums = {name: sum(entry[name] for entry in entries) if known else None for name in NAMES}
+    return {
+        "training_flops": _both(sums["flops"], sums["scoring_flops"]),
+        "training_flops_sparse": _both(sums["flops_sparse"], sums["scoring_flops_sparse"]),
+        "scoring_flops": sums["scoring_flops"],
+    }
+
+
+def inference_cost(cost: ForwardCost | None, kept: Mapping[str, int]) -> dict[str, float | None]:
+    """What one image costs the finished network, dense and with zeros counted out; None where that is not known."""
+    return {
+        "inference_flops": None if cost is None else cost.flops(),
+        "inference_flops_sparse": None if cost is None else cost.flops(kept),
+    }
+
+
+def _both(steps: float | None, scoring: float | None) -> float | None:
+    return None if steps is None or scoring is None else steps + scoring

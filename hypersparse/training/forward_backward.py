@@ -1,0 +1,136 @@
+"""`ForwardBackward`: loss, ratings and gradients of a batch, as the engine at hand computes them."""
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from hypersparse.methods.task import Rating
+from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.training.kernels.convolution import function_cached, kernel_serves, use_kernel_
+from hypersparse.training.machine import Machine
+
+PLAIN = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+log = logging.getLogger("hypersparse")
+
+
+class ForwardBackward:
+    """A network with its loss; compiled where the engine wants that."""
+
+    def __init__(self, weights: PrunableWeights, rating: Rating, machine: Machine, *, compiled: bool) -> None:
+        self._machine = machine
+        self._shadow = shadow_of(weights) if compiled and machine.precision == "bf16" else None
+        self._plain = _Loss(self._shadow.model if self._shadow else weights.model, rating)
+        self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
+
+    def loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean cross-entropy of a batch, and the rating of each sample."""
+        if self._shadow:
+            self._shadow.refresh_()
+        with self._machine.autocast(), self._compiling():
+            try:
+                return self._loss(images, labels)  # type: ignore[no-any-return]
+            except RuntimeError as error:
+                if self._loss is self._plain or not type(error).__module__.startswith("torch._"):
+                    raise
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                log.warning("The network is run line by line, since it cannot be compiled: %s", reason)
+                self._loss = self._plain
+                return self._loss(images, labels)  # type: ignore[no-any-return]
+
+    def backward_(self, loss: Tensor) -> None:
+        """Give the network's own weights the gradients of a loss."""
+        with self._compiling():
+            loss.backward()  # type: ignore[no-untyped-call]
+        if self._shadow:
+            self._shadow.give_gradients_()
+
+    @contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """While something may be compiled: it is kept, and the compiler's word that it splits a softmax kept back."""
+        if self._loss is self._plain:
+            yield
+            return
+        with warnings.catch_warnings(), function_cached():
+            warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
+            yield
+
+
+class _Loss(nn.Module):
+    def __init__(self, network: nn.Module, rating: Rating) -> None:
+        super().__init__()
+        self.network, self.rating = network, rating
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | float]:
+        outputs = self.network(images).float()
+        with torch.no_grad():
+            ratings = self.rating(outputs, labels)
+        return functional.cross_entropy(outputs, labels), ratings
+
+
+class Bf16Replica:
+    """The same network with bf16 copies of the prunable weights; norms, biases and statistics are the network's own.
+
+    Autocast would make the copies layer by layer, and bring the gradients back layer by layer: 65 small kernels a step
+    for ResNet-32. Here one makes all copies and one brings all gradients back, with the same bits. Likewise one counts
+    the batches of all batch norms. And many convolutions have a faster gradient of their weights.
+    """
+
+    def __init__(self, weights: PrunableWeights, flat: Tensor) -> None:
+        self._weights, self._flat = weights, flat
+        self._half = torch.empty_like(flat, dtype=torch.bfloat16)
+        self._copies = {
+            name: nn.Parameter(piece) for name, piece in zip(weights, weights.pieces(self._half), strict=True)
+        }
+        self._counters: list[Tensor] = []
+        self.model = copy.deepcopy(weights.model).train()
+        for (path, twin), module in zip(self.model.named_modules(), weights.model.modules(), strict=True):
+            self._share_(path, twin, module)
+        if kernel_serves(flat.device):
+            use_kernel_(self.model)
+
+    def _share_(self, path: str, twin: nn.Module, module: nn.Module) -> None:
+        for name, parameter in module._parameters.items():
+            full = f"{path}.{name}" if path else name
+            twin._parameters[name] = self._copies.get(full, parameter)
+        twin._buffers.update(module._buffers)
+        if isinstance(module, _BatchNorm) and module.momentum is not None and module.num_batches_tracked is not None:
+            self._counters.append(module.num_batches_tracked)
+            twin._buffers["num_batches_tracked"] = None
+
+    def refresh_(self) -> None:
+        """Before a step: copy the weights as they are now."""
+        with torch.no_grad():
+            self._half.copy_(self._flat)
+            if self._counters:
+                torch._foreach_add_(self._counters, 1)
+
+    def give_gradients_(self) -> None:
+        """After `backward()`: bring the copies' gradients to the weights."""
+        gradients = [copied.grad for copied in self._copies.values()]
+        self._weights.copy_gradients_([gradient for gradient in gradients if gradient is not None])
+        for copied in self._copies.values():
+            copied.grad = None
+
+
+def shadow_of(weights: PrunableWeights) -> Bf16Replica | None:
+    """A shadow, if every prunable weight is that of one plain layer and nothing else could see its type."""
+    model, flat = weights.model, weights.flat
+    owners = [f"{path}.weight" if path else "weight" for path, module in model.named_modules() if type(module) in PLAIN]
+    uses = [
+        id(parameter)
+        for module in model.modules()
+        for parameter in module._parameters.values()
+        if parameter is not None
+    ]
+    alone = len(uses) == len(set(uses)) and all(weight.requires_grad for weight in weights.values())
+    if flat is None or flat.dtype != torch.float32 or not alone or set(weights) != set(owners):
+        return None
+    return Bf16Replica(weights, flat)

@@ -1,0 +1,1 @@
+"""Triton kernels of the training engine, and the layers that use them."""

@@ -1,0 +1,153 @@
+"""`add`: a finished run becomes an entry of a zoo."""
+
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hypersparse import zoo
+from hypersparse.errors import ModelError, OptionError, RunError
+from hypersparse.export.compressed import deployed, load_graph, load_sparse, save_graph
+from hypersparse.export.trace import trace
+from hypersparse.export.trained import TrainedModel
+from hypersparse.export.verify import Predict, PredictionCheck
+from hypersparse.recipe import Recipe
+from hypersparse.storage.files import make_folder, write_atomically, write_json, writing
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse_runtime.graph import Graph
+from hypersparse_runtime.model import SparseModel
+
+PROBES = 8  # inputs for which outputs are stored
+PATCH = 4  # pixels: the inputs are coarse patches under fine noise, so that outputs are neither all alike nor huge
+USUAL = "-art-hypersparse"  # goes without saying in a name
+FARTHEST = 0.01  # accuracy of the file from that of the run's last epoch, which may have been in bf16 on a GPU
+DIGITS = 7  # of a stored output: a float32
+
+
+def name_of(recipe: Recipe) -> str:
+    """What an entry is called: data, model, method if it is not the usual one, sparsity."""
+    return recipe.label.removesuffix(f"-{recipe.key}").replace(USUAL, "")
+
+
+def add(
+    run: RunFolder, trained: TrainedModel, folder: Path = zoo.FOLDER, *, name: str | None = None, replace: bool = False
+) -> zoo.Entry:
+    """Write a finished run's network in the deploy profile, with what it gave and its outputs for made-up inputs.
+
+    Values are rounded only as far as all test images are predicted as before. What ships with the package stays below
+    5 MB.
+    """
+    name = _checked(name or name_of(trained.recipe), folder, replace)
+    facts = _facts(run)
+    check = PredictionCheck(trained, len(trained.dataset.test))
+    traced = trace(trained.model, trained.dataset.shape, trained.about())
+    graph = deployed(traced, lambda rounded: check.same(_in_runtime(rounded)))
+    make_folder(folder)
+    inputs = _stored_inputs(folder, trained.dataset.shape)
+    with TemporaryDirectory(dir=folder, prefix=".") as beside:
+        network, said = Path(beside) / f"{name}{zoo.NETWORK}", Path(beside) / f"{name}{zoo.FACTS}"
+        save_graph(graph, network)
+        facts |= _tested(name, network, check, facts["last"])
+        write_json(said, facts | {"inputs": inputs.name, "logits": _outputs(network, inputs)})
+        _check_size(folder, network, said)
+        with writing(folder):
+            (folder / said.name).unlink(missing_ok=True)  # it means whole: never beside another network
+            network.replace(folder / network.name)
+            said.replace(folder / said.name)
+    return zoo.entry(name, folder)
+
+
+def size(folder: Path) -> int:
+    """Bytes of all entries and their inputs."""
+    suffixes = (zoo.NETWORK, zoo.FACTS, zoo.INPUTS)
+    return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in suffixes)
+
+
+def made_up(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Images that nobody took: coarse patches under fine noise, the same every time."""
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 64, (PROBES, *shape), dtype=np.uint8)
+    if len(shape) != 3:
+        return noise * 4
+    channels, height, width = shape
+    coarse = rng.integers(0, 192, (PROBES, channels, -(-height // PATCH), -(-width // PATCH)), dtype=np.uint8)
+    patches = coarse.repeat(PATCH, axis=2).repeat(PATCH, axis=3)[:, :, :height, :width]
+    pixels: NDArray[np.uint8] = patches + noise
+    return pixels
+
+
+def _checked(name: str, folder: Path, replace: bool) -> str:
+    if not re.fullmatch(r"\w[\w.+-]*", name):
+        raise OptionError(f"A network's name has letters, digits and `-_.+` only; got `{name}`.")
+    if name in zoo.names(folder) and not replace:
+        raise OptionError(f"{folder} has a network `{name}` already; pass another --name, or --replace.")
+    return name
+
+
+def _facts(run: RunFolder) -> dict[str, Any]:
+    """What a run gave, in the words of an entry."""
+    result = run.result()
+    if result is None or result["until"] is not None:
+        raise RunError(f"{run.path} is not finished; the zoo takes networks of finished runs.")
+    sparse = result["sparse"]
+    if sparse is None:
+        raise RunError(f"{run.path} trained a dense network; the zoo takes sparse ones.")
+    same = ("data", "model", "seed", "sparsity", "kept", "total")
+    return {
+        **{key: result[key] for key in same},
+        "recipe": result["label"],
+        **{key: sparse[key] for key in ("last", "best", "best_picked_on")},
+    }
+
+
+def _tested(name: str, network: Path, check: PredictionCheck, expected: float) -> dict[str, Any]:
+    """How good the file is in the sparse runtime, on all test images: about as good as its run says."""
+    came = check.accuracy(_in_runtime(load_graph(network)))
+    if abs(came - expected) > FARTHEST:
+        raise ModelError(
+            f"{name} is right on {100 * came:.2f} % of the test images but its run says {100 * expected:.2f} %; "
+            "point --data-dir to the data it was trained on."
+        )
+    return {"test_accuracy": came, "test_images": check.count}
+
+
+def _in_runtime(graph: Graph) -> Predict:
+    """Much faster than PyTorch on a CPU, for all the images there are."""
+    model = SparseModel(graph)
+    return lambda images: torch.from_numpy(model(images.numpy()))
+
+
+def _outputs(network: Path, inputs: Path) -> list[list[float]]:
+    """What the file gives for the made-up inputs."""
+    given = zoo.normalised(np.load(inputs, allow_pickle=False), load_graph(network))
+    with torch.no_grad():
+        logits = load_sparse(network)(torch.from_numpy(given))
+    return [[float(f"{value:.{DIGITS}g}") for value in row] for row in logits.tolist()]
+
+
+def _check_size(folder: Path, *new: Path) -> None:
+    if folder.resolve() != zoo.FOLDER.resolve():
+        return
+    old = sum(path.stat().st_size for path in (folder / file.name for file in new) if path.is_file())
+    total = size(folder) - old + sum(path.stat().st_size for path in new)
+    if total > zoo.MOST_BYTES:
+        raise ModelError(
+            f"The networks that ship with the package may take {zoo.MOST_BYTES:,} bytes; with this one it is {total:,}."
+        )
+
+
+def _stored_inputs(folder: Path, shape: tuple[int, ...]) -> Path:
+    """The file with the made-up inputs of a shape; it is never changed once it is there."""
+    path = folder / f"inputs-{'x'.join(map(str, shape))}{zoo.INPUTS}"
+    if not path.is_file():
+
+        def write(beside: Path) -> None:
+            with beside.open("wb") as file:
+                np.save(file, made_up(shape), allow_pickle=False)
+
+        write_atomically(path, write)
+    return path

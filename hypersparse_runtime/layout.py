@@ -1,0 +1,267 @@
+"""How values lie in memory: planes of rows with zeros between them, so that every tap is a constant offset.
+
+A convolution adds up its input at constant distances from where it writes, over a whole plane in one run. For that
+its input and output have the same pitch, from row to row, and as many zero rows between two planes as a tap reaches
+over the edge. For taps to the side there are two layouts. `rows`: rows are whole vectors, or whole rows make a
+vector, so that loads are aligned; what taps of one distance to the side add up to is moved aside as a whole.
+`padded`: there are zero columns between two rows too. A convolution with a stride reads its input's phases, every
+stride-th row and column as planes of their own, which are copied for it.
+
+Rows of half a vector may be folded: vector i of a plane is row i and row i + fold, so that a tap up or down is a whole
+vector away. Above the first vector and below the last, rows fold - 1 and fold are repeated for it, beside zeros.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hypersparse_runtime.ir import Array, Entries, Layer, Network, Pair, shares_phases
+
+ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Of one value, in positions: its sides, and how far apart its rows and planes are."""
+
+    channels: int
+    height: int
+    width: int
+    pitch: int
+    plane: int
+    margin: int  # zero positions before the first plane and after the last
+    rows: bool  # in which layout
+    padded: bool  # whether somebody reads between the rows
+    group: int  # values of one group have the same pitch and planes
+    widest: int  # width of the widest value of the group
+    fold: int = 0  # rows of half a vector: how far below is the row that fills it up; 0: rows follow each other
+
+    @property
+    def run(self) -> int:
+        """Positions from the first to the last."""
+        if self.fold:
+            return self.fold * self.below
+        return (self.height - 1) * self.pitch + (self.pitch if self.rows else self.width)
+
+    @property
+    def below(self) -> int:
+        """How far apart a row and the next are."""
+        return 2 * self.pitch if self.fold else self.pitch
+
+    def places(self) -> Array:
+        """Of each row and column in a plane."""
+        row = np.arange(self.height)
+        half, line = np.divmod(row, self.fold) if self.fold else (np.zeros_like(row), row)
+        places: Array = (half * self.pitch + line * self.below)[:, None] + np.arange(self.width)
+        return places
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A copy of some phases of channels, as planes: for each the channel, its first row and its first column."""
+
+    input: str
+    output: str
+    phases: Array
+    stride: Pair
+    lift: Array | None = None  # two numbers a phase: max(input + lift[0], lift[1]) is copied
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A network whose convolutions have stride 1 and read taps by distance (y, x), and where its values lie."""
+
+    steps: tuple[Layer | Split, ...]
+    values: dict[str, Geometry]
+    output: str
+    output_shape: tuple[int, ...]
+
+
+@dataclass
+class _Reach:
+    """The most positions that are read beyond the edges of a value."""
+
+    rows: int = 0
+    columns: int = 0
+    taps: int = 0  # the furthest row above or below that is read, within the edges or not
+
+
+@dataclass
+class _Groups:
+    """Values that must have the same pitch."""
+
+    parent: dict[str, str] = field(default_factory=dict)
+
+    def find(self, name: str) -> str:
+        """The value that stands for the group."""
+        while self.parent.setdefault(name, name) != name:
+            name = self.parent[name]
+        return name
+
+    def join(self, first: str, second: str) -> None:
+        """Both in one group."""
+        self.parent[self.find(first)] = self.find(second)
+
+
+def place(network: Network, *, rows: bool, folded: bool = False) -> Placed:
+    """Replace strides by splits and taps by distances, and find a geometry for every value, in one of the layouts.
+
+    Rows are folded only for a CPU with the widest vectors: they are whole vectors to others.
+    """
+    shapes, steps = dict(network.shapes), []
+    shared: dict[tuple[str, Pair], Split] = {}
+    for number, layer in enumerate(network.layers):
+        sharing = [] if layer.stride == (1, 1) else _sharing(network.layers[number:])
+        steps += _stride_free(layer, sharing, shapes, shared)
+        shared = {key: split for key, split in shared.items() if key[0] != layer.output}
+    groups = _Groups()
+    reaches: dict[str, _Reach] = defaultdict(_Reach)
+    for name in shapes:
+        groups.find(name)
+    for step in steps:
+        if isinstance(step, Layer):
+            _relate(step, shapes, groups, reaches)
+    values = _geometries(network, shapes, groups, reaches, rows=rows, folded=folded and rows)
+    return Placed(tuple(steps), values, network.output, network.output_shape)
+
+
+def rows_fit(placed: Placed, vector: int, most: int) -> bool:
+    """Whether tiles of `most` vectors hold a row of every value, and no tap reaches further aside than a vector."""
+    for step in placed.steps:
+        if isinstance(step, Split) or step.kind != "conv" or step.entries is None:
+            continue
+        furthest = int(np.abs(step.entries.x).max()) if len(step.entries) else 0
+        pitch = placed.values[step.output].pitch
+        if pitch > vector * most or (pitch >= vector and furthest > vector):
+            return False
+    return True
+
+
+def row_pitch(width: int) -> int:
+    """The next width that is a power of two up to a vector's, or whole vectors.
+
+    >>> [row_pitch(width) for width in (1, 7, 16, 28, 56)]
+    [1, 8, 16, 32, 64]
+    """
+    return 1 << (width - 1).bit_length() if width <= ALIGNED else -(-width // ALIGNED) * ALIGNED
+
+
+def _sharing(layers: Sequence[Layer]) -> list[Layer]:
+    """The first layer and those that read the same phases, up to where their input is written anew."""
+    found = []
+    for layer in layers:
+        if layer is layers[0] or shares_phases(layers[0], layer):
+            found.append(layer)
+        if layer.output == layers[0].input:
+            break
+    return found
+
+
+def _stride_free(
+    layer: Layer,
+    sharing: list[Layer],
+    shapes: dict[str, tuple[int, int, int]],
+    shared: dict[tuple[str, Pair], Split],
+) -> list[Layer | Split]:
+    """A convolution with its taps as distances; with a stride, a split before it, which others may share."""
+    if layer.kind != "conv" or layer.entries is None:
+        return [layer]
+    if layer.stride == (1, 1):
+        y, x = _distances(layer)
+        return [replace(layer, entries=replace(layer.entries, y=y, x=x))]
+    key, made = (layer.input, layer.stride), []
+    if key not in shared:
+        wanted = np.concatenate([_phases(each, shapes)[0] for each in sharing])
+        phases = np.unique(wanted, axis=0)
+        lift = None if layer.lift is None else layer.lift[:, phases[:, 0]]
+        split = Split(layer.input, _phases_name(layer, shapes), phases, layer.stride, lift)
+        sides = [-(-side // step) for side, step in zip(shapes[layer.input][1:], layer.stride, strict=True)]
+        shapes[split.output] = (max(len(split.phases), 1), sides[0], sides[1])
+        shared[key], made = split, [split]
+    split = shared[key]
+    wanted, moved = _phases(layer, shapes)
+    planes = {tuple(phase): number for number, phase in enumerate(split.phases.tolist())}
+    channel = np.array([planes[tuple(phase)] for phase in wanted.tolist()], dtype=np.int32)
+    free = replace(layer, input=split.output, entries=replace(moved, channel=channel), stride=(1, 1), lift=None)
+    return [*made, free]
+
+
+def _phases_name(layer: Layer, taken: dict[str, tuple[int, int, int]]) -> str:
+    """Of a value that has no name yet: several layers may make one value, each from phases of its own."""
+    name = f"{layer.output} phases"
+    while name in taken:
+        name += "'"
+    return name
+
+
+def _distances(layer: Layer) -> tuple[Array, Array]:
+    assert layer.entries is not None
+    y = layer.entries.y * layer.dilation[0] - layer.padding[0]
+    x = layer.entries.x * layer.dilation[1] - layer.padding[1]
+    return y, x
+
+
+def _phases(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> tuple[Array, Entries]:
+    """The phase that each entry reads (channel, row, column) and the entries with distances within it."""
+    assert layer.entries is not None
+    y, x = _distances(layer)
+    shift_y, phase_y = np.divmod(y, layer.stride[0])
+    shift_x, phase_x = np.divmod(x, layer.stride[1])
+    _, height, width = shapes[layer.input]
+    inside = (phase_y < height) & (phase_x < width)  # a phase beyond the last row is all padding
+    wanted = np.stack([layer.entries.channel, phase_y, phase_x], axis=1)[inside]
+    part = layer.entries.where(inside)
+    return wanted, replace(part, y=shift_y[inside], x=shift_x[inside])
+
+
+def _relate(layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]) -> None:
+    if layer.residual is not None:
+        groups.join(layer.residual, layer.output)
+    if layer.kind != "conv" or layer.entries is None:
+        return
+    groups.join(layer.input, layer.output)
+    reach, entries = reaches[layer.input], layer.entries
+    _, height, width = shapes[layer.input]
+    _, out_height, out_width = shapes[layer.output]
+    if len(entries):
+        reach.rows = max(reach.rows, -int(entries.y.min()), int(entries.y.max()) + out_height - height)
+        reach.taps = max(reach.taps, int(np.abs(entries.y).max()))
+        reach.columns = max(reach.columns, -int(entries.x.min()), int(entries.x.max()) + out_width - width)
+
+
+def _geometries(
+    network: Network,
+    shapes: dict[str, tuple[int, int, int]],
+    groups: _Groups,
+    reaches: dict[str, _Reach],
+    *,
+    rows: bool,
+    folded: bool,
+) -> dict[str, Geometry]:
+    members = defaultdict(list)
+    for name in shapes:
+        members[groups.find(name)].append(name)
+    values = {}
+    for number, names in enumerate(members.values()):
+        reach = [reaches[name] for name in names]
+        width = max(shapes[name][2] for name in names)
+        pitch = max(shapes[name][2] + reaches[name].columns for name in names)
+        if rows:
+            pitch = row_pitch(width)
+        lines = max(shapes[name][1] + reaches[name].rows for name in names)
+        vector = all(name in network.vectors for name in names)
+        plane = 1 if vector else -(-lines * pitch // ALIGNED) * ALIGNED
+        furthest = max(each.rows * pitch + each.columns for each in reach)
+        fold, taps = 0, max(each.taps for each in reach)
+        if folded and 2 * pitch == ALIGNED and taps:
+            fold = -(-max(shapes[name][1] for name in names) // 2)
+            plane = (fold + 2 * taps) * ALIGNED
+            furthest = taps * ALIGNED + max(each.columns for each in reach)
+        padded = any(each.rows or each.columns for each in reach)
+        margin = -(-(furthest + pitch) // ALIGNED) * ALIGNED
+        for name in names:
+            laid = Geometry(*shapes[name], pitch, plane, margin, rows and not vector, padded, number, width)
+            values[name] = replace(laid, fold=fold)
+    return values

@@ -1,0 +1,297 @@
+"""Convolutions and dots as steps of the kernel: their entries in tables, and which floats of a plane they compute.
+
+Rows of few entries are steps of their own, `direct` ones, where rows are whole vectors.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hypersparse_runtime.ir import Array, Entries, Layer
+from hypersparse_runtime.layout import ALIGNED, Geometry, Placed, row_pitch
+from hypersparse_runtime.shared import ASIDE, MOST, PATTERNS, blocks_of, packed, ranks_of
+from hypersparse_runtime.tables import KINDS, NONE, Tables
+
+CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
+SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
+VECTORS = (4, 8, 16)  # floats, of the instruction sets
+FEW_OF_WIDE, FEW = 1, 8
+FEW_OF_SQUARE = 20  # entries up to which a row is summed in one chain, each entry where it belongs
+
+
+def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: int) -> list[dict[str, int]]:
+    """The kernel's steps for a layer: one for its rows of few entries and one for the others."""
+    before, after = placed.values[layer.input], placed.values[layer.output]
+    if layer.kind == "dot":
+        shape = _Shape(before, after, lanes, chains=4, groups=np.zeros((1, 2), dtype=np.int32), kind=_dot(lanes))
+        return [_step(layer, shape, tables)]
+    counts, square = _counts(layer), _is_square(layer, before, after)
+    few = FEW_OF_SQUARE if square else FEW if after.widest <= ALIGNED else FEW_OF_WIDE
+    wide = after.rows and vector == ALIGNED
+    parts, many = [], layer.rows[counts > few]
+    if (counts <= few).any():
+        groups = np.zeros((1, 2), dtype=np.int32)
+        kind = "direct" if after.rows else "conv"
+        parts.append((layer.rows[counts <= few], _Shape(before, after, lanes, 1, groups, kind)))
+    if len(many) and _is_shared(layer, after):
+        kind = "shared" if wide and after.pitch <= MOST * ALIGNED else "conv"
+        parts.append((many, _Shape(before, after, lanes, 1, _groups(layer, square=False), kind, shared=True)))
+    elif len(many):
+        kind = "square" if square and wide and not after.fold else "conv"
+        parts.append((many, _Shape(before, after, lanes, _chains(after), _groups(layer, square=square), kind)))
+    return [*_echo(layer, before, tables), *(_step(_part(layer, rows), shape, tables) for rows, shape in parts)]
+
+
+def _is_shared(layer: Layer, after: Geometry) -> bool:
+    """Whether what is loaded is shared; not where a vector holds more than two rows."""
+    return 2 * row_pitch(after.widest) >= ALIGNED and 1 < len(_groups(layer, square=False)) <= ASIDE
+
+
+def _echo(layer: Layer, before: Geometry, tables: Tables) -> list[dict[str, int]]:
+    """Copies of the rows in the middle of folded planes, above and below them."""
+    assert layer.entries is not None
+    moved = layer.entries.y != 0
+    if not before.fold or not moved.any():
+        return []
+    read, furthest = np.unique(layer.entries.channel[moved]), int(np.abs(layer.entries.y).max())
+    row = {"kind": KINDS.index("echo"), "rows": len(read), "channels": tables.add(read)}
+    return [row | {"segments": min(furthest, before.fold)}]
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """How a layer, or some of its rows, is summed."""
+
+    before: Geometry
+    after: Geometry
+    lanes: int
+    chains: int
+    groups: Array  # (row, column) that the entries of each reach aside; of one alone: all entries
+    kind: str
+    shared: bool = False  # entries are added up by which others read the same
+
+
+def _dot(lanes: int) -> str:
+    return "dot" if lanes == 1 else "conv"
+
+
+def _is_square(layer: Layer, before: Geometry, after: Geometry) -> bool:
+    """Whether a plane is a few vectors with several rows in each, and no tap reaches further than the next vector."""
+    assert layer.entries is not None
+    pitch = row_pitch(after.widest)
+    if pitch > SIDE or after.height > SIDE or before.height > after.height or not len(layer.entries):
+        return False
+    return bool(np.abs(layer.entries.y).max() * pitch + np.abs(layer.entries.x).max() <= ALIGNED)
+
+
+def _counts(layer: Layer) -> Array:
+    """Entries of each row."""
+    assert layer.entries is not None
+    counts: Array = np.bincount(layer.entries.row, minlength=int(layer.rows.max(initial=0)) + 1)[layer.rows]
+    return counts
+
+
+def _part(layer: Layer, rows: Array) -> Layer:
+    """Some rows of a layer, those of equally many entries together: the end of a loop is then foreseen."""
+    assert layer.entries is not None
+    part = replace(layer, rows=rows, entries=layer.entries.where(np.isin(layer.entries.row, rows)))
+    return replace(part, rows=rows[np.argsort(_counts(part), kind="stable")])
+
+
+def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
+    after, groups = shape.after, shape.groups
+    assert layer.bias is not None
+    sums = _Entries.of(layer, shape)
+    starts, entries = sums.packed(shape) if shape.kind == "shared" else (sums.starts, sums.pairs(shape))
+    row = {
+        "kind": KINDS.index(shape.kind),
+        "rows": len(layer.rows),
+        "channels": tables.add(layer.rows),
+        "groups": len(groups),
+        "distances": tables.add(_moves(groups, after.pitch) if shape.kind == "square" else groups[:, 1]),
+        "starts": tables.add(starts),
+        "entries": tables.add(entries),
+        "bias": tables.add(layer.bias[layer.rows], np.float32),
+        "relu": int(layer.relu),
+        "clip": NONE if layer.clip is None else tables.add(np.array(layer.clip), np.float32),
+        "chains": shape.chains,
+        "blocks": sums.blocks,
+    }
+    if layer.plane is not None:
+        size = after.fold * after.below or after.height * after.pitch
+        plane = np.zeros((len(layer.rows), size), dtype=np.float32)
+        plane[:, after.places().reshape(-1)] = layer.plane.reshape(len(layer.plane), -1)[layer.rows]
+        row.update(plane=tables.add(plane, np.float32), plane_size=size)
+    if layer.offset is not None and layer.floor is not None:
+        pairs = np.stack([layer.offset, layer.floor], axis=1)[layer.rows]
+        row.update(residues=tables.add(pairs, np.float32))
+    if after.rows:
+        row.update(mask=_mask(after, tables))
+    if shape.kind == "direct":
+        row.update(sides=tables.add(_sides(sums.entries.x, after.pitch)))
+    elif shape.kind == "square":
+        row.update(shifts=tables.add(_places(groups, after.pitch)))
+    elif after.rows:
+        row.update(shifts=tables.add(_shifts(groups[:, 1], after.pitch)))
+    return row | _runs(after, shape.lanes)
+
+
+def _places(groups: Array, pitch: int) -> Array:
+    """Where each lane of a tap's moved sum comes from: lanes of its own vector first, then those of the one beside."""
+    places: Array = (np.arange(ALIGNED) + groups[:, :1] * pitch + groups[:, 1:]) % (2 * ALIGNED)
+    return places
+
+
+def _moves(groups: Array, pitch: int) -> Array:
+    """For each tap the vector beside that its sum comes from, and the lanes that it reaches, as bits."""
+    distance = groups[:, 0] * pitch + groups[:, 1]
+    column = np.arange(ALIGNED) % pitch + groups[:, 1:]
+    lanes = (((column >= 0) & (column < pitch)) << np.arange(ALIGNED)).sum(axis=1)
+    beside = np.where(distance < 0, -1, 1) * (groups != 0).any(axis=1)
+    return np.stack([beside, lanes], axis=1)
+
+
+def _chains(value: Geometry) -> int:
+    """The fewer vectors a plane has, the longer a sum would wait for the one before."""
+    return next((count for rows, columns, count in CHAINS if value.height <= rows and value.widest <= columns), 1)
+
+
+def _groups(layer: Layer, *, square: bool) -> Array:
+    """The distances of taps, (row, column) in a small plane and else (0, column); first those that stay."""
+    assert layer.entries is not None
+    rows = layer.entries.y if square else np.zeros_like(layer.entries.y)
+    _, first = np.unique(_keys(rows, layer.entries.x), return_index=True)
+    found = np.stack([rows[first], layer.entries.x[first]], axis=1)
+    return np.concatenate([np.zeros((1, 2)), found[found.any(axis=1)]]).astype(np.int32)
+
+
+def _keys(rows: Array, columns: Array) -> Array:
+    """A number for each pair, in the pairs' order."""
+    keys: Array = rows.astype(np.int64) * 2**32 + columns
+    return keys
+
+
+def _shifts(distances: Array, pitch: int) -> Array:
+    """Where each lane of a moved vector comes from: its own vector's lanes come first, then those of the one beside it.
+
+    >>> _shifts(np.array([1]), 4)[:4].tolist()  # the last lane from the vector beside, or nothing
+    [1, 2, 3, 4]
+    """
+    parts = []
+    for vector in VECTORS:
+        lane = np.arange(vector)
+        for distance in distances:
+            from_lane = lane + distance
+            if pitch < vector:  # several rows in a vector; what is beside is zero
+                inside = (lane % pitch + distance >= 0) & (lane % pitch + distance < pitch)
+                parts.append(np.where(inside, from_lane, vector))
+            else:
+                parts.append(np.where(from_lane < 0, from_lane + 2 * vector, from_lane))
+    return np.concatenate(parts).astype(np.int32)
+
+
+def _mask(value: Geometry, tables: Tables) -> int:
+    """Ones where a plane has positions, where its vectors reach further than those."""
+    size = -(-value.run // ALIGNED) * ALIGNED
+    if value.height * value.width == size:
+        return NONE
+    mask = np.zeros(size, dtype=np.int32)
+    mask[value.places()] = -1
+    return tables.add(mask)
+
+
+def _runs(value: Geometry, lanes: int) -> dict[str, int]:
+    """Which floats of a plane are computed: by row, or in one run whose zeros between rows are then restored."""
+    if lanes > 1 and value.height > 1:
+        return {"segments": value.height, "segment_stride": value.pitch * lanes, "segment_length": value.width * lanes}
+    row = {"segments": 1, "segment_length": value.run * lanes}
+    if value.rows or not value.padded:
+        return row
+    names = ("pad_first", "pad_length", "pad_stride", "pad_end")
+    positions = (value.width, value.pitch - value.width, value.pitch, value.run)
+    return row | {name: count * lanes for name, count in zip(names, positions, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """A layer's entries by row, group and then by what they read: the order in which they are added up.
+
+    Those that share what they load come by their block of channels and their pattern before that. Groups are filled
+    up to a multiple with their last entry again, with a weight of zero.
+    """
+
+    starts: Array  # where each row's groups begin
+    cells: Array  # of each entry, its row's place and its group
+    ranks: Array  # of their blocks and patterns, where they share what they load
+    entries: Entries
+
+    @classmethod
+    def of(cls, layer: Layer, shape: _Shape) -> "_Entries":
+        """Sorted, in groups of one distance each; one group alone takes all."""
+        entries, groups, multiple = layer.entries, shape.groups, shape.chains
+        assert entries is not None
+        place = np.zeros(int(layer.rows.max(initial=0)) + 1, dtype=np.int64)
+        place[layer.rows] = np.arange(len(layer.rows))
+        group = _group(entries, groups)
+        cells = place[entries.row] * len(groups) + group
+        ranks = blocks_of(entries) * PATTERNS + ranks_of(entries, group) if shape.shared else np.zeros_like(cells)
+        counts = np.bincount(cells, minlength=len(layer.rows) * len(groups))
+        starts = np.concatenate([[0], np.cumsum(-(-counts // multiple) * multiple)])
+        sequence = np.lexsort((entries.x, entries.y, entries.channel, ranks, cells))
+        places = np.arange(len(entries)) + (starts[:-1] - (np.cumsum(counts) - counts))[cells[sequence]]
+        at = np.zeros(starts[-1], dtype=np.int64)
+        at[places] = np.arange(len(entries))
+        filled = sequence[np.maximum.accumulate(at)]
+        weight = np.zeros(len(filled), dtype=entries.weight.dtype)
+        weight[places] = entries.weight[sequence]
+        return cls(starts, cells[filled], ranks[filled], replace(entries.where(filled), weight=weight))
+
+    def pairs(self, shape: _Shape) -> Array:
+        """Offset and weight of each."""
+        return np.stack([self._offsets(shape), self.entries.weight.astype(np.float32).view(np.int32)], axis=1)
+
+    def packed(self, shape: _Shape) -> tuple[Array, Array]:
+        """Where each row's patterns begin, and offsets and weights."""
+        place, group = np.divmod(self.cells, len(shape.groups))
+        return packed(self.entries, place, group, self.ranks, self._offsets(shape), self.blocks)
+
+    @property
+    def blocks(self) -> int:
+        """Of channels."""
+        return int(self.ranks.max(initial=0)) // PATTERNS + 1
+
+    def _offsets(self, shape: _Shape) -> Array:
+        """What each reads: all of it, or without the distances that are made up for by moving sums."""
+        offsets, before = self.entries.channel.astype(np.int64) * shape.before.plane, shape.before
+        if shape.kind == "dot":
+            return (offsets + before.places()[self.entries.y, self.entries.x]).astype(np.int32)
+        if shape.kind != "square":
+            offsets = offsets + self.entries.y * before.below
+        if shape.kind == "direct" or not shape.after.rows:
+            offsets = offsets + self.entries.x
+        return (offsets * shape.lanes).astype(np.int32)
+
+
+def _group(entries: Entries, groups: Array) -> Array:
+    """Which group each entry belongs to."""
+    if len(groups) == 1:
+        return np.zeros(len(entries), dtype=np.int64)
+    rows = entries.y if groups[:, 0].any() else np.zeros_like(entries.y)
+    known, taps = _keys(groups[:, 0], groups[:, 1]), _keys(rows, entries.x)
+    order = np.argsort(known)
+    group: Array = order[np.searchsorted(known[order], taps)]
+    return group
+
+
+def _sides(x: Array, pitch: int) -> Array:
+    """For each entry a bit for each of the first 16 and the last 16 floats of a row: whether it reads within the row.
+
+    >>> [f"{int(word):032b}" for word in _sides(np.array([1]), 32).view(np.uint32)]
+    ['01111111111111111111111111111111']
+    """
+    lanes = np.arange(ALIGNED)
+    first, last = lanes % pitch, lanes % pitch if pitch < ALIGNED else pitch - ALIGNED + lanes
+    reads = np.concatenate([first, last]) + x.reshape(-1, 1)
+    bits = ((reads >= 0) & (reads < pitch)).astype(np.uint64) << np.arange(2 * ALIGNED, dtype=np.uint64)
+    words: Array = bits.sum(axis=1, dtype=np.uint64).astype(np.uint32).view(np.int32)
+    return words

@@ -1,0 +1,53 @@
+import pytest
+import torch
+
+from hypersparse.bench.workloads import effort_for, parse_counts, plan_cells, workload_of
+from hypersparse.errors import OptionError
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_every_promised_cell_is_planned_for_a_gpu_most_telling_first() -> None:
+    cells = [(cell.workload.label, cell.engine, cell.runs) for cell in plan_cells(CUDA, quick=False)]
+    engines = [("reference", 1), ("captured", 1), ("captured", 5), ("captured", 10), ("eager", 1), ("compiled", 1)]
+    large = [("resnet32-64x64", "reference", 1), ("resnet32-64x64", "captured", 1)]
+    assert cells == [(model, *engine) for model in ("resnet32", "vgg19") for engine in engines] + large
+
+
+def test_on_a_cpu_nothing_is_captured_and_quick_compiles_nothing() -> None:
+    full, quick = plan_cells(CPU, quick=False), plan_cells(CPU, quick=True)
+    assert [cell.engine for cell in full] == ["reference", "eager", "compiled"] * 2
+    assert [cell.engine for cell in quick] == ["reference", "eager"] * 2
+    assert {cell.runs for cell in full + quick} == {1}
+
+
+def test_an_epoch_is_781_steps_of_64() -> None:
+    workload = workload_of("resnet32")
+    assert effort_for(CUDA, quick=False).steps_per_epoch(workload) == 781
+    assert effort_for(CUDA, quick=False).steps == 100
+    assert effort_for(CUDA, quick=False).images_of(workload_of("resnet32-64x64")) == 100_000
+    assert effort_for(CPU, quick=False, steps=7).images_of(workload) == 7 * 64
+
+
+@pytest.mark.parametrize(
+    ("device", "choice", "sentence"),
+    [
+        (CPU, {"labels": ["resnet33"]}, "did you mean `resnet32`"),
+        (CPU, {"engines": ["eagre"]}, "did you mean `eager`"),
+        (CPU, {"engines": ["captured"]}, "Only steps on a CUDA device"),
+        (CPU, {"runs": [1, 5]}, "on CUDA only"),
+        (CUDA, {"runs": [0]}, "1 or more"),
+        (CUDA, {"engines": ["eager"], "runs": [5]}, "captured steps"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_a_sentence(
+    device: torch.device, choice: dict[str, list[str]], sentence: str
+) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        plan_cells(device, quick=False, **choice)  # type: ignore[arg-type]
+
+
+def test_counts_are_whole_numbers() -> None:
+    assert parse_counts(" 1, 5,10") == [1, 5, 10]
+    with pytest.raises(OptionError, match="between commas"):
+        parse_counts("1;5")

@@ -1,0 +1,41 @@
+"""What is said at the end of several runs, on a terminal of the usual width too."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from hypersparse.cli.multi_run_display import print_failures, results_table
+from hypersparse.errors import DivergedError
+from hypersparse.training.concurrency.concurrent_runs import Job, Outcome
+from hypersparse.training.stop import Stopped
+from tests.training.small import small
+
+ADVICE = "The loss stopped being finite in epoch 0 (pre-train). Try a lower learning rate (--set training.lr=0.01)."
+
+
+def ended() -> tuple[list[Job], list[Outcome]]:
+    accuracy = {"last": 0.1234, "best": 0.2345, "best_picked_on": "validation"}
+    counts = {"kept": 40_048, "effective_kept": 39_999, "total": 20_023_999}
+    done = {"sparse": accuracy, "dense": None, "wall_seconds": 12345.6, **counts}
+    jobs = [Job(small(method={"growth": growth}), 0, Path()) for growth in (1.125, 1.25, 1.5, 1.75)]
+    return jobs, [done, Stopped("test"), DivergedError(ADVICE), DivergedError(ADVICE)]
+
+
+def test_names_are_folded_before_numbers_are_cut() -> None:
+    out = io.StringIO()
+    Console(file=out, width=80).print(results_table(*ended()))
+    lines = out.getvalue().splitlines()
+    (numbers,) = [line for line in lines if "12.34 %" in line]
+    assert numbers.split()[-8:] == ["12.34", "%", "23.45", "%", "40,048", "39,999", "20,023,999", "12345.6"]
+    assert "best on" in lines[0]
+    assert "validation" in lines[1]
+    assert "…" not in out.getvalue()
+    assert [sum(word in line for line in lines) for word in ("stopped", "failed")] == [1, 2]
+
+
+def test_the_reason_of_a_failure_is_said_whole_and_once() -> None:
+    out = io.StringIO()
+    jobs, outcomes = ended()
+    print_failures(Console(file=out, width=80), jobs, outcomes)
+    assert out.getvalue() == f"failed: {jobs[2].recipe.label} seed 0 and 1 more: {ADVICE}\n"

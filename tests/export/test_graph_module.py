@@ -1,0 +1,51 @@
+"""A graph as a PyTorch module: what does not go together is said when it is made."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hypersparse.errors import ModelError
+from hypersparse.export import graph_module
+from hypersparse.export.graph_module import to_module
+from hypersparse.export.trace import trace
+from hypersparse_runtime.graph import INPUT, Graph, Node
+
+
+@pytest.mark.parametrize("bias", [None, np.ones(4, np.float16)], ids=["whole numbers", "two types"])
+def test_layers_of_types_that_cannot_be_multiplied_are_said(bias: Any) -> None:
+    arrays = {"w": np.ones((4, 4), np.int64 if bias is None else np.float32)}
+    arrays |= {} if bias is None else {"b": bias}
+    roles = {"weight": "w"} if bias is None else {"weight": "w", "bias": "b"}
+    with pytest.raises(ModelError, match="one floating-point type"):
+        to_module(Graph((4,), (Node("linear", (INPUT,), "y", roles),), arrays))
+
+
+def test_a_batch_that_an_operation_multiplies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"arguments": [{"input": 0}, [0, 0, 0, 2**20]], "keywords": {}, "shape": (4,)}
+    graph = Graph((4,), (Node("aten.constant_pad_nd.default", (INPUT,), "y", {}, options),), {})
+    assert to_module(graph)(torch.ones(1, 4)).shape == (1 + 2**20, 4)
+    monkeypatch.setattr(graph_module, "MOST_OF_A_VALUE", 2**20)
+    with pytest.raises(ModelError, match="4194308 elements"):
+        to_module(graph)
+
+
+def test_statistics_under_other_names_can_be_run_with_gradients() -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("middle", torch.tensor([1.0, 2.0]))
+            self.register_buffer("spread", torch.tensor([4.0, 9.0]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.batch_norm(x, self.middle, self.spread, eps=0.0)
+
+    x = torch.tensor([[3.0, 8.0]], requires_grad=True)
+    outputs = to_module(trace(Norm(), (2,)))(x)
+    assert outputs.tolist() == [[1.0, 2.0]]
+    outputs.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.5, pytest.approx(1 / 3)]]

@@ -1,0 +1,98 @@
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hypersparse import models
+from hypersparse.errors import ModelError
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.scores import magnitude
+from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.storage.weights_io import load_weights_, read_weights, save_weights
+from hypersparse.training.network import channels_last_
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return models.build("resnet8", shape=(1, 8, 8), classes=10, options={"width": 8})
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    a, b = one.state_dict(), other.state_dict()
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("keep", [None, 100])
+def test_a_network_comes_back_bit_for_bit(tmp_path: Path, keep: int | None, channels_last: bool) -> None:
+    model = network()
+    if channels_last:  # as a captured step has it
+        channels_last_(model)
+    weights = PrunableWeights(model)
+    if keep:
+        weights.set_mask_(Mask.top(magnitude(weights), keep))
+    size = save_weights(tmp_path / "n.safetensors", weights, {"recipe": "x"})
+    other = network(1)
+    assert load_weights_(other, tmp_path / "n.safetensors").metadata == {"recipe": "x"}
+    assert same(weights.model, other)
+    dense = sum(tensor.nbytes for tensor in other.state_dict().values())
+    assert size < dense / 3 if keep else size >= dense
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda s: s, lambda s: {"state_dict": s}, lambda s: {f"module.{k}": v for k, v in s.items()}]
+)
+def test_a_state_dict_saved_by_torch_is_read(tmp_path: Path, wrap: object) -> None:
+    model = network()
+    torch.save(wrap(model.state_dict()), tmp_path / "n.pt")  # type: ignore[operator]
+    other = network(1)
+    load_weights_(other, tmp_path / "n.pt")
+    assert same(model, other)
+
+
+class Hostile:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch /tmp/hypersparse-was-here",)
+
+
+def test_a_hostile_pickle_is_refused_without_running_it(tmp_path: Path) -> None:
+    marker = Path("/tmp/hypersparse-was-here")
+    torch.save({"weight": Hostile()}, tmp_path / "h.pt")
+    (tmp_path / "raw.pt").write_bytes(pickle.dumps(Hostile()))
+    for name in ("h.pt", "raw.pt"):
+        with pytest.raises(ModelError, match="weights-only"):
+            read_weights(tmp_path / name, network())
+    assert not marker.exists()
+
+
+def test_weights_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "n.safetensors"
+    save_weights(path, PrunableWeights(network()), {})
+    wider = models.build("resnet8", shape=(1, 8, 8), classes=10, options={"width": 16})
+    with pytest.raises(ModelError, match="do not fit ResNet") as caught:
+        load_weights_(wider, path)
+    assert "\n" not in str(caught.value)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ModelError, match="not a whole safetensors file"):
+        load_weights_(network(), path)
+    with pytest.raises(ModelError, match="There are no weights at"):
+        load_weights_(network(), tmp_path / "nothing")
+
+
+def test_a_mask_without_its_weights_is_one_sentence(tmp_path: Path) -> None:
+    path, weights = tmp_path / "n.safetensors", PrunableWeights(network())
+    weights.set_mask_(Mask.top(magnitude(weights), 100))
+    save_weights(path, weights, {})
+    path.write_bytes(path.read_bytes().replace(b"kept/linear.weight", b"kept/lineas.weight"))
+    with pytest.raises(ModelError, match=r"the mask of layer `linear\.weight` but not its weights"):
+        load_weights_(network(), path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world" * 20])
+def test_a_state_dict_that_is_none_is_one_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "n.pt").write_bytes(content)
+    with pytest.raises(ModelError, match=r"n\.pt is not a state_dict .*: it is damaged or a file of another kind"):
+        load_weights_(network(), tmp_path / "n.pt")

@@ -1,0 +1,100 @@
+"""A finished run becomes an entry of a zoo."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hypersparse import data, zoo
+from hypersparse.errors import ModelError, OptionError, RunError
+from hypersparse.export.trained import TrainedModel
+from hypersparse.recipe import merge, resolve
+from hypersparse.runs.store import RunStore
+from hypersparse.storage.weights_io import load_weights_
+from hypersparse.training.network import build_network
+from hypersparse.zoo.build import add, made_up, name_of
+from tests.runs.tiny import FINISHED, TABLES, UNTIL, recipe, run_of
+
+NAME = "synthetic-resnet8-0.95"
+
+
+def trained(store: RunStore) -> TrainedModel:
+    own = recipe()
+    dataset = data.load(own.data.name, options=own.data.options)
+    model = build_network(own, shape=dataset.shape, classes=len(dataset.classes))
+    run = run_of(store, FINISHED)
+    load_weights_(model, run.final_file)
+    return TrainedModel(run.final_file, model, own, dataset)
+
+
+def test_a_run_becomes_an_entry(store: RunStore, tmp_path: Path) -> None:
+    run, network = run_of(store, FINISHED), trained(store)
+    entry = add(run, network, tmp_path / "zoo")
+    result = run.result()
+    assert result is not None
+    assert zoo.names(tmp_path / "zoo") == [NAME] == [entry.name]
+    assert (entry.last, entry.best) == (result["sparse"]["last"], result["sparse"]["best"])
+    assert (entry.kept, entry.recipe, entry.seed) == (result["kept"], run.recipe().label, FINISHED)
+    assert entry.bytes == (tmp_path / "zoo" / f"{NAME}.hsp").stat().st_size
+    inputs, wanted = zoo.probe(NAME, tmp_path / "zoo")
+    network.model.eval()
+    with torch.no_grad():
+        original = network.model(torch.from_numpy(inputs)).numpy()
+    assert np.abs(original - wanted).max() <= 0.01 * np.abs(wanted).max()  # values are in half precision
+    assert {path.name for path in (tmp_path / "zoo").iterdir()} == {f"{NAME}.hsp", f"{NAME}.json", "inputs-1x8x8.npy"}
+
+
+@pytest.mark.slow
+def test_an_entry_is_replaced_only_if_asked_and_by_a_network_as_good_as_its_run_says(
+    store: RunStore, tmp_path: Path
+) -> None:
+    run, network, folder = run_of(store, FINISHED), trained(store), tmp_path / "zoo"
+    before = add(run, network, folder)
+    with pytest.raises(OptionError, match=r"has a network .* already"):
+        add(run, network, folder)
+    with pytest.raises(OptionError, match="letters, digits"):
+        add(run, network, folder, name="../up")
+    assert add(run, network, folder, replace=True) == before
+    result = run.result() or {}
+    run.write_result({**result, "sparse": {**result["sparse"], "last": result["sparse"]["last"] + 0.02}})
+    with pytest.raises(ModelError, match="but its run says"):
+        add(run, network, folder, replace=True)
+    assert zoo.entry(NAME, folder) == before  # what was there is untouched
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_a_run_that_is_not_finished_is_refused(store: RunStore, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not finished"):
+        add(run_of(store, UNTIL), trained(store), tmp_path / "zoo")
+    assert not (tmp_path / "zoo").exists()
+
+
+def test_what_ships_stays_small(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
+    monkeypatch.setattr(zoo, "MOST_BYTES", 3000)
+    with pytest.raises(ModelError, match="may take 3,000 bytes; with this one it is"):
+        add(run_of(store, FINISHED), trained(store), tmp_path / "zoo")
+    assert zoo.names(tmp_path / "zoo") == []
+
+
+def test_a_dense_run_is_refused(store: RunStore, tmp_path: Path) -> None:
+    run = run_of(store, FINISHED)
+    run.write_result({**(run.result() or {}), "sparse": None})
+    with pytest.raises(RunError, match="takes sparse ones"):
+        add(run, trained(store), tmp_path / "zoo")
+
+
+def test_names_leave_out_what_goes_without_saying() -> None:
+    pressed = resolve(merge(TABLES, {"method": {"penalty": "l1"}}))
+    assert (name_of(recipe()), name_of(pressed)) == (NAME, "synthetic-resnet8-art-l1-0.95")
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 7, 9), (20,)])
+def test_made_up_inputs_are_the_same_every_time_and_differ_from_each_other(shape: tuple[int, ...]) -> None:
+    pixels = made_up(shape)
+    assert pixels.dtype == np.uint8
+    assert pixels.shape == (8, *shape)
+    assert np.array_equal(pixels, made_up(shape))
+    assert len({image.tobytes() for image in pixels}) == 8
+    assert 40 < pixels.std() < 80
