@@ -16,7 +16,7 @@ from hypersparse.export.compressed import load_sparse
 from hypersparse.export.trained import BareModel, TrainedModel
 from hypersparse.recipe import Recipe, merge, resolve
 from hypersparse.runs.store import RunStore
-from hypersparse.storage.checkpoint import load_tree
+from hypersparse.storage.checkpoint import CHECKPOINTS, load_tree
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import STATE_DICTS, expand, fill_, load_weights_, packed_mask
 from hypersparse.training.network import build_network
@@ -62,7 +62,7 @@ def open_network(name: str, asked: NetworkQuery, *, unfinished: bool = False) ->
 
 def _fill_(model: nn.Module, path: Path) -> str:
     """Load the weights of a file; of a checkpoint it is said how far its run got."""
-    if path.name == "checkpoint.safetensors":
+    if path.name in CHECKPOINTS:
         return _load_checkpoint_(model, path)
     load_weights_(model, path)
     return ""
@@ -95,8 +95,8 @@ def _file(network: str, runs_dir: Path, unfinished: bool) -> Path:
     run = _run(network, runs_dir)
     if run.final_file.is_file():
         return run.final_file
-    if unfinished and run.checkpoint_file.is_file():
-        return run.checkpoint_file
+    if unfinished and (checkpoint := run.whole_checkpoint()):
+        return checkpoint
     if run.result_file.is_file():
         raise ModelError(f"{run.path} is finished, but its weights, {run.final_file.name}, were not copied along.")
     raise ModelError(f"{run.path} has no final network yet; finish the run first.")
@@ -124,7 +124,7 @@ def _load_checkpoint_(model: nn.Module, path: Path) -> str:
 
 
 def _stored_recipe(path: Path) -> Recipe | None:
-    if path.name == "checkpoint.safetensors":
+    if path.name in CHECKPOINTS:
         return RunFolder(path.parent).recipe()
     try:
         with safe_open(str(path), "pt") as file:

@@ -1,8 +1,11 @@
-"""Checkpoints: a tree of numbers and tensors in one safetensors file, written by a background thread."""
+"""Checkpoints: a tree of numbers and tensors in one safetensors file, written by a background thread.
+
+The newest two are kept. A file carries its SHA-256, so that a damaged one is noticed and the one before it is used.
+"""
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,18 +18,22 @@ from torch.optim import Optimizer
 from hypersparse.errors import RunError
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
-from hypersparse.storage.files import write_json, write_tensors
+from hypersparse.storage.files import has_its_digest, write_json, write_tensors
 
+CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")  # in a run's folder, the newest one first
 STATE = "hypersparse_state"
 TENSOR = "tensor:"
 
 
-def save_tree(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write a tree of dicts, lists, numbers, strings and tensors as one file that appears by rename."""
+def save_tree(path: Path, tree: Mapping[str, Any], *, previous: Path | None = None) -> None:
+    """Write a tree of dicts, lists, numbers, strings and tensors as one file that appears by rename.
+
+    With `previous` the file that is there now is kept under that name.
+    """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(tree, tensors))
     # The tree is inside the file with the tensors: two files could not be renamed at once.
-    write_tensors(path, tensors, {STATE: text})
+    write_tensors(path, tensors, {STATE: text}, previous=previous)
 
 
 def load_tree(path: Path) -> dict[str, Any]:
@@ -37,7 +44,7 @@ def load_tree(path: Path) -> dict[str, Any]:
 
 
 def load_outline(path: Path) -> dict[str, Any]:
-    """The same with a word in place of each tensor, for the numbers alone: quick, however large the file."""
+    """The same with a word in place of each tensor, for the numbers alone."""
     with _opened(path) as (_, outline):
         return outline
 
@@ -46,6 +53,8 @@ def load_outline(path: Path) -> dict[str, Any]:
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The file and its outline; says if it is damaged."""
     try:
+        if not has_its_digest(path):
+            raise ValueError("its content does not match its SHA-256")
         with safe_open(str(path), "pt") as file:
             yield file, json.loads((file.metadata() or {})[STATE])
     except (SafetensorError, OSError, KeyError, ValueError) as error:
@@ -145,10 +154,13 @@ def _spread(value: Any, mask: Tensor | None) -> Any:
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a thread of its own: the newest one, at most every so many seconds."""
+    """Writes checkpoints in a thread of its own: the newest one, at most every so many seconds.
 
-    def __init__(self, path: Path, readable: Path, seconds: float) -> None:
-        self._path, self._readable, self._seconds = path, readable, seconds
+    `check` is called before each is written; what it raises ends the writing.
+    """
+
+    def __init__(self, path: Path, readable: Path, seconds: float, *, check: Callable[[], None] = lambda: None) -> None:
+        self._path, self._readable, self._seconds, self._check = path, readable, seconds, check
         self._pending: dict[str, Any] | None = None
         self._error: Exception | None = None
         self._wake = threading.Condition()
@@ -184,7 +196,8 @@ class CheckpointWriter:
             if tree is None:
                 return
             try:
-                save_tree(self._path, tree)
+                self._check()
+                save_tree(self._path, tree, previous=self._path.with_name(CHECKPOINTS[1]))
                 write_json(self._readable, tree["readable"])
             except Exception as error:
                 self._error = error

@@ -1,49 +1,92 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and that know if they were altered since."""
 
 import errno
+import hashlib
 import json
 import os
+import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors.torch import save
 from torch import Tensor
 
 from hypersparse.errors import RunError
 
+DIGEST = "hypersparse_sha256"  # in a safetensors file's metadata: SHA-256 of the file with zeros in its place
+NO_DIGEST = "0" * 64
+LONGEST_HEADER = 100_000_000  # bytes; safetensors reads no longer one
+CHUNK = 1 << 20
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a file beside `path`, then rename it: a kill leaves the old file or the new one."""
+
+def write_atomically(path: Path, write: Callable[[Path], None], *, previous: Path | None = None) -> None:
+    """Let `write` fill a file beside `path`, then rename it: a kill leaves the old file or the new one.
+
+    With `previous` the old file is kept under that name. A kill between the two renames leaves only that one.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):
         try:
             write(beside)
             with beside.open("rb+") as file:
                 os.fsync(file.fileno())
+            if previous and path.exists():
+                path.replace(previous)
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file atomically."""
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], *, previous: Path | None = None
+) -> None:
+    """Write a safetensors file atomically, with its own SHA-256 in its metadata."""
 
     def write(beside: Path) -> None:
         # Not safetensors' save_file: it hides why a disk refused, and makes files nobody else can read.
         plain = {name: tensor.contiguous() for name, tensor in tensors.items()}  # some are channels-last
-        beside.write_bytes(_same_every_time(save(plain, metadata=dict(metadata))))
+        with beside.open("wb") as file:
+            file.writelines(_with_digest(save(plain, metadata={**metadata, DIGEST: NO_DIGEST})))
 
-    write_atomically(path, write)
+    write_atomically(path, write, previous=previous)
 
 
-def _same_every_time(content: bytes) -> bytes:
-    """A safetensors file with its header sorted: the library writes metadata in a random order."""
+def _with_digest(content: bytes) -> tuple[bytes, memoryview]:
+    """Head and body of a safetensors file; the head is sorted, since the library writes metadata in a random order."""
     length = int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight
-    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+    head, body = len(header).to_bytes(8, "little") + header, memoryview(content)[8 + length :]
+    digest = hashlib.sha256(head)
+    digest.update(body)
+    entry = f'"{DIGEST}":"{{}}"'
+    return head.replace(entry.format(NO_DIGEST).encode(), entry.format(digest.hexdigest()).encode(), 1), body
+
+
+def has_its_digest(path: Path) -> bool | None:
+    """Whether the content of a safetensors file is what `write_tensors` wrote; None for a file without a digest."""
+    with open_regular(path) as file:
+        head = file.read(8)
+        head += file.read(min(int.from_bytes(head, "little"), LONGEST_HEADER))
+        found = re.search(rf'"{DIGEST}":"([0-9a-f]{{64}})"'.encode(), head)
+        if found is None:
+            return None
+        digest = hashlib.sha256(head[: found.start(1)] + NO_DIGEST.encode() + head[found.end(1) :])
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest().encode() == found[1]
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; a pipe or a device, which might never end, is an OSError."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypersparse.errors import OptionError, RunError
 from hypersparse.recipe import Recipe, parse_toml
+from hypersparse.storage.checkpoint import CHECKPOINTS, load_outline
 from hypersparse.storage.files import write_json, write_text, writing
 from hypersparse.storage.history import History
 
@@ -22,7 +23,7 @@ class RunFolder:
         self.path = Path(path)
         self.recipe_file = self.path / "recipe.toml"
         self.log_file = self.path / "log.jsonl"
-        self.checkpoint_file = self.path / "checkpoint.safetensors"
+        self.checkpoint_file, self.previous_file = (self.path / name for name in CHECKPOINTS)
         self.state_file = self.path / "state.json"
         self.final_file = self.path / "final.safetensors"
         self.record_file = self.path / "record.npz"
@@ -94,6 +95,32 @@ class RunFolder:
         """Finish the run."""
         write_json(self.result_file, result)
         self.failure_file.unlink(missing_ok=True)
+
+    def has_checkpoint(self) -> bool:
+        """Whether training left a checkpoint; a kill may have left only the one before the newest."""
+        return self.checkpoint_file.exists() or self.previous_file.exists()
+
+    def whole_checkpoint(self) -> Path | None:
+        """The newest checkpoint that is not damaged, None where there is none at all; an error if all are damaged."""
+        damage = None
+        for path in (self.checkpoint_file, self.previous_file):
+            if not path.exists():
+                continue
+            try:
+                load_outline(path)
+            except RunError as error:
+                damage = damage or error
+                continue
+            return path
+        if damage:
+            raise damage
+        return None
+
+    def delete_checkpoints(self) -> None:
+        """Delete what only an unfinished run needs."""
+        for file in (self.checkpoint_file, self.previous_file, self.state_file):
+            file.unlink(missing_ok=True)
+        self.history.delete()
 
     def log(self) -> list[dict[str, Any]]:
         """One entry an epoch; a line cut off by a kill is left out."""

@@ -14,7 +14,7 @@ from hypersparse.errors import ModelError
 from hypersparse.methods.snapshot import snapshot
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights, unwrap
-from hypersparse.storage.files import write_tensors
+from hypersparse.storage.files import DIGEST, has_its_digest, write_tensors
 
 STATE_DICTS = (".pt", ".pth", ".bin", ".ckpt")  # what torch.save writes
 KEPT, MASK = "hypersparse.kept/", "hypersparse.mask/"
@@ -84,9 +84,12 @@ def read_weights(path: str | Path, model: nn.Module) -> Weights:
     try:
         with safe_open(str(path), "pt") as file:
             parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            metadata = file.metadata() or {}
+            metadata = {name: text for name, text in (file.metadata() or {}).items() if name != DIGEST}
+        altered = has_its_digest(path) is False
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} is not a whole safetensors file ({error}); save or copy it again.") from None
+    if altered:
+        raise ModelError(f"{path} is damaged: its content does not match its SHA-256. Copy it again.")
     shapes = {name: tuple(tensor.shape) for name, tensor in _tensors(unwrap(model))}
     return Weights(expand(parts, shapes), metadata)
 
@@ -136,8 +139,10 @@ def _plain_state_dict(path: Path) -> dict[str, Tensor]:
         for wrapper in ("state_dict", "model"):
             if isinstance(loaded.get(wrapper), dict):
                 loaded = loaded[wrapper]
-    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
-        raise ModelError(f"{path} should hold a state_dict (names and tensors); it holds {type(loaded).__name__}.")
+    if not isinstance(loaded, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in loaded.items()
+    ):
+        raise ModelError(f"{path} should hold a state_dict: tensors by their names. It holds {type(loaded).__name__}.")
     return {name.removeprefix("module."): tensor for name, tensor in loaded.items()}
 
 

@@ -120,7 +120,7 @@ class Training:
         self.recipe, self.seed, self.machine, self.run = recipe, seed, machine, run
         torch.manual_seed(seed)
         model = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
-        if recipe.start and not run.checkpoint_file.exists():
+        if recipe.start and not run.has_checkpoint():
             check_digest(recipe.start, recipe.start_digest)
             load_weights_(model, recipe.start)
         self.model = model.to(device)
@@ -283,7 +283,7 @@ class Training:
                 return
             step = float(self.epoch_loss.index) - 1
         epoch, phase = self.sparsifier.total_epoch, self.sparsifier.phase.name
-        there = epoch > 0 or self.run.checkpoint_file.exists()
+        there = epoch > 0 or self.run.has_checkpoint()
         kept = f"the last good checkpoint is kept in {self.run.path}" if there else "nothing was worth keeping yet"
         raise DivergedError(
             f"The loss or a weight stopped being finite in step {int(step)} of epoch {epoch} ({phase}); {kept}. "
@@ -309,7 +309,5 @@ class Training:
             write_record(self.run.record_file, self.recorder.record(self.entries, weights.mask))
         self.run.write_result(result)
         if self.recipe.until is None:
-            self.run.checkpoint_file.unlink(missing_ok=True)
-            self.run.state_file.unlink(missing_ok=True)
-            self.run.history.delete()
+            self.run.delete_checkpoints()
         return result

@@ -1,5 +1,6 @@
 """What a run has to save to go on later with the same bits, and how it goes on."""
 
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from hypersparse.storage.weights_io import compact, expand, packed_mask
 if TYPE_CHECKING:
     from hypersparse.training.loop import Training
 
+log = logging.getLogger("hypersparse")
+
 
 def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
     """The recipe; without its `until` where the run has begun a later phase, from which there is no way back."""
@@ -25,10 +28,21 @@ def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
 
 def saved_position(run: RunFolder) -> dict[str, Any] | None:
     """Where a run would go on, in the numbers of `Sparsifier.state_dict`; None where it has no checkpoint."""
-    if not run.checkpoint_file.exists():
-        return None
-    position: dict[str, Any] = load_outline(run.checkpoint_file)["sparsifier"]
+    path = run.whole_checkpoint()
+    position: dict[str, Any] | None = load_outline(path)["sparsifier"] if path else None
     return position
+
+
+def take_checkpoint(run: RunFolder) -> dict[str, Any] | None:
+    """What the newest whole checkpoint holds; a damaged one is named and replaced by the one before it."""
+    path = run.whole_checkpoint()
+    if path is None:
+        return None
+    if path != run.checkpoint_file:
+        if run.checkpoint_file.exists():
+            log.warning("The checkpoint %s is damaged; the one before it is used.", run.checkpoint_file)
+        path.replace(run.checkpoint_file)  # or the next checkpoint would put the damaged one in its place
+    return load_tree(run.checkpoint_file)
 
 
 def state_of(training: "Training") -> dict[str, Any]:
@@ -59,9 +73,8 @@ def state_of(training: "Training") -> dict[str, Any]:
 
 def resume_(training: "Training") -> None:
     """Go on from the checkpoint in the folder, if there is one."""
-    if training.run.checkpoint_file.exists():
-        state = load_tree(training.run.checkpoint_file)
-    else:
+    state = take_checkpoint(training.run)
+    if state is None:
         training.run.cut_log(0)
         stage = training.stages.load(training.sparsifier.plan) if training.stages else None
         if stage is None:

@@ -80,9 +80,10 @@ def test_a_run_with_a_checkpoint_goes_on_from_it_and_makes_stages_too(tmp_path: 
     assert left(tmp_path, (sparser, 0), (small(), 0)) == [[2, 3, 2], [1, 3, 2]]  # it is not there by then
     run.append_log({"epoch": 1, "phase": "pre-train"})  # after the checkpoint: will be cut off
     assert left(tmp_path, (small(), 0)) == [[1, 3, 2]]
-    whole = run.checkpoint_file.read_bytes()
-    for damaged in (whole[:100], None):
-        run.checkpoint_file.write_bytes(damaged) if damaged else run.checkpoint_file.unlink()
+    checkpoints = [file for file in (run.checkpoint_file, run.previous_file) if file.exists()]
+    for damage in (lambda file: file.write_bytes(file.read_bytes()[:100]), Path.unlink):
+        for file in checkpoints:
+            damage(file)
         assert left(tmp_path, (small(), 0)) == [[2, 3, 2]]  # whatever the log says
 
 

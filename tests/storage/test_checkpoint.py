@@ -1,7 +1,12 @@
+import contextlib
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from hypersparse.errors import RunError
@@ -17,6 +22,8 @@ from hypersparse.storage.checkpoint import (
     save_tree,
     to_cpu,
 )
+from hypersparse.storage.files import has_its_digest
+from hypersparse.storage.run_folder import RunFolder
 
 
 def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -106,3 +113,68 @@ def test_the_writer_keeps_the_newest_and_says_what_went_wrong(tmp_path: Path) ->
     broken.submit({"readable": {}})
     with pytest.raises(Exception, match="could not be written"):
         broken.close()
+
+
+def flip(path: Path, bit: int) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    save_tree(path, {"a": torch.arange(4.0), "b": "words"})
+    assert has_its_digest(path)
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        flip(path, bit)
+        with pytest.raises(RunError, match="is damaged"):
+            load_tree(path)
+        path.write_bytes(whole)
+    assert load_tree(path)["b"] == "words"
+
+
+def test_files_of_others_have_no_digest(tmp_path: Path) -> None:
+    save_file({"a": torch.arange(4.0)}, str(tmp_path / "t.safetensors"))
+    assert has_its_digest(tmp_path / "t.safetensors") is None
+
+
+def test_a_pipe_is_no_checkpoint(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.safetensors")
+    with pytest.raises(RunError, match="not a regular file"):
+        load_tree(tmp_path / "t.safetensors")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("call", range(8))
+def test_a_kill_between_any_two_operations_leaves_a_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    run = RunFolder(tmp_path)
+    for number in range(3):
+        save_tree(run.checkpoint_file, {"number": number}, previous=run.previous_file)
+    left = call
+
+    def dying(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*given: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                raise Killed
+            return operation(*given, **named)
+
+        return instead
+
+    for name in ("replace", "unlink", "open", "exists"):
+        monkeypatch.setattr(Path, name, dying(getattr(Path, name)))
+    with contextlib.suppress(Killed):
+        save_tree(run.checkpoint_file, {"number": 3}, previous=run.previous_file)
+    monkeypatch.undo()
+    path = run.whole_checkpoint()
+    assert path is not None
+    assert load_tree(path)["number"] in (2, 3)
+    assert left < 0 or (load_tree(run.checkpoint_file)["number"], load_tree(run.previous_file)["number"]) == (3, 2)

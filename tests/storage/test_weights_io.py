@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from hypersparse import models
@@ -11,6 +12,7 @@ from hypersparse.errors import ModelError
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.storage.files import write_tensors
 from hypersparse.storage.weights_io import load_weights_, read_weights, save_weights
 from hypersparse.training.network import channels_last_
 
@@ -86,7 +88,8 @@ def test_a_mask_without_its_weights_is_one_sentence(tmp_path: Path) -> None:
     path, weights = tmp_path / "n.safetensors", PrunableWeights(network())
     weights.set_mask_(Mask.top(magnitude(weights), 100))
     save_weights(path, weights, {})
-    path.write_bytes(path.read_bytes().replace(b"kept/linear.weight", b"kept/lineas.weight"))
+    altered = {name.replace("kept/linear.", "kept/lineas."): tensor for name, tensor in load_file(path).items()}
+    write_tensors(path, altered, {})
     with pytest.raises(ModelError, match=r"the mask of layer `linear\.weight` but not its weights"):
         load_weights_(network(), path)
 
@@ -96,3 +99,19 @@ def test_a_state_dict_that_is_none_is_one_sentence(content: bytes, tmp_path: Pat
     (tmp_path / "n.pt").write_bytes(content)
     with pytest.raises(ModelError, match=r"n\.pt is not a state_dict .*: it is damaged or a file of another kind"):
         load_weights_(network(), tmp_path / "n.pt")
+
+
+def test_a_flipped_bit_of_stored_weights_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "n.safetensors"
+    save_weights(path, PrunableWeights(network(0)), {})
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"n.safetensors is damaged: its content does not match its SHA-256"):
+        load_weights_(network(1), path)
+
+
+def test_names_of_a_state_dict_are_texts(tmp_path: Path) -> None:
+    torch.save({0: torch.zeros(2)}, tmp_path / "n.pt")
+    with pytest.raises(ModelError, match="should hold a state_dict: tensors by their names"):
+        load_weights_(network(1), tmp_path / "n.pt")

@@ -21,10 +21,10 @@ import sys, warnings
 warnings.simplefilter("ignore")
 from hypersparse.recipe import Recipe
 from hypersparse.training.loop import train
-from hypersparse.training.callbacks import Silent
+from hypersparse.training.callbacks import NullCallback
 from hypersparse.training.machine import Machine
 
-class Say(Silent):
+class Say(NullCallback):
     def stepped(self, step):
         print("step", flush=True)
 
@@ -53,8 +53,8 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> No
         process.stdout.close()
         if RunFolder(folder).result():
             break
-        if (folder / "checkpoint.safetensors").exists():
-            load_file(folder / "checkpoint.safetensors")  # whole, whatever the moment
+        if checkpoint := RunFolder(folder).whole_checkpoint():
+            load_file(checkpoint)  # whole, whatever the moment
             progress.append(len(RunFolder(folder).log()))
     assert len(progress) >= 2  # it was killed in earnest
     assert progress == sorted(progress)

@@ -237,8 +237,7 @@ def test_what_cannot_begin_leaves_no_run_and_takes_no_result_away(tmp_path: Path
         train(small(model={"name": "resnet9", "width": 4}), 0, CPU, tmp_path / "new")
     assert not (tmp_path / "new" / "recipe.toml").exists()
     train(small(until="pre-train"), 0, CPU, tmp_path / "until")
-    checkpoint = tmp_path / "until" / "checkpoint.safetensors"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    damage(tmp_path / "until")
     with pytest.raises(RunError, match="is damaged"):
         train(small(), 0, CPU, tmp_path / "until")
     assert (tmp_path / "until" / "result.json").exists()
@@ -254,10 +253,35 @@ def test_a_damaged_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     watcher = StopAfter(6)
     with pytest.raises(Stopped):
         train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
-    checkpoint = tmp_path / "checkpoint.safetensors"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    damage(tmp_path)
     with pytest.raises(RunError, match="is damaged"):
         train(small(), 0, CPU, tmp_path)
+
+
+def damage(folder: Path) -> None:
+    """Cut off all checkpoints."""
+    for checkpoint in folder.glob("checkpoint.*"):
+        checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+
+
+@pytest.mark.parametrize("steps", [6, 14, 26])
+def test_a_flipped_bit_in_a_checkpoint_costs_a_checkpoint_and_no_bit(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, steps: int
+) -> None:
+    watcher = StopAfter(steps)
+    with pytest.raises(Stopped):
+        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+    newest, before = RunFolder(tmp_path).checkpoint_file, RunFolder(tmp_path).previous_file
+    assert before.exists()
+    content = bytearray(newest.read_bytes())
+    content[-100] ^= 16  # in a tensor
+    newest.write_bytes(content)
+    train(small(), 0, CPU, tmp_path)
+    assert f"The checkpoint {newest} is damaged; the one before it is used." in caplog.text
+    assert values(tmp_path) == values(whole)
+    assert same_network(whole, tmp_path)
+    assert not newest.exists()
+    assert not before.exists()
 
 
 def test_a_log_cut_in_the_middle_of_a_line_is_repaired(whole: Path, tmp_path: Path) -> None:

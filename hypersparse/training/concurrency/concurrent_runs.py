@@ -210,6 +210,6 @@ class _Queue:
     def _missing_stages(self, number: int) -> list[Path]:
         job = self._jobs[number]
         folder = RunFolder(job.folder)
-        if self._caches is None or folder.checkpoint_file.exists() or folder.result_file.exists():
+        if self._caches is None or folder.has_checkpoint() or folder.result_file.exists():
             return []
         return self._caches[number].missing(job.recipe.plan())
