@@ -13,8 +13,10 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from hypersparse import __version__
+from hypersparse.cli.output import code_of_failure, standard_streams
 from hypersparse.errors import HypersparseError
 
+USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which typer does not name
 COMMANDS = {  # in the order of the help, and the file that has them all
     "train": "train",
     "compare": "compare",
@@ -100,8 +102,28 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 def run() -> None:
     """Run the command line; what went wrong is one sentence and exit code 2."""
     warnings.showwarning = _show_warning
+    with standard_streams() as streams:
+        code = _run() or code_of_failure(streams)
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        app()
+        return int(app(standalone_mode=False) or 0)
     except HypersparseError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
-        sys.exit(2)
+        return _say(str(error))
+    except USAGE_ERROR as error:
+        context = error.ctx
+        if words := error.format_message().strip().rstrip("."):  # none where the help was printed instead
+            command = context.command_path if context else app.info.name
+            _say(f"{words}{'' if words.endswith('?') else '.'} `{command} --help` lists what there is.")
+        return 2
+    except OSError as error:
+        if error.filename is None:  # of no file that was named, so a mistake of ours
+            raise
+        return _say(f"{error.filename} cannot be used: {error.strerror}.")
+
+
+def _say(sentence: str) -> int:
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(sentence)}", highlight=False)
+    return 2

@@ -22,7 +22,7 @@ def methods(
     """List the methods: what each does, what it costs in epochs, and whose it is."""
     found = [describe(registry.find(name), epochs) for name in registry.names()]
     if as_json:
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(found, indent=1))
         return
     console = table_console()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

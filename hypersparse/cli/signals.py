@@ -1,4 +1,4 @@
-"""What Ctrl-C and a batch system's SIGTERM do."""
+"""What Ctrl-C, a batch system's SIGTERM and the SIGHUP of a closed terminal do."""
 
 import signal
 from collections.abc import Iterator
@@ -8,16 +8,19 @@ import typer
 
 from hypersparse.training.stop import StopRequest
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @contextmanager
 def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
-    """Ctrl-C and SIGTERM finish the step and save; a second one ends at once."""
+    """Ctrl-C, SIGTERM and SIGHUP finish the step and save; a second one ends at once. `nohup` keeps SIGHUP away."""
 
     def handler(number: int, _frame: object) -> None:
         stop.stop(signal.Signals(number).name)
         signal.signal(number, before[number])
 
-    before = {int(number): signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    before = {int(number): signal.signal(number, handler) for number in STOPPING if number not in ignored}
     try:
         yield
     finally:
@@ -27,6 +30,6 @@ def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
 
 def exit_if_signalled(stop: StopRequest) -> None:
     """End with the code a shell expects of a program that a signal has ended."""
-    codes = {"SIGINT": 130, "SIGTERM": 143}
+    codes = {number.name: 128 + number for number in STOPPING}
     if stop.reason in codes:
         raise typer.Exit(codes[stop.reason])

@@ -20,17 +20,26 @@ SHORT = [*QUICK, "--epochs", "1", "--set", "method.pretrain_epochs=1", "--set", 
 UNSET = ("HYPERSPARSE_DATA", "XDG_CACHE_HOME")
 
 
-def _variables(folder: Path) -> dict[str, str]:
+def variables(folder: Path) -> dict[str, str]:
     """A home without data; Matplotlib finds its fonts all the same, since listing them takes seconds."""
     wanted = {"COLUMNS": "200", "HOME": str(folder), "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": matplotlib.get_cachedir()}
     return {name: value for name, value in os.environ.items() if name not in UNSET} | wanted
 
 
+def command_of(*arguments: str) -> list[str]:
+    """How a command is begun in a process of its own."""
+    return [sys.executable, "-W", "ignore", "-m", "hypersparse", *arguments]
+
+
 def start(*arguments: str, folder: Path) -> subprocess.Popen[str]:
     """Begin a command in a process of its own."""
-    command = [sys.executable, "-W", "ignore", "-m", "hypersparse", *arguments]
     return subprocess.Popen(
-        command, cwd=folder, env=_variables(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command_of(*arguments),
+        cwd=folder,
+        env=variables(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -57,7 +66,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def _typed(words: list[str], folder: Path) -> Iterator[None]:
     with (
         contextlib.chdir(folder),
-        mock.patch.dict(os.environ, _variables(folder), clear=True),
+        mock.patch.dict(os.environ, variables(folder), clear=True),
         mock.patch.object(sys, "argv", words),
         warnings.catch_warnings(),
     ):

@@ -66,7 +66,7 @@ def test_until_then_on_then_evaluate(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     options = ["train", *QUICK, "--set", "method.pretrain_epochs=100000"]
     process = start(*options, folder=tmp_path)
@@ -78,7 +78,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Sig
     assert process.returncode == 128 + number, err
     assert "To go on: hypersparse train --data synthetic" in out
     before = len(the_run(tmp_path).log())
-    done = run(*options, "--stop-after", "3s", folder=tmp_path)
+    done = run(*options, "--stop-after", "6s", folder=tmp_path)
     assert done.returncode == 0
     assert "the given time is over" in done.stdout
     assert len(the_run(tmp_path).log()) > before

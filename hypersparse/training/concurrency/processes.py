@@ -96,7 +96,8 @@ _stop: StopRequest | None = None
 
 def _begin(dataset: Dataset, event: Event, threads: int) -> None:
     global _dataset, _stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked, and asks
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all; the parent is asked, and asks
+        signal.signal(number, signal.SIG_IGN)
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     _dataset, _stop = dataset, _Asked(event)
