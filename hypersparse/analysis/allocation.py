@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.finished_runs import FinishedRun, by_name, grouped, network
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, by_name, grouped, network
 from hypersparse.analysis.plotting import (
     FAINT,
     GREY,
@@ -22,7 +22,6 @@ from hypersparse.analysis.plotting import (
     panels,
     title,
 )
-from hypersparse.analysis.tables import render
 from hypersparse.errors import RunError
 
 MOST_LINES = 8  # of a figure; with more there is a figure for each sparsity
@@ -32,7 +31,7 @@ def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """A figure for each model on each data set; for each sparsity where that would be too many lines."""
     sparse = [run for run in runs if run.result["kept"] < run.result["total"]]
     if not sparse:
-        raise RunError("None of these runs has a sparse network, so there are no weights per layer to compare.")
+        raise NoRunsError("None of these runs has a sparse network, so there are no weights per layer to compare.")
     found = []
     for (data, model), members in grouped(sparse, "data", "model").items():
         several = len(by_name(members)) > MOST_LINES
@@ -84,12 +83,6 @@ def by_block(frame: pd.DataFrame) -> pd.DataFrame:
         }
         rows.append({"runs": name, "seeds": seeds, **cells})
     return pd.DataFrame(rows)
-
-
-def section(study: AnalysisResult) -> list[str]:
-    """The same on a page, under the figure."""
-    table = study.tables[f"{study.name}-blocks"]
-    return render(table, table, "md").splitlines()
 
 
 def _draw(frame: pd.DataFrame, what: str) -> Figure:

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.finished_runs import FinishedRun, names
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, names
 from hypersparse.analysis.paper import epochs_to_mask, table, variant_of
 from hypersparse.analysis.plotting import GREY, PAGE, AnalysisResult, legend_beside, line_styles, panels, title
-from hypersparse.errors import RunError
 
 KEYS = ["data", "model", "variant", "sparsity"]
 SETTING = ["data", "model", "sparsity"]
@@ -21,7 +20,7 @@ def study(runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = [{**run.words, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
     frame = pd.DataFrame([row for row in rows if row["epochs"] is not None])
     if frame.empty:
-        raise RunError("None of these runs was regularized, so none has epochs to a final mask.")
+        raise NoRunsError("None of these runs was regularized, so none has epochs to a final mask.")
     summary = frame.groupby(KEYS, sort=False)["epochs"].agg(["mean", "std", "count"]).reset_index()
     summary.columns = [*KEYS, "epochs", "deviation", "seeds"]
     known = table("regularized_epochs").rename(

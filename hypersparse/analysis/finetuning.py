@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, by_name, grouped, network
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, by_name, grouped, network
 from hypersparse.analysis.plotting import (
     AnalysisResult,
     file_name,
@@ -17,8 +17,6 @@ from hypersparse.analysis.plotting import (
     title,
     width_beside,
 )
-from hypersparse.analysis.tables import render
-from hypersparse.errors import RunError
 
 PHASE = "fine-tune"
 NUMBERS = ("train_accuracy", "test_accuracy")
@@ -31,28 +29,8 @@ def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Test accuracy over the epochs of fine-tuning, and what each rate gained; a figure for each model and data set."""
     usable = [run for run in runs if _entries(run)]
     if not usable:
-        raise RunError("None of these runs was fine-tuned with its rate and accuracies in its log.")
+        raise NoRunsError("None of these runs was fine-tuned with its rate and accuracies in its log.")
     return [_study(file_name("finetuning", *place), own) for place, own in grouped(usable, "data", "model").items()]
-
-
-def section(study: AnalysisResult) -> list[str]:
-    """A row a recipe, for a page: test accuracy over the first and over the last epochs of each rate."""
-    (gains,) = study.tables.values()
-    if gains.empty:
-        return []
-    rows: dict[str, dict[str, str]] = {}
-    for row in gains.to_dict("records"):
-        own, rate = rows.setdefault(row["name"], {"recipe": row["name"], "seeds": str(row["seeds"])}), row["rate"]
-        kept = f"{row['test_first']:.2f} to {row['test_last']:.2f} ({_counted(row['epochs'])})"
-        own[f"rate {rate}"] = f"{own[f'rate {rate}']}, again {kept}" if f"rate {rate}" in own else kept
-    shown = pd.DataFrame(rows.values()).fillna("")
-    steady = gains[~gains["rate"].str.startswith(FALLS) & (gains["epochs"] > 1)]["test_gain"]
-    said = [
-        f"Within one rate test accuracy changes by {steady.min():+.2f} to {steady.max():+.2f} points, "
-        f"{round(steady.mean(), 2) + 0.0:+.2f} in the mean.",
-        "",
-    ]
-    return [*(said if len(steady) else []), *render(shown, shown, "md").splitlines()]
 
 
 def _study(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
@@ -112,10 +90,6 @@ def _by_rate(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 def _rate(stage: Sequence[dict[str, Any]]) -> str:
     first, last = f"{stage[0]['lr']:g}", f"{stage[-1]['lr']:g}"
     return first if first == last else f"{FALLS}{first} on"
-
-
-def _counted(epochs: int) -> str:
-    return f"{epochs} epoch{'s' if epochs > 1 else ''}"
 
 
 def _edge(stage: Sequence[dict[str, Any]], end: bool) -> Sequence[dict[str, Any]]:

@@ -14,6 +14,10 @@ from hypersparse.storage.record import Arrays, read_record
 from hypersparse.storage.run_folder import RunFolder
 
 
+class NoRunsError(RunError):
+    """None of the runs has what an analysis needs."""
+
+
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
     """A finished run; one that ended with its final mask counts too."""
@@ -85,7 +89,7 @@ def load(paths: Iterable[Path]) -> list[FinishedRun]:
         if result is not None:
             found.append(FinishedRun(folder, result))
     if not found:
-        raise RunError("None of these runs is finished; `hypersparse runs` lists them with their state.")
+        raise NoRunsError("None of these runs is finished; `hypersparse runs` lists them with their state.")
     return found
 
 
@@ -99,7 +103,7 @@ def with_records(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Those that have a record; there must be one."""
     having = [run for run in runs if run.folder.record_file.is_file()]
     if not having:
-        raise RunError(
+        raise NoRunsError(
             "None of these runs has a record; they were trained with --no-record, or record.npz was not copied along."
         )
     return having

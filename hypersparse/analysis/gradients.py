@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.finished_runs import FinishedRun, network, with_records
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, network, with_records
 from hypersparse.analysis.plotting import BLUE, GREY, ORANGE, PAGE, AnalysisResult, file_name, legend, panels, title
 from hypersparse.errors import OptionError, RunError
 
@@ -48,7 +48,7 @@ def with_curves(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Those with curves in their record; there must be one."""
     having = [run for run in with_records(runs) if len(run.record["curve_epochs"])]
     if not having:
-        raise RunError("None of these runs has curves in its record: they are taken down where there is a penalty.")
+        raise NoRunsError("None of these runs has curves in its record: they are taken down where there is a penalty.")
     return having
 
 

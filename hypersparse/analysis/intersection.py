@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, by_name, grouped, load, network, with_records
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, by_name, grouped, load, network, with_records
 from hypersparse.analysis.paper import runs_of, table, words_of
 from hypersparse.analysis.plotting import (
     COLUMN,
@@ -21,7 +21,6 @@ from hypersparse.analysis.plotting import (
     panels,
     title,
 )
-from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 
 NAME = "intersection"
@@ -38,7 +37,7 @@ def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """
     usable = [run for run in with_records(runs) if not np.isnan(run.record["intersection"]).all()]  # nor if empty
     if not usable:
-        raise RunError("None of these runs has a final mask and epochs before it; the intersection needs both.")
+        raise NoRunsError("None of these runs has a final mask and epochs before it; the intersection needs both.")
     return [_study(file_name(NAME, *place), own) for place, own in grouped(usable, "data", "model").items()]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, by_name, grouped, network, with_records
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, by_name, grouped, network, with_records
 from hypersparse.analysis.plotting import (
     GREY,
     AnalysisResult,
@@ -29,7 +29,7 @@ def crossings(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """
     usable = [run for run in with_records(runs) if (run.record["crossed"] >= 0).any()]
     if not usable:
-        raise RunError("None of these runs has epochs in which weights could cross the cut.")
+        raise NoRunsError("None of these runs has epochs in which weights could cross the cut.")
     return [_crossing(file_name("crossing", *place), own) for place, own in grouped(usable, "data", "model").items()]
 
 
@@ -63,7 +63,9 @@ def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
     # Named among all runs, since the title says neither network nor sparsity.
     groups = {name: members for name, members in by_name(usable).items() if len(members) > 1} if usable else {}
     if not groups:
-        raise RunError("Agreement needs a recipe with two seeds that have final masks in their records; there is none.")
+        raise NoRunsError(
+            "Agreement needs a recipe with two seeds that have final masks in their records; there is none."
+        )
     rows = [
         {"name": name, **one.words, "seeds": f"{one.seed}, {other.seed}", **_agreement(one, other)}
         for name, members in groups.items()

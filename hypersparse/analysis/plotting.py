@@ -155,22 +155,27 @@ def line_styles(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def write(folder: Path, study: AnalysisResult, *, for_page: bool = False) -> list[Path]:
-    """The figure as PNG and SVG, its data and its tables as CSV; files appear by rename.
+def write(folder: Path, result: AnalysisResult) -> list[Path]:
+    """The figure as PNG and SVG, its data and its tables as CSV; files appear by rename."""
+    figures = [write_figure(folder, result, suffix) for suffix in ("png", "svg")]
+    return [*figures, *write_tables(folder, {result.name: result.data, **result.tables})]
 
-    A page that is kept with the runs it is made of needs the PNG and the tables only.
-    """
+
+def write_figure(folder: Path, result: AnalysisResult, suffix: str) -> Path:
+    """The figure in one format, `png` or `svg`."""
     make_folder(folder)
-    paths = []
-    for suffix in ("png",) if for_page else ("png", "svg"):
-        path = folder / f"{study.name}.{suffix}"
-        write_atomically(path, lambda beside, suffix=suffix: _save(study.figure, beside, suffix))  # type: ignore[misc]
-        paths.append(path)
-    for name, frame in {**({} if for_page else {study.name: study.data}), **study.tables}.items():
-        path = folder / f"{name}.csv"
-        write_text(path, frame.to_csv(index=False))
-        paths.append(path)
-    return paths
+    path = folder / f"{result.name}.{suffix}"
+    write_atomically(path, lambda beside: _save(result.figure, beside, suffix))
+    return path
+
+
+def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> list[Path]:
+    """Tables as CSV files of their names."""
+    make_folder(folder)
+    paths = {name: folder / f"{name}.csv" for name in tables}
+    for name, frame in tables.items():
+        write_text(paths[name], frame.to_csv(index=False))
+    return list(paths.values())
 
 
 def _save(figure: Figure, path: Path, suffix: str) -> None:

@@ -1,7 +1,6 @@
 """Tables as text: means with their deviations, in several formats."""
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pandas as pd
@@ -71,11 +70,6 @@ def render(frame: pd.DataFrame, shown: pd.DataFrame, format: str) -> str:
         return "\n".join([rf"\begin{{tabular}}{{{'l' * len(shown.columns)}}}", header, *rows, r"\end{tabular}"]) + "\n"
     lines = [list(map(spaced, shown.columns)), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
-
-
-def details(summary: str, lines: Sequence[str]) -> list[str]:
-    """Markdown that is opened by a click on its summary, which may have HTML in it."""
-    return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 def _together(value: object, deviation: object) -> str:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from hypersparse.analysis.finished_runs import FinishedRun, data_name, grouped, network, with_records
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, data_name, grouped, network, with_records
 from hypersparse.analysis.finished_runs import names as names_of
 from hypersparse.analysis.plotting import (
     GREY,
@@ -25,7 +25,6 @@ from hypersparse.analysis.plotting import (
     width_beside,
     width_under,
 )
-from hypersparse.errors import RunError
 
 COSTS = {
     "kept": "weights kept (%)",
@@ -43,7 +42,7 @@ def accuracy(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Accuracy of the last epoch against the share of weights kept, training work and bytes; a figure a data set."""
     ended = [run for run in runs if run.result["until"] is None and run.scores]
     if not ended:
-        raise RunError(
+        raise NoRunsError(
             "None of these runs went to its end; runs that end with the final mask have no accuracy to show."
         )
     return [_accuracy(file_name("accuracy", data), own) for (data,), own in grouped(ended, "data").items()]
@@ -77,7 +76,7 @@ def effective(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
         run for run in runs if run.result.get("effective_kept") is not None and run.result["kept"] < run.result["total"]
     ]
     if not known:
-        raise RunError("None of these runs says how many of its kept weights lie on a path; train them again.")
+        raise NoRunsError("None of these runs says how many of its kept weights lie on a path; train them again.")
     return [_effective(file_name("effective", data), own) for (data,), own in grouped(known, "data").items()]
 
 
@@ -115,7 +114,7 @@ def classes(runs: Sequence[FinishedRun], names: Sequence[str] | None = None) -> 
     """
     usable = [run for run in with_records(runs) if run.result["until"] is None]
     if not usable:
-        raise RunError("None of these runs went to its end with a record; the damage is that of the last epoch.")
+        raise NoRunsError("None of these runs went to its end with a record; the damage is that of the last epoch.")
     found = []
     for place, here in grouped(usable, "data", "model").items():
         dense = [run for run in here if run.result["sparse"] is None]
@@ -124,7 +123,9 @@ def classes(runs: Sequence[FinishedRun], names: Sequence[str] | None = None) -> 
             file = file_name("classes", *place, variant.replace(", ", "-").replace(" ", "-"))
             found.append(_damage(file, same, members, names))
     if not found:
-        raise RunError("All of these runs are dense; name sparse ones, and the dense one beside them if there is one.")
+        raise NoRunsError(
+            "All of these runs are dense; name sparse ones, and the dense one beside them if there is one."
+        )
     return found
 
 

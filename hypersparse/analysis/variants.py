@@ -20,18 +20,7 @@ COLUMNS = (
     "last_difference", "low", "high", "best_difference", "plain_seeds", "last_over_plain", "loss", "loss_difference",
     "epochs", "epochs_difference",
 )  # fmt: skip
-# Written as missing while they are: `experiments/variants.toml` and `short.toml` train them.
-WANTED_OF = {"data": "cifar10", "model": "resnet32", "method": "art", "penalty": "hypersparse"}
-WANTED = (  # sparsity, and what is not as in the preset
-    (0.98, "art hypersparse, schedule=cosine"),
-    (0.98, "art hypersparse, without pre-training"),
-    (0.98, "art hypersparse, epochs=22, schedule=cosine"),
-    (0.98, "art hypersparse, without pre-training, epochs=80, schedule=cosine, strength=1.5e-05, growth=1.025"),
-    (0.998, "art hypersparse, schedule=cosine"),
-    (0.998, "art hypersparse, without pre-training"),
-    (0.998, "art hypersparse, without pre-training, epochs=30, schedule=cosine, growth=1.0155"),
-    (0.998, "art hypersparse, without pre-training, epochs=30, schedule=cosine, growth=1.036"),
-)
+MEASURED = [name for name in COLUMNS if name not in {*TASK, "variant", "seeds", "pairs", "plain_seeds"}]
 
 
 def variants(store: RunStore) -> pd.DataFrame:
@@ -48,11 +37,14 @@ def variants(store: RunStore) -> pd.DataFrame:
         rows += [
             {**dict(zip(TASK, task, strict=True)), **_row(name, members, plain)} for (name,), members in own.items()
         ]
-    there = {tuple(row[word] for word in (*TASK, "variant")) for row in rows}
-    rows += [row for row in _wanted() if tuple(row[word] for word in (*TASK, "variant")) not in there]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(MEASURED, float))  # None becomes NaN
     frame["over_paper"] = frame["best"] - [_in_paper(row) for row in frame[list(TASK)].to_dict("records")]
-    return frame.sort_values([*TASK, "variant"], ignore_index=True).round(DIGITS)
+    return in_order(frame.round(DIGITS))
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a table of variants, sorted by task and name."""
+    return frame.sort_values([*TASK, "variant"], ignore_index=True)
 
 
 def _row(name: str, members: Sequence[FinishedRun], plain: Sequence[FinishedRun]) -> dict[str, Any]:
@@ -93,9 +85,3 @@ def _in_paper(task: Mapping[Hashable, Any]) -> float:
         & (known["sparsity"] == task["sparsity"])
     ]
     return float(same["accuracy_mean"].iloc[0]) if len(same) else nan
-
-
-def _wanted() -> list[dict[str, Any]]:
-    return [
-        {**WANTED_OF, "sparsity": sparsity, "variant": variant, "seeds": 0, "pairs": 0} for sparsity, variant in WANTED
-    ]

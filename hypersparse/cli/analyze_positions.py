@@ -46,7 +46,7 @@ def positions(
     human: Human = None,
     kept: Annotated[
         bool,
-        typer.Option("--keep", help="Also write the means into the runs' folders, for `hypersparse paper --page`."),
+        typer.Option("--keep", help="Also write the means into the runs' folders, for the page of results."),
     ] = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),

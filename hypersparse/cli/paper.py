@@ -1,6 +1,6 @@
 """`hypersparse paper`: our numbers beside the paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,13 +8,19 @@ import pandas as pd
 import typer
 from rich.table import Table
 
-from hypersparse.analysis.headline import RESULTS, around, write_headline
-from hypersparse.analysis.reproduction import TABLES, write_page
+from hypersparse.analysis import intersection, variants
+from hypersparse.analysis import paper as published
 from hypersparse.analysis.tables import readable, render, spaced, tally, with_missing
 from hypersparse.cli.console import table_console
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
 
+TABLES: dict[str, Callable[[RunStore], pd.DataFrame]] = {
+    "accuracy": published.accuracy,
+    "epochs": published.regularized_epochs,
+    "intersection": intersection.beside_paper,
+    "variants": variants.variants,
+}
 FORMATS = ("table", "md", "csv", "latex", "html")
 CELL = ("data", "model", "sparsity")
 BRIEF = {"variants": ("variant", "seeds", "last", "best", "last_difference", "loss", "epochs")}  # what a terminal holds
@@ -23,9 +29,6 @@ COLORS = {
     "better": "cyan",
     "differs": "red",
     "missing": "dim",
-    "reached": "green",
-    "open": "yellow",
-    "short": "red",
 }
 
 
@@ -33,8 +36,7 @@ def paper(
     which: Annotated[
         str,
         typer.Argument(
-            help="accuracy, epochs to the final mask, intersection with the final mask, variants of ART, or how far it "
-            "is from its aim."
+            help="accuracy, epochs (to the final mask), intersection (with the final mask), or variants (of ART)."
         ),
     ] = "accuracy",
     results: Annotated[
@@ -42,12 +44,6 @@ def paper(
     ] = None,
     format: Annotated[str, typer.Option("--format", help="table, md, csv, latex or html.")] = "table",
     all_cells: Annotated[bool, typer.Option("--all", help="Also the cells of which there is no run.")] = False,
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Write all tables and figures as a Markdown page, such as docs/x.md.")
-    ] = None,
-    readme: Annotated[
-        Path | None, typer.Option("--readme", help="With --page: also put the headline between the marks of this file.")
-    ] = None,
 ) -> None:
     """Print our mean and deviation beside the paper's, with a verdict on every cell.
 
@@ -59,11 +55,6 @@ def paper(
     if format not in FORMATS:
         raise OptionError(unknown("format", format, FORMATS))
     store = _store(results)
-    if page is not None:
-        _write_pages(store, page, readme)
-        return
-    if readme is not None:
-        raise OptionError("`--readme` shows a figure of the page; pass `--page docs/reproduction.md` too.")
     frame = TABLES[which](store)
     there = frame[frame["seeds"] > 0]
     shown = with_missing(readable(frame if all_cells else there))
@@ -79,17 +70,7 @@ def paper(
 def _store(results: Path | None) -> RunStore:
     if results is not None and not results.is_dir():
         raise RunError(f"There is no folder {results}; pass the one that `hypersparse sweep --results` fills.")
-    return RunStore(results or RESULTS)
-
-
-def _write_pages(store: RunStore, page: Path, readme: Path | None) -> None:
-    if readme is not None:
-        around(readme)  # before anything is written
-    written = write_page(store, page, readme)  # the headline last: where the page fails the README stays as it is
-    if readme is not None:
-        written += write_headline(store, readme, page)
-    for path in written:
-        typer.echo(path)
+    return RunStore(results or "results")
 
 
 def _table(shown: pd.DataFrame) -> Table:

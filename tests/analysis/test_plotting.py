@@ -96,7 +96,5 @@ def test_a_study_is_written_as_pictures_and_numbers(tmp_path: Path) -> None:
     assert [path.name for path in paths] == [f"crossing-digits-resnet8.{suffix}" for suffix in ("png", "svg", "csv")]
     assert pd.read_csv(paths[2])["share"].tolist() == [0.4, 0.3, 0.1]
     first = [path.read_bytes() for path in paths]
-    (only,) = write_study(tmp_path / "page", study, for_page=True)
-    assert only.read_bytes() == first[0]
     (again,) = masks.crossings([run])
     assert [path.read_bytes() for path in write_study(tmp_path / "figures", again)] == first

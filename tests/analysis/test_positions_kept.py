@@ -1,17 +1,13 @@
 """Compression Position without the data set: the means that are kept beside runs, and the page made of them."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from hypersparse.analysis import positions_page
 from hypersparse.analysis.positions import by_seed, counted
 from hypersparse.analysis.positions_kept import FILE, as_csv, keep, read_kept, with_kept
 from hypersparse.analysis.samples import samples_of
-from hypersparse.data.cifar import SUPERCLASSES
 from hypersparse.errors import RunError
 from tests.analysis.recorded import dataset, runs_in, store
 from tests.analysis.test_positions import LABELS, human
@@ -87,47 +83,3 @@ def test_means_of_another_record_are_refused(tmp_path: Path) -> None:
         paths[0].write_text(wrong)
         with pytest.raises(RunError, match="analyze positions --keep"):
             read_kept(runs_in(tmp_path))
-
-
-def test_the_page_has_the_papers_seven_rows(tmp_path: Path) -> None:
-    kept_runs(tmp_path)
-    (study,) = positions_page.studies(runs_in(tmp_path))
-    assert study.name == "positions-cifar10-resnet32"
-    assert study.figure.get_suptitle().endswith("(resnet32)")
-    lines = positions_page.section(study)
-    rows = [line.split(" | ") for line in lines]
-    assert [row[1] for row in rows[2:9]] == ["1", "missing", "missing", "1", "missing", "missing", "1"]
-    other = positions_page.section(replace(study, name="positions-cifar10-vgg19"))  # nobody says whose they are
-    assert other == lines
-    (deer,) = [row for row in rows if row[:2] == ["| 0.98", "0"]]
-    assert deer[2] == "0.250 (0.045)"  # the only image of a deer that nobody named wrongly, and the paper's mean
-
-
-def test_without_people_there_is_one_row_a_level(tmp_path: Path) -> None:
-    kept_runs(tmp_path, hard=False)
-    (study,) = positions_page.studies(runs_in(tmp_path))
-    *_, first, second, third, empty, end = positions_page.section(study)
-    assert [line.split(" | ")[1] for line in (first, second, third)] == ["all images"] * 3
-    assert (empty, end) == ("", "</details>")
-
-
-def test_runs_without_means_give_no_figure(tmp_path: Path) -> None:
-    store(tmp_path, dense=[2, 1, 1, 0], data="cifar10")
-    assert positions_page.studies(runs_in(tmp_path)) == []
-    assert with_kept(runs_in(tmp_path)) == []
-
-
-def test_of_cifar100_the_page_has_its_super_classes(tmp_path: Path) -> None:
-    names = tuple(sorted(name for kind in SUPERCLASSES.values() for name in kind))
-    labels = list(range(100))
-    right = np.array([int(name in SUPERCLASSES["trees"]) for name in names])
-    store(tmp_path, dense=right, pruned=1 - right, data="cifar100", sparsity=0.98)
-    runs = runs_in(tmp_path)
-    keep(runs, samples_of(runs, dataset(labels, name="cifar100", classes=names), None))
-    (study,) = positions_page.studies(runs)
-    lines = positions_page.section(study)
-    table = lines[lines.index("| super-class | dense | 0.98 |") : -2]
-    assert len(table) == 2 + 20
-    assert lines[-2:] == ["", "</details>"]
-    assert table[2] == "| trees | 0.025 | 0.975 |"  # five of a hundred images come first, or last
-    assert set(table[3:]) >= {"| large man-made outdoor things | 0.525 | 0.475 |"}

@@ -5,13 +5,9 @@ from typing import Any
 
 import pytest
 
-from hypersparse.analysis.variants import WANTED, WANTED_OF, variants
-from hypersparse.runs.experiment import Experiment
-from hypersparse.runs.recipe_names import variant
+from hypersparse.analysis.variants import variants
 from hypersparse.runs.store import RunStore
 from tests.analysis.small import write
-
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 def run(root: Path, seed: int, last: float, *, epochs: int = 5, **changed: Any) -> None:
@@ -72,21 +68,3 @@ def test_variants_stand_by_their_sparsity_with_the_papers_number(tmp_path: Path)
     assert rows["over_paper"].tolist()[:3] == pytest.approx([92 - 92.69, 92 - 92.69, 92 - 84.45])
     assert rows["over_paper"].isna().tolist() == [False] * 3 + [True]
     assert rows["epochs"].tolist() == [5] * 4
-
-
-def test_what_is_wanted_is_missing_until_it_is_trained(tmp_path: Path) -> None:
-    found = variants(RunStore(tmp_path))
-    assert set(found["variant"]) == {name for _, name in WANTED}
-    assert found["seeds"].tolist() == [0] * len(WANTED)
-
-
-def test_experiments_train_what_is_wanted() -> None:
-    trained = {
-        (
-            each.recipe.data.name, each.recipe.model.name, each.recipe.method.name, "hypersparse",
-            each.recipe.method.sparsity, variant(each.recipe.to_mapping()),  # type: ignore[attr-defined]
-        )
-        for name in ("variants", "short")
-        for each in Experiment.read(EXPERIMENTS / f"{name}.toml").runs
-    }  # fmt: skip
-    assert {(*WANTED_OF.values(), *wanted) for wanted in WANTED} <= trained

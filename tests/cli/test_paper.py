@@ -1,13 +1,11 @@
 """`hypersparse paper` in all its formats, on the results of the repository."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hypersparse.analysis.headline import BEGIN, END
 from hypersparse.cli import paper as module
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError, RunError
@@ -15,7 +13,7 @@ from hypersparse.errors import OptionError, RunError
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-@pytest.mark.parametrize("which", ["accuracy", "epochs", "intersection", "variants", "aim"])
+@pytest.mark.parametrize("which", ["accuracy", "epochs", "intersection", "variants"])
 @pytest.mark.parametrize("format", ["table", "md", "csv", "latex", "html"])
 def test_every_format(which: str, format: str) -> None:
     done = CliRunner().invoke(app, ["paper", which, "--results", str(RESULTS), "--format", format])
@@ -57,49 +55,3 @@ def test_a_missing_folder_is_said(tmp_path: Path) -> None:
 def test_without_results_everything_is_missing(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["paper", "--results", str(tmp_path)])
     assert done.output.strip() == "366 missing"
-
-
-@pytest.mark.slow
-def test_a_headline_goes_with_a_page(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["paper", "--results", str(RESULTS), "--readme", str(tmp_path / "README.md")])
-    assert isinstance(done.exception, OptionError)
-    (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n")
-    words = ["--page", str(tmp_path / "page.md"), "--readme", str(tmp_path / "README.md")]
-    done = CliRunner().invoke(app, ["paper", "--results", str(RESULTS), *words])
-    assert done.exit_code == 0, done.output
-    assert "](page/headline.png)" in (tmp_path / "README.md").read_text()
-
-
-@pytest.mark.slow
-def test_a_headline_is_left_as_it_is_where_the_page_fails(tmp_path: Path) -> None:
-    page, readme = tmp_path / "page.md", tmp_path / "README.md"
-    before = f"{BEGIN}\nwhat was there\n{END}\n"
-    readme.write_text(before)
-    (tmp_path / "none").mkdir()
-    damaged = shutil.copytree(RESULTS, tmp_path / "damaged")
-    for file in damaged.glob("*/seed-*/positions.csv"):
-        file.write_text("a,b\n")
-    for results, said in (("none", "There are no runs"), ("damaged", "cannot be read")):
-        words = ["--results", str(tmp_path / results), "--page", str(page), "--readme", str(readme)]
-        done = CliRunner().invoke(app, ["paper", *words])
-        assert isinstance(done.exception, RunError)
-        assert said in str(done.exception)
-        assert readme.read_text() == before
-        assert not page.exists()
-        assert results == "damaged" or not page.with_suffix("").exists()  # without runs there is no figure either
-
-
-def test_a_readme_without_a_place_is_said_before_a_page_is_written(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("# Title\n")
-    words = ["--page", str(tmp_path / "page.md"), "--readme", str(tmp_path / "README.md")]
-    done = CliRunner().invoke(app, ["paper", "--results", str(RESULTS), *words])
-    assert isinstance(done.exception, RunError)
-    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
-
-
-@pytest.mark.slow
-def test_a_page_is_written_with_its_figures(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["paper", "--results", str(RESULTS), "--page", str(tmp_path / "page.md")])
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "page.md").read_text().startswith("# Reproduction")
-    assert list((tmp_path / "page").glob("*.png"))

@@ -3,8 +3,8 @@
 import pandas as pd
 
 from hypersparse.analysis import paper
-from hypersparse.analysis.coverage import coverage
 from hypersparse.runs.store import RunStore
+from reproduction.coverage import coverage
 
 
 def cells(*rows: tuple[str, str, float, int, float | None]) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hypersparse.errors import RunError, unknown
 
-BEGINNING = ""  # what stands before the first heading
+INTRODUCTION = ""  # what stands before the first heading
 HEADING = re.compile(r"^## +(.+?) *$", re.MULTILINE)
 
 
@@ -18,7 +18,7 @@ def read_notes(file: Path, headings: Collection[str]) -> dict[str, list[str]]:
     if not file.is_file():
         return {}
     beginning, *rest = HEADING.split(file.read_text())
-    notes = {BEGINNING: _lines(beginning)}
+    notes = {INTRODUCTION: _lines(beginning)}
     for heading, text in zip(rest[::2], rest[1::2], strict=True):
         if heading not in headings:
             raise RunError(f"{file}: {unknown('heading of the page', heading, tuple(headings))}")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hypersparse.analysis.notes import BEGINNING, read_notes
 from hypersparse.errors import RunError
+from reproduction.notes import INTRODUCTION, read_notes
 
 HEADINGS = ("Accuracy", "How long the penalty grows")
 
@@ -19,14 +19,14 @@ def notes(folder: Path, text: str) -> dict[str, list[str]]:
 def test_paragraphs_by_heading(tmp_path: Path) -> None:
     found = notes(tmp_path, "In short.\n\n- one\n\n##  Accuracy \n\nFirst.\n\nSecond.\n## How long the penalty grows\n")
     assert found == {
-        BEGINNING: ["In short.\n\n- one", ""],
+        INTRODUCTION: ["In short.\n\n- one", ""],
         "Accuracy": ["First.\n\nSecond.", ""],
         "How long the penalty grows": [],
     }
 
 
 def test_without_headings_all_is_the_beginning(tmp_path: Path) -> None:
-    assert notes(tmp_path, "All of it.\n### Not a section\n") == {BEGINNING: ["All of it.\n### Not a section", ""]}
+    assert notes(tmp_path, "All of it.\n### Not a section\n") == {INTRODUCTION: ["All of it.\n### Not a section", ""]}
 
 
 def test_without_a_file_there_are_none(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
-"""The headline of the README, made of the stored runs: CIFAR, both networks, beside the paper's numbers."""
+"""The README's table and figure: CIFAR, both networks, beside the paper's numbers."""
 
-import os
-import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,52 +8,42 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hypersparse.analysis import paper
+from hypersparse.analysis import paper, plotting
 from hypersparse.analysis.finished_runs import load
-from hypersparse.analysis.plotting import BLUE, FAINT, GREY, PAGE, TEXT, AnalysisResult, legend, panels, title, write
-from hypersparse.analysis.tables import readable, render
+from hypersparse.analysis.plotting import BLUE, FAINT, GREY, PAGE, TEXT, AnalysisResult, legend, panels, title
+from hypersparse.analysis.tables import readable
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import write_text
+from reproduction.tables import markdown
 
 METHOD, DENSE = "art-hypersparse", "dense"
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 MODELS = {"resnet32": "ResNet-32", "vgg19": "VGG-19"}
-RESULTS = Path("results")  # where runs lie if nobody says
-BEGIN = "<!-- made by hypersparse paper --page docs/reproduction.md --readme README.md -->"  # finds its place: as it is
-END = "<!-- up to here -->"
+README, RESULTS, FIGURES = Path("README.md"), Path("results"), Path("docs/reproduction")  # of a checkout
+BEGIN = "<!-- table of results: begin, written by `python -m reproduction` -->"
+END = "<!-- table of results: end -->"
 BESIDE = 0.12  # between markers of one sparsity
 ROWS = {"best": "best epoch", "last": "last epoch", "paper": "paper, best epoch"}
 
 
-def write_headline(store: RunStore, readme: Path, page: Path) -> list[Path]:
-    """Put the rows and the figure of the stored runs between the two marks of a README; the figure lies by the page."""
-    before, after = around(readme)
-    study = headline(store)
-    written = write(page.with_suffix(""), study) if len(study.data) else []
-    block = "\n".join([BEGIN, "", *lines(store, study, readme, page), "", END])
-    write_text(readme, before + block + after)
-    return [readme, *written]
+def write(root: Path) -> list[Path]:
+    """Replace what stands between the two marks of the README, and write the figure."""
+    before, after = split(root)
+    store = RunStore(root / RESULTS)
+    found = headline(store)
+    figures = plotting.write(root / FIGURES, found) if len(found.data) else []
+    write_text(root / README, before + "\n".join([BEGIN, "", *lines(store, found), "", END]) + after)
+    return [root / README, *figures]
 
 
-def around(readme: Path) -> tuple[str, str]:
-    """What stands before and after the headline."""
-    before, begin, rest = _text(readme).partition(BEGIN)
+def split(root: Path) -> tuple[str, str]:
+    """What stands before and after the README's table."""
+    before, begin, rest = _text(root / README).partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise RunError(f"{readme} has no place for the headline: put these two lines there, `{BEGIN}` and `{END}`.")
+        raise RunError(f"{root / README} has no place for the table; add these two lines: `{BEGIN}` and `{END}`.")
     return before, after
-
-
-def command(store: RunStore, page: Path, readme: Path | None) -> str:
-    """What makes a page, and the headline of a README, of stored runs, as one types it where these paths hold.
-
-    >>> command(RunStore("results"), Path("docs/page.md"), None)
-    'hypersparse paper --page docs/page.md'
-    """
-    results = [] if store.root == RESULTS else ["--results", store.root.as_posix()]
-    also = ["--readme", readme.as_posix()] if readme else []
-    return shlex.join(["hypersparse", "paper", *results, "--page", page.as_posix(), *also])
 
 
 def headline(store: RunStore) -> AnalysisResult:
@@ -75,30 +63,25 @@ def headline(store: RunStore) -> AnalysisResult:
     return AnalysisResult("headline", _draw(cells), there)
 
 
-def lines(store: RunStore, study: AnalysisResult, readme: Path, page: Path) -> list[str]:
-    """Rows, figure, and what they were made on, as Markdown."""
-    if study.data.empty:
+def lines(store: RunStore, found: AnalysisResult) -> list[str]:
+    """The rows, the figure and the machines, as Markdown."""
+    if found.data.empty:
         return ["Missing: no finished run of the headline is stored yet."]
-    rows = _rows(study.data)
-    runs = [run for cell in _places(study.data) for run in paper.runs_of(_cell(*cell), store)]
+    runs = [run for cell in _places(found.data) for run in paper.runs_of(_cell(*cell), store)]
     results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
     machines = sorted({_machine(result["machine"]) for result in results})
     count = f"{len(results)} run{'s' if len(results) > 1 else ''}"
-    picture = page.with_suffix("") / f"{study.name}.png"
-    stored, made, drawn = (
-        Path(os.path.relpath(path, readme.parent)).as_posix() for path in (store.root, page, picture)
-    )
     return [
-        *render(rows, rows, "md").splitlines(),
+        *markdown(_rows(found.data)),
         "",
-        f"![Accuracy over sparsity, ours beside the paper's]({drawn})",
+        f"![Accuracy over sparsity, ours beside the paper's]({FIGURES}/{found.name}.png)",
         "",
         "Test accuracy in per cent of dense networks and of ART with HyperSparse at six sparsities, deviations where",
-        f"there are several seeds (their number in brackets; the paper has five); of {count} in [{stored}]({stored}),",
+        f"there are several seeds (their number in brackets; the paper has five); of {count} in [results](results),",
         f"on {' and on '.join(machines)}.",
-        f"Best epochs are picked on the test set, as by the paper's code.{_without_runs(study.data)} Table, figure and",
-        f"[all tables and figures]({made}), also of other methods, are made anew from there by",
-        f"`{command(store, page, readme)}`.",
+        f"Best epochs are picked on the test set, as by the paper's code.{_without_runs(found.data)} Table, figure and",
+        f"[all tables and figures]({FIGURES}.md), also of other methods, are made anew from there by",
+        "`python -m reproduction`.",
     ]
 
 

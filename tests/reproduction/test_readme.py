@@ -1,17 +1,15 @@
 """The README's headline is made of the stored runs and nothing else."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from hypersparse.analysis.headline import BEGIN, END, command, headline, write_headline
 from hypersparse.errors import RunError
 from hypersparse.recipe import resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
+from reproduction.readme import BEGIN, END, headline, write
 
-ROOT = Path(__file__).parents[2]
 MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0+cpu"}
 
 
@@ -45,7 +43,7 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     for seed, best in ((0, 0.85), (1, 0.86)):
         write_run(tmp_path / "results", seed=seed, best=best, last=best - 0.01)
     page = readme(tmp_path / "README.md")
-    written = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
+    written = write(tmp_path)
     text = page.read_text()
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert table == [
@@ -57,12 +55,12 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     ]
     assert "of 2 runs in [results](results),\non cpu in fp32 with PyTorch 2.13.0." in text
     assert " Missing so far: CIFAR-10, VGG-19; CIFAR-100, ResNet-32; CIFAR-100, VGG-19. Table" in text
-    assert "](docs/figures/headline.png)" in text
+    assert "](docs/reproduction/headline.png)" in text
     assert "what was there" not in text
     assert text.startswith("# Title\n")
     assert text.endswith("The rest.\n")
-    assert tmp_path / "docs" / "figures" / "headline.png" in written
-    again = write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
+    assert tmp_path / "docs" / "reproduction" / "headline.png" in written
+    again = write(tmp_path)
     assert page.read_text() == text
     assert again == written
 
@@ -70,7 +68,7 @@ def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
 def test_a_dense_network_has_a_row_and_a_line(tmp_path: Path) -> None:
     write_dense_run(tmp_path / "results")
     page = readme(tmp_path / "README.md")
-    write_headline(RunStore(tmp_path / "results"), page, tmp_path / "docs" / "figures.md")
+    write(tmp_path)
     assert "| CIFAR-10, VGG-19 | best epoch | 93.10 | missing |" in page.read_text()
     missing, axes = headline(RunStore(tmp_path / "results")).figure.axes
     levels = [line.get_ydata()[0] for line in axes.lines if list(line.get_xdata()) == [0, 1]]  # type: ignore[arg-type, index]
@@ -97,40 +95,15 @@ def test_each_data_set_has_rows_and_panels(tmp_path: Path) -> None:
 
 def test_without_runs_it_is_missing(tmp_path: Path) -> None:
     page = readme(tmp_path / "README.md")
-    assert write_headline(RunStore(tmp_path / "none"), page, tmp_path / "page.md") == [page]
+    assert write(tmp_path) == [page]
     assert "Missing: no finished run" in page.read_text()
-    assert len(headline(RunStore(tmp_path / "none")).data) == 0
+    assert len(headline(RunStore(tmp_path / "results")).data) == 0
 
 
 def test_a_file_without_marks_is_left_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("# Title\n")
-    with pytest.raises(RunError, match="has no place for the headline"):
-        write_headline(RunStore(tmp_path), tmp_path / "README.md", tmp_path / "page.md")
     with pytest.raises(RunError, match="cannot be read"):
-        write_headline(RunStore(tmp_path), tmp_path / "none.md", tmp_path / "page.md")
+        write(tmp_path)
+    (tmp_path / "README.md").write_text("# Title\n")
+    with pytest.raises(RunError, match="has no place for the table"):
+        write(tmp_path)
     assert (tmp_path / "README.md").read_text() == "# Title\n"
-
-
-def test_links_and_command_are_of_what_was_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    store, page, wanted = RunStore("kept/here"), Path("docs/ours.md"), Path("about/README.md")
-    write_run(store.root, seed=0, best=0.85, last=0.84)
-    wanted.parent.mkdir()
-    write_headline(store, readme(wanted), page)
-    text = wanted.read_text()
-    assert "of 1 run in [../kept/here](../kept/here),\non" in text
-    assert "](../docs/ours/headline.png)" in text
-    assert "[all tables and figures](../docs/ours.md)" in text
-    assert "`hypersparse paper --results kept/here --page docs/ours.md --readme about/README.md`" in text
-    usual = command(RunStore("results"), Path("docs/reproduction.md"), Path("README.md"))
-    assert f"<!-- made by {usual} -->" == BEGIN
-
-
-def test_the_readme_is_that_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = Path(shutil.copy(ROOT / "README.md", tmp_path))
-    (tmp_path / "results").symlink_to(ROOT / "results")
-    monkeypatch.chdir(tmp_path)
-    write_headline(RunStore("results"), Path("README.md"), Path("docs/reproduction.md"))
-    assert copy.read_text() == (ROOT / "README.md").read_text()
-    drawn = (tmp_path / "docs" / "reproduction" / "headline.csv").read_text()
-    assert drawn == (ROOT / "docs" / "reproduction" / "headline.csv").read_text()

@@ -10,8 +10,8 @@ from hypersparse.analysis.plotting import AnalysisResult, file_name, spoken
 from hypersparse.analysis.positions import ALL, IN_THE_PAPER, PAPER_DATA, agreement
 from hypersparse.analysis.positions_figure import study_of
 from hypersparse.analysis.positions_kept import read_kept, with_kept
-from hypersparse.analysis.tables import details, render
 from hypersparse.data.cifar import SUPERCLASSES
+from reproduction.tables import details, markdown
 
 MOST_CLASSES = 10  # of a table with a column each
 FACTS = {
@@ -38,21 +38,21 @@ def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     return [study_of(own, str(data), file_name("positions", str(data), str(model))) for (data, model), own in groups]
 
 
-def section(drawn: AnalysisResult) -> list[str]:
+def table_below(drawn: AnalysisResult) -> list[str]:
     """Under the figure: how near the paper's order is, and every cell beside its."""
     means = drawn.data
     beside_paper = drawn.name.startswith(f"positions-{PAPER_DATA}-")  # any model: it does not say which one was its
     facts = agreement(means)
     levels = sorted(set(table("compression_position")["sparsity"])) if beside_paper else sorted(facts["sparsity"])
-    lines = render(shown := _facts(facts, levels), shown, "md").splitlines()
+    lines = markdown(_facts(facts, levels))
     if means["class"].nunique() <= MOST_CLASSES:
         cells = _cells(means)
         said = "Every class by how many people named its images wrongly"
-        lines += ["", *details(said, render(cells, cells, "md").splitlines())]
+        lines += ["", *details(said, markdown(cells))]
     elif set(means["class"]) == {name for names in SUPERCLASSES.values() for name in names}:
         kinds = _kinds(means)
         said = f"Means of its {len(kinds)} super-classes, five classes each, in the order of the first column"
-        lines += ["", *details(said, render(kinds, kinds, "md").splitlines())]
+        lines += ["", *details(said, markdown(kinds))]
     return lines
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hypersparse.analysis.aim import aim, said
 from hypersparse.runs.store import RunStore
+from reproduction.goals import aim, said
 from tests.analysis.small import write
 
 PAPER = 84.45  # ± 0.55, on CIFAR-10 with ResNet-32 at 0.998

@@ -1,0 +1,41 @@
+"""Tables that stand under figures of the page."""
+
+import pandas as pd
+
+from hypersparse.analysis.finetuning import FALLS
+from hypersparse.analysis.plotting import AnalysisResult
+from reproduction.tables import markdown
+
+
+def layers_table(study: AnalysisResult) -> list[str]:
+    """Weights kept in each block of the network."""
+    return markdown(study.tables[f"{study.name}-blocks"])
+
+
+def finetuning_table(study: AnalysisResult) -> list[str]:
+    """Test accuracy at the start and at the end of each learning rate, a row for each recipe."""
+    (gains,) = study.tables.values()
+    if gains.empty:
+        return []
+    rows: dict[str, dict[str, str]] = {}
+    for row in gains.to_dict("records"):
+        own, rate = rows.setdefault(row["name"], {"recipe": row["name"], "seeds": str(row["seeds"])}), row["rate"]
+        kept = f"{row['test_first']:.2f} to {row['test_last']:.2f} ({_epochs(row['epochs'])})"
+        own[f"rate {rate}"] = f"{own[f'rate {rate}']}, again {kept}" if f"rate {rate}" in own else kept
+    return [*_gain_within_a_rate(gains), *markdown(pd.DataFrame(rows.values()).fillna(""))]
+
+
+def _gain_within_a_rate(gains: pd.DataFrame) -> list[str]:
+    steady = gains[~gains["rate"].str.startswith(FALLS) & (gains["epochs"] > 1)]["test_gain"]
+    if steady.empty:
+        return []
+    mean = round(steady.mean(), 2) + 0.0
+    return [
+        f"Within one rate test accuracy changes by {steady.min():+.2f} to {steady.max():+.2f} points, "
+        f"{mean:+.2f} in the mean.",
+        "",
+    ]
+
+
+def _epochs(count: int) -> str:
+    return f"{count} epoch{'s' if count > 1 else ''}"

@@ -1,0 +1,34 @@
+"""Tables of the page: the cells with runs, how many are missing, and every cell behind a click."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from hypersparse.analysis.tables import readable, render, spaced, tally, with_missing
+from reproduction.coverage import coverage
+
+
+def cell_table(frame: pd.DataFrame, covered: str | None) -> list[str]:
+    """The cells with runs and a count of the others; with `covered`, also that column of every cell."""
+    shown = frame[frame["seeds"] > 0] if covered else frame
+    rows = markdown(shown, with_missing(readable(shown))) if len(shown) else []
+    lines = [*rows, *([""] if rows else []), f"Of {counted(frame)}"]
+    if covered is None:
+        return lines
+    summary = f"Every cell, with <code>{spaced(covered)}</code> and in brackets how many seeds"
+    return [*lines, "", *details(summary, markdown(coverage(frame, covered)))]
+
+
+def counted(frame: pd.DataFrame) -> str:
+    """How many cells there are, by their verdict."""
+    return f"{len(frame)} cells: {tally(frame)}."
+
+
+def markdown(frame: pd.DataFrame, shown: pd.DataFrame | None = None) -> list[str]:
+    """The lines of a Markdown table."""
+    return render(frame, frame if shown is None else shown, "md").splitlines()
+
+
+def details(summary: str, lines: Sequence[str]) -> list[str]:
+    """Markdown behind a click on its summary, which may contain HTML."""
+    return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
