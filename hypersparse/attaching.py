@@ -26,9 +26,9 @@ def attach(
     epochs: int,
     task: Task | None = None,
     lr: Schedule | None = None,
-    accumulation: int = 1,
+    accumulation_steps: int = 1,
     trained: bool = False,
-    also: PrunableModules | None = None,
+    extra_prunable: PrunableModules | None = None,
     input_shape: tuple[int, ...] | None = None,
     on_collapse: OnCollapse = "warn",
     ablation: Ablation | None = None,
@@ -37,10 +37,11 @@ def attach(
 
     `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the optimizer's learning
     rate as a function of progress through a phase, such as `schedules.cosine`; without one the rate stays as it is.
-    `accumulation` is the number of backward passes before each optimizer step. `trained=True` says that the model comes
-    trained, so that pre-training is left out. `also` names further module types with prunable weights. `on_collapse`
-    says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of one input, no
-    path from input to output. `ablation` takes something away from what the method found, to see whether it mattered.
+    `accumulation_steps` is the number of backward passes before each optimizer step. `trained=True` says that the model
+    comes trained, so that pre-training is left out. `extra_prunable` names further module types with prunable weights.
+    `on_collapse` says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of
+    one input, no path from input to output. `ablation` takes something away from what the method found, to see whether
+    it mattered.
     """
     if not isinstance(method, Method):
         raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
@@ -50,8 +51,8 @@ def attach(
         raise OptionError("The ablation `narrow` builds another network, and attach has yours: train a recipe instead.")
     if task is not None and not hasattr(task, "score"):
         raise OptionError(f"`task` is Task(criterion, loader); got {type(task).__name__}.")
-    if also is not None and not isinstance(also, Mapping):
-        raise OptionError(f"`also` is {{ModuleType: ('weight',)}}; got {type(also).__name__}.")
+    if extra_prunable is not None and not isinstance(extra_prunable, Mapping):
+        raise OptionError(f"`extra_prunable` is {{ModuleType: ('weight',)}}; got {type(extra_prunable).__name__}.")
     if input_shape is not None and not (isinstance(input_shape, Sequence) and all(map(_is_count, input_shape))):
         raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {input_shape!r}.")
     plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
@@ -67,8 +68,8 @@ def attach(
         plan,
         task=task,
         lr=lr,
-        accumulation=accumulation,
-        also=also,
+        accumulation_steps=accumulation_steps,
+        extra_prunable=extra_prunable,
         input_shape=input_shape,
         on_collapse=on_collapse,
         sparsity=float(wanted) if isinstance(wanted, Real) else None,

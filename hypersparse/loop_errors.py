@@ -2,31 +2,40 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import Phase
 
 
-def check_calls(plan: Sequence[Phase], *, steps: int, optimizer_steps: int, penalties: int, observed: int) -> None:
-    """At the end of an epoch: say which call the loop has forgotten, from how many there were."""
-    if steps == 0:
-        raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
-    if steps < optimizer_steps:
-        raise LoopError(
-            f"`optimizer.step()` was called {optimizer_steps} times in this epoch, but `sparsifier.step()` {steps}: "
-            "call it after each of them, since an optimizer may move dropped weights."
-        )
-    if penalties == 0 and any(phase.penalty is not None for phase in plan):
-        raise LoopError(
-            "`sparsifier.penalty()` was not called in this epoch; "
-            "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
-        )
-    if observed == 0 and any(phase.needs_observe for phase in plan):
-        raise LoopError(
-            "The method compares with the score seen while training: call "
-            "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop='paper'."
-        )
+@dataclass
+class LoopCalls:
+    """How often a loop has made the calls it must make, in one epoch."""
+
+    steps: int = 0
+    penalties: int = 0
+    optimizer_steps: int = 0
+
+    def check(self, plan: Sequence[Phase], *, observed: int) -> None:
+        """At the end of an epoch: say which call the loop has forgotten; `observed` counts samples."""
+        if self.steps == 0:
+            raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
+        if self.steps < self.optimizer_steps:
+            raise LoopError(
+                f"`optimizer.step()` was called {self.optimizer_steps} times in this epoch, but `sparsifier.step()` "
+                f"{self.steps}: call it after each of them, since an optimizer may move dropped weights."
+            )
+        if self.penalties == 0 and any(phase.penalty is not None for phase in plan):
+            raise LoopError(
+                "`sparsifier.penalty()` was not called in this epoch; "
+                "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
+            )
+        if observed == 0 and any(phase.needs_observe for phase in plan):
+            raise LoopError(
+                "The method compares with the score seen while training: call "
+                "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop='paper'."
+            )
 
 
 def check_adjusted(phase: Phase, steps: int) -> None:

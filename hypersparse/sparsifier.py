@@ -1,7 +1,6 @@
 """`Sparsifier`: a method's plan, driven inside any training loop."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from copy import deepcopy
 from math import isclose
 from typing import Any
@@ -12,7 +11,7 @@ from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.learning_rate import LearningRate
-from hypersparse.loop_errors import check_adjusted, check_calls, check_closure
+from hypersparse.loop_errors import LoopCalls, check_adjusted, check_closure
 from hypersparse.methods.base import MISSING_TASK, Phase, TrainingState
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
@@ -38,18 +37,20 @@ class Sparsifier:
         *,
         task: Task | None = None,
         lr: Schedule | None = None,
-        accumulation: int = 1,
-        also: PrunableModules | None = None,
+        accumulation_steps: int = 1,
+        extra_prunable: PrunableModules | None = None,
         input_shape: tuple[int, ...] | None = None,
         on_collapse: OnCollapse = "warn",
         sparsity: float | None = None,
     ) -> None:
-        if accumulation < 1:
-            raise OptionError(f"`accumulation` counts backward passes per step, 1 or more; got {accumulation}.")
+        if accumulation_steps < 1:
+            raise OptionError(
+                f"`accumulation_steps` counts backward passes per step, 1 or more; got {accumulation_steps}."
+            )
         self.plan = list(plan)
         if task is None and any(phase.needs_task for phase in self.plan):
             raise LoopError(MISSING_TASK)
-        self.weights = PrunableWeights(model, also=also)
+        self.weights = PrunableWeights(model, extra_prunable=extra_prunable)
         for phase in self.plan:
             if phase.check is not None:
                 phase.check(self.weights)
@@ -58,11 +59,10 @@ class Sparsifier:
         self._sparsity = sparsity  # what the plan is for; a state at another one is refused
         self.total_epoch = 0  # epochs finished, over all phases
         self._lr = LearningRate(optimizer, lr or constant)
-        self._accumulation = accumulation
+        self._accumulation_steps = accumulation_steps
         self._phase_index = 0
         self._entered = self._open = False
-        self._steps = self._penalties = self._optimizer_steps = 0  # calls in this epoch
-        self._rehearsing = False
+        self.calls = LoopCalls()  # in this epoch
         self._inside_steps = 0  # of the optimizer, one in the other
         optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(*args[1:], **kwargs))
         optimizer.register_step_post_hook(lambda *_: self._after_step())
@@ -104,12 +104,6 @@ class Sparsifier:
         """What the method has to say about the last finished epoch."""
         return self.state.log
 
-    @property
-    def adjusts_now(self) -> bool:
-        """Whether the method adjusts something in the coming step, from its gradients."""
-        phase = self.phase
-        return phase.adjust is not None and not self._rehearsing and (self.state.step + 1) % phase.adjust_every == 0
-
     def epochs(self) -> Iterator[int]:
         """Iterate over the epochs of the plan, instead of `range(epochs)`."""
         if self._open:  # saved at the end of a loop's body, so that epoch only remains to be finished
@@ -137,7 +131,7 @@ class Sparsifier:
         self.state.observed.reset()
         self.state.log.clear()
         self._inside_steps = 0
-        self._steps = self._penalties = self._optimizer_steps = 0
+        self.calls = LoopCalls()
         self._lr.set_(self.phase, self.state.epoch)
         self._open = True
         return True
@@ -146,13 +140,7 @@ class Sparsifier:
         """After the last step of an epoch: ask the method whether its phase is over."""
         if not self._open:
             raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
-        check_calls(
-            self.plan,
-            steps=self._steps,
-            optimizer_steps=self._optimizer_steps,
-            penalties=self._penalties,
-            observed=self.state.observed.count,
-        )
+        self.calls.check(self.plan, observed=self.state.observed.count)
         self._lr.check()
         phase, state = self.phase, self.state
         over = phase.until(state) if phase.until is not None else False
@@ -165,62 +153,26 @@ class Sparsifier:
 
     def penalty(self) -> Tensor:
         """The penalty of this moment, to be added to the loss (0 in phases without one)."""
-        self._penalties += 1
+        self.calls.penalties += 1
         if self.phase.penalty is None or self.done:
             return torch.zeros((), device=self.weights.device)  # a new one: loops may add to it in place
-        return self.phase.penalty(self.state) / self._accumulation
-
-    def add_penalty_gradient_(self, scale: float | Tensor = 1.0) -> None:
-        """Add the penalty's gradient to `.grad` after `backward()`, once a step, instead of `penalty()`.
-
-        Gradients that a GradScaler has scaled need `scale=scaler.get_scale()`.
-        """
-        self._penalties += 1
-        if self.phase.penalty is not None and not self.done:
-            with self.weights.gathering_gradient_():
-                (self.phase.penalty(self.state) * scale).backward()  # type: ignore[no-untyped-call]
+        return self.phase.penalty(self.state, self.weights.vector()) / self._accumulation_steps
 
     def step(self) -> None:
         """After `optimizer.step()`: dropped weights become exactly 0.0 again."""
         if not self._open:
             raise LoopError("`sparsifier.step()` belongs inside `for epoch in sparsifier.epochs():`.")
-        if self.phase.adjust is not None and self.adjusts_now:
+        if self.phase.adjust is not None and self.phase.adjusts_in(self.state.step):
             # Deviation: in a user's loop the optimizer has made its step, which RigL's update replaces.
             self.phase.adjust(self.state)
-        self._steps += 1
+        self.calls.steps += 1
         self.state.step += 1
         self.weights.apply_mask_()
 
     def observe(self, outputs: Tensor, labels: Tensor) -> None:
         """Tell the network's outputs on a training batch, for methods that watch the score while training."""
         with torch.no_grad():
-            self.observe_ratings(self.state.task.rating(outputs, labels), len(labels))
-
-    def observe_ratings(self, ratings: Tensor | float, samples: int) -> None:
-        """The same for a loop that has rated the outputs itself."""
-        self.state.observed.add(ratings, samples)
-
-    def repeat_step(self, samples: int) -> None:
-        """Count a step whose work a recorded graph has done again."""
-        self._steps += 1
-        self._penalties += 1
-        self.state.step += 1
-        self.state.observed.count += samples
-
-    @contextmanager
-    def rehearsal(self) -> Iterator[None]:
-        """Steps inside the block do not count, and what they observed is forgotten."""
-        calls, step, observed = (self._steps, self._penalties), self.state.step, self.state.observed
-        total, count = observed.total.clone(), observed.count
-        self._rehearsing = True
-        try:
-            yield
-        finally:
-            self._rehearsing = False
-            self._steps, self._penalties = calls
-            self.state.step = step
-            observed.total.copy_(total)
-            observed.count = count
+            self.state.observed.add(self.state.task.metric(outputs, labels), len(labels))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the plan stands: save it beside the model and the optimizer, and load all three."""
@@ -235,7 +187,7 @@ class Sparsifier:
             "total_epoch": self.total_epoch,
             "entered": self._entered,
             "open": self._open,
-            "calls": [self._steps, self._penalties],
+            "calls": [self.calls.steps, self.calls.penalties],
             "lrs": self._lr.state_dict(),
             "generator": state.generator.get_state(),
             "observed": {"total": state.observed.total.clone(), "count": state.observed.count},
@@ -258,8 +210,7 @@ class Sparsifier:
             state.generator.set_state(saved["generator"].cpu())
         self.total_epoch = saved["total_epoch"]
         self._entered, self._open = saved["entered"], saved["open"]
-        self._steps, self._penalties = saved["calls"]
-        self._optimizer_steps = 0  # of those to come
+        self.calls = LoopCalls(*saved["calls"])  # the optimizer's are of those to come
         self._lr.load_state_dict(saved["lrs"])
         state.observed.total.copy_(saved["observed"]["total"])
         state.observed.count = saved["observed"]["count"]
@@ -297,7 +248,7 @@ class Sparsifier:
         self._inside_steps -= 1
         if not self._open or self._inside_steps:
             return
-        self._optimizer_steps += not self._rehearsing
+        self.calls.optimizer_steps += 1
         if self.phase.after_step is not None:
             self.phase.after_step(self.state)
 

@@ -11,6 +11,8 @@ from torch import nn
 
 from hypersparse import LTH, SNIP, Dense, Magnitude, Mask, Method, Phase, Random, Sparsifier, TrainingState
 from hypersparse.errors import CollapseWarning, LoopError, OptionError
+from hypersparse.training.flat_memory import FlatMemory
+from hypersparse.training.step_driver import StepDriver
 from tests.plain_loop import (
     PHASES,
     Network,
@@ -73,7 +75,7 @@ def test_the_model_stays_what_it_was() -> None:
 
 def test_further_module_types_are_pruned_too() -> None:
     model = nn.Sequential(nn.Linear(6, 6), nn.Bilinear(6, 6, 2))
-    sparsifier = attached(model, also={nn.Bilinear: ("weight",)})
+    sparsifier = attached(model, extra_prunable={nn.Bilinear: ("weight",)})
     assert list(sparsifier.weights) == ["0.weight", "1.weight"]
 
 
@@ -121,7 +123,7 @@ def test_the_optimizer_may_step_outside_the_plan_and_less_often() -> None:
     sparsifier = attached(model, optimizer, method=Random(sparsity=0.8), epochs=1)
     optimizer.step()  # before
     for _ in sparsifier.epochs():
-        with sparsifier.rehearsal():
+        with StepDriver(sparsifier, FlatMemory(sparsifier.weights)).rehearsal():
             optimizer.step()
             optimizer.step()
         for number, _ in enumerate(batches()):
@@ -159,15 +161,6 @@ def test_a_plan_without_a_penalty_needs_no_penalty() -> None:
     for _ in sparsifier.epochs():
         sparsifier.step()
     assert sparsifier.done
-
-
-def test_the_gradient_added_later_counts_as_the_penalty() -> None:
-    sparsifier = attached(epochs=1)
-    sparsifier.begin_epoch()
-    sparsifier.add_penalty_gradient_()
-    sparsifier.step()
-    sparsifier.finish_epoch()
-    assert sparsifier.total_epoch == 1
 
 
 def test_a_step_outside_the_epochs_is_an_error() -> None:
@@ -211,7 +204,7 @@ def test_a_method_of_ones_own_that_asks_for_the_task_gets_the_same_error() -> No
     ("options", "said"),
     [
         ({"task": batches()}, r"`task` is Task\(criterion, loader\); got list"),
-        ({"also": [nn.Bilinear]}, r"`also` is \{ModuleType: \('weight',\)\}; got list"),
+        ({"extra_prunable": [nn.Bilinear]}, r"`extra_prunable` is \{ModuleType: \('weight',\)\}; got list"),
         ({"input_shape": 12}, r"`input_shape` is that of one input, such as \(3, 32, 32\); got 12"),
     ],
 )
@@ -316,21 +309,6 @@ def test_a_phase_too_short_for_what_its_method_does_is_said(every: int, warns: b
     plan = [Phase("first", epochs=2, adjust=lambda state: None, adjust_every=every)]
     with pytest.warns(UserWarning, match=r"Phase first had 6 steps, too few.*every 7th") if warns else nullcontext():
         list(epochs_of(Sparsifier(model, sgd(model), plan)))
-
-
-def test_no_method_adjusts_in_a_rehearsal() -> None:
-    calls: list[int] = []
-    model = network()
-    plan = [Phase("first", epochs=1, adjust=lambda state: calls.append(state.step), adjust_every=2)]
-    sparsifier = Sparsifier(model, sgd(model), plan)
-    for _ in sparsifier.epochs():
-        with sparsifier.rehearsal():
-            for _ in range(3):
-                train_step(sparsifier, *batches()[0])
-        assert calls == []
-        for _ in range(3):
-            train_step(sparsifier, *batches()[0])
-    assert calls == [1]
 
 
 def test_what_a_method_draws_goes_on_after_a_restart() -> None:

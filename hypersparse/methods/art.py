@@ -74,9 +74,8 @@ class ART(FreePruning):
         self.look_at_w_kappa(state)
         self.begin_to_count(state)
 
-    def weighted_penalty(self, state: TrainingState) -> Tensor:
+    def weighted_penalty(self, state: TrainingState, vector: Tensor) -> Tensor:
         """The penalty times its strength in this step (eq. 1)."""
-        vector = state.weights.vector()
         if self.refresh_every > 1:
             smallest = state.memory[LOOKED] = state.memory[LOOKED].to(vector.device)  # a checkpoint's is on the CPU
             unwrap = penalties.hypersparse_around(vector, smallest)

@@ -60,7 +60,7 @@ class Phase:
     epochs: int  # at most, where `until` may end it earlier
     enter: Callable[[TrainingState], None] | None = None
     leave: Callable[[TrainingState], None] | None = None
-    penalty: Callable[[TrainingState], Tensor] | None = None  # added to the loss of every step
+    penalty: Callable[[TrainingState, Tensor], Tensor] | None = None  # of the vector of all weights, added to the loss
     begin: Callable[[TrainingState], None] | None = None  # at the start of every epoch, also of the first
     adjust: Callable[[TrainingState], None] | None = None  # in every `adjust_every`-th step; gradients are there
     adjust_every: int = 1  # counted over the phase
@@ -79,6 +79,10 @@ class Phase:
     check: Callable[[PrunableWeights], None] | None = None  # raises at once if this cannot work on these weights
     needs_task: bool = False  # scores the network, so that `attach` must be given a task
     needs_observe: bool = False  # reads the score seen while training, so that the loop must call `observe`
+
+    def adjusts_in(self, step: int) -> bool:
+        """Whether the method adjusts something in this step of the phase."""
+        return self.adjust is not None and (step + 1) % self.adjust_every == 0
 
 
 class Method(ABC):

@@ -55,7 +55,9 @@ class GraSP(OneShot, ScoringSamples):
         weights, task = state.weights, state.task
         values = redrawn(weights, state.generator) if self.redraw_linear else weights
         halves = self.split(task, weights.device)
-        found = scores.grasp(weights.model, values, halves, task.criterion, temperature=self.temperature, run=task.run)
+        found = scores.grasp(
+            weights.model, values, halves, task.criterion, temperature=self.temperature, run=task.forward
+        )
         if self.count == "authors":
             return Mask.at_least(found, min(self.keep(weights) + 1, weights.total))
         return select(found, self.keep(weights), self.distribution)

@@ -35,7 +35,7 @@ class SNIP(OneShot, ScoringSamples):
     def mask(self, state: TrainingState) -> Mask:
         weights, task = state.weights, state.task
         batches = self.batches(task, weights.device)
-        found = scores.snip(weights.model, weights, batches, task.criterion, run=task.run)
+        found = scores.snip(weights.model, weights, batches, task.criterion, run=task.forward)
         if self.count == "authors":
             return Mask.at_least(found, max(1, int(weights.total * (1 - self.sparsity))))
         return select(found, self.keep(weights), self.distribution)

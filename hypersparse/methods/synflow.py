@@ -32,7 +32,7 @@ class SynFlow(OneShot):
         inputs, _ = task.first_batch(weights.device)
 
         def flow(values: Mapping[str, Tensor]) -> Scores:
-            return scores.synflow(weights.model, values, inputs, run=task.run)
+            return scores.synflow(weights.model, values, inputs, run=task.forward)
 
         keep = self.keep(weights)
         return select_in_rounds(weights, keep, rounds=self.rounds, score=flow, distribution=self.distribution)

@@ -13,7 +13,7 @@ from hypersparse.errors import OptionError
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Batch, Run, call_model
 
-Rating = Callable[[Any, Any], Tensor | float]
+Metric = Callable[[Any, Any], Tensor | float]
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -41,38 +41,38 @@ def _as_pair(batch: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Task:
-    """A loss, samples to score the network on, and a rating (larger is better; accuracy by default).
+    """A loss, samples to score the network on, and a metric (larger is better; accuracy by default).
 
-    `loader` is iterated anew for every score and yields `(inputs, labels)`, or whatever `unpack` turns
-    into that. `rating(outputs, labels)` returns one score for each sample, or one for the batch (then
-    batches count by their size). A score that is no mean over samples, such as F1, sets `whole=True`
-    and is called once with all outputs and labels. `scored` is told the ratings behind each score that is a
-    mean over samples, one for each of them in the loader's order. `run(model, inputs)` gives the outputs.
-    Methods that look at gradients before training take samples from `training`, batches such as the loop trains on, or
-    from the loader where there is none; `classes` spares them the search for all classes.
+    `loader` is iterated anew for every score and yields `(inputs, labels)`, or whatever `unpack` turns into that.
+    `metric(outputs, labels)` returns one score for each sample, or one for the batch; then batches count by their size.
+    A metric that is no mean over samples, such as F1, sets `metric_over_dataset=True` and is called once with all
+    outputs and labels. `on_scores` receives the scores of the single samples, in the loader's order, where the metric
+    gives them. `forward(model, inputs)` gives the outputs.
+    Methods that look at gradients before training take samples from `train_loader`, batches such as the loop trains on,
+    or from the loader where there is none; `classes` spares them the search for all classes.
     """
 
     criterion: Callable[[Any, Any], Tensor]
     loader: Iterable[Any]
-    rating: Rating = accuracy
-    whole: bool = False
+    metric: Metric = accuracy
+    metric_over_dataset: bool = False
     unpack: Callable[[Any], tuple[Any, Any]] = _as_pair
-    scored: Callable[[Tensor], None] | None = None
-    run: Run = call_model
-    training: Iterable[Any] | None = None
+    on_scores: Callable[[Tensor], None] | None = None
+    forward: Run = call_model
+    train_loader: Iterable[Any] | None = None
     classes: int | None = None
 
     def score(self, model: nn.Module) -> float:
-        """The rating of `model` over the loader, in evaluation mode and without gradients."""
+        """The metric of `model` over the loader, in evaluation mode and without gradients."""
         device = next(model.parameters()).device
         with torch.no_grad(), eval_mode(model):
-            return self._whole(model, device) if self.whole else self._mean(model, device)
+            return self._over_dataset(model, device) if self.metric_over_dataset else self._mean(model, device)
 
     def pass_over(self, model: nn.Module, batches: int) -> None:
         """Run the network as it is on so many batches to train on, for what it gathers meanwhile."""
         device = next(model.parameters()).device
         for inputs, _ in islice(self._to_train_on(), batches):
-            self.run(model, _to(inputs, device))
+            self.forward(model, _to(inputs, device))
 
     def first_batch(self, device: torch.device) -> Batch:
         """The first batch to train on."""
@@ -97,29 +97,29 @@ class Task:
         return [(torch.stack(part).to(device), labels) for part in parts]
 
     def _to_train_on(self) -> Iterator[tuple[Any, Any]]:
-        batches = self.loader if self.training is None else self.training
+        batches = self.loader if self.train_loader is None else self.train_loader
         return (self.unpack(batch) for batch in batches)
 
     def _mean(self, model: nn.Module, device: torch.device) -> float:
         mean, each = RunningMean(device), []
         for batch in self.loader:
             inputs, labels = (_to(part, device) for part in self.unpack(batch))
-            ratings = self.rating(self.run(model, inputs), labels)
-            mean.add(ratings, len(labels))
-            each += [ratings] if isinstance(ratings, Tensor) and ratings.dim() else []
+            scores = self.metric(self.forward(model, inputs), labels)
+            mean.add(scores, len(labels))
+            each += [scores] if isinstance(scores, Tensor) and scores.dim() else []
         if mean.count == 0:
             raise OptionError(_no_batch())
-        if self.scored is not None and each:
-            self.scored(torch.cat(each))
+        if self.on_scores is not None and each:
+            self.on_scores(torch.cat(each))
         return mean.value()
 
-    def _whole(self, model: nn.Module, device: torch.device) -> float:
+    def _over_dataset(self, model: nn.Module, device: torch.device) -> float:
         pairs = [self.unpack(batch) for batch in self.loader]
         if not pairs:
             raise OptionError(_no_batch())
-        outputs = torch.cat([self.run(model, _to(inputs, device)) for inputs, _ in pairs])
+        outputs = torch.cat([self.forward(model, _to(inputs, device)) for inputs, _ in pairs])
         labels = torch.cat([_to(labels, device) for _, labels in pairs])
-        return float(self.rating(outputs, labels))
+        return float(self.metric(outputs, labels))
 
 
 class RunningMean:

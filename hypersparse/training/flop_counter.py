@@ -27,9 +27,9 @@ class FlopCounter:
         self.scoring = {"scoring_flops": 0.0, "scoring_flops_sparse": 0.0}  # since the last epoch's end
         self._weights, self._run = weights, run
 
-    def scored(self, ratings: Tensor) -> None:
-        """Be told the ratings of a score the method asked for, while the network is still as it was scored."""
-        self._add(len(ratings), self._nonzero())
+    def on_scores(self, scores: Tensor) -> None:
+        """Receive per-sample scores that the method asked for, while the network is still as it was scored."""
+        self._add(len(scores), self._nonzero())
 
     def run(self, model: nn.Module, inputs: Any) -> Any:
         """The outputs of a network; what is not scored is counted here, with gradients forward and backward."""

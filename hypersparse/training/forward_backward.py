@@ -1,4 +1,4 @@
-"""`ForwardBackward`: loss, ratings and gradients of a batch, as the engine at hand computes them."""
+"""`ForwardBackward`: loss, scores and gradients of a batch, as the engine at hand computes them."""
 
 import copy
 import logging
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hypersparse.methods.task import Rating
-from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.methods.task import Metric
+from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.kernels.convolution import function_cached, kernel_serves, use_kernel_
 from hypersparse.training.machine import Machine
 
@@ -24,16 +24,16 @@ log = logging.getLogger("hypersparse")
 class ForwardBackward:
     """A network with its loss; compiled where the engine wants that."""
 
-    def __init__(self, weights: PrunableWeights, rating: Rating, machine: Machine, *, compiled: bool) -> None:
+    def __init__(self, memory: FlatMemory, metric: Metric, machine: Machine, *, compiled: bool) -> None:
         self._machine = machine
-        self._shadow = shadow_of(weights) if compiled and machine.precision == "bf16" else None
-        self._plain = _Loss(self._shadow.model if self._shadow else weights.model, rating)
+        self._replica = replica_of(memory) if compiled and machine.precision == "bf16" else None
+        self._plain = _Loss(self._replica.model if self._replica else memory.weights.model, metric)
         self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
 
     def loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy of a batch, and the rating of each sample."""
-        if self._shadow:
-            self._shadow.refresh_()
+        """Mean cross-entropy of a batch, and the score of each sample."""
+        if self._replica:
+            self._replica.refresh_()
         with self._machine.autocast(), self._compiling():
             try:
                 return self._loss(images, labels)  # type: ignore[no-any-return]
@@ -49,8 +49,8 @@ class ForwardBackward:
         """Give the network's own weights the gradients of a loss."""
         with self._compiling():
             loss.backward()  # type: ignore[no-untyped-call]
-        if self._shadow:
-            self._shadow.give_gradients_()
+        if self._replica:
+            self._replica.give_gradients_()
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:
@@ -64,15 +64,15 @@ class ForwardBackward:
 
 
 class _Loss(nn.Module):
-    def __init__(self, network: nn.Module, rating: Rating) -> None:
+    def __init__(self, network: nn.Module, metric: Metric) -> None:
         super().__init__()
-        self.network, self.rating = network, rating
+        self.network, self.metric = network, metric
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | float]:
         outputs = self.network(images).float()
         with torch.no_grad():
-            ratings = self.rating(outputs, labels)
-        return functional.cross_entropy(outputs, labels), ratings
+            scores = self.metric(outputs, labels)
+        return functional.cross_entropy(outputs, labels), scores
 
 
 class Bf16Replica:
@@ -83,12 +83,10 @@ class Bf16Replica:
     the batches of all batch norms. And many convolutions have a faster gradient of their weights.
     """
 
-    def __init__(self, weights: PrunableWeights, flat: Tensor) -> None:
-        self._weights, self._flat = weights, flat
+    def __init__(self, memory: FlatMemory, flat: Tensor) -> None:
+        self._memory, self._flat, weights = memory, flat, memory.weights
         self._half = torch.empty_like(flat, dtype=torch.bfloat16)
-        self._copies = {
-            name: nn.Parameter(piece) for name, piece in zip(weights, weights.pieces(self._half), strict=True)
-        }
+        self._copies = {name: nn.Parameter(part) for name, part in zip(weights, memory.split(self._half), strict=True)}
         self._counters: list[Tensor] = []
         self.model = copy.deepcopy(weights.model).train()
         for (path, twin), module in zip(self.model.named_modules(), weights.model.modules(), strict=True):
@@ -115,14 +113,15 @@ class Bf16Replica:
     def give_gradients_(self) -> None:
         """After `backward()`: bring the copies' gradients to the weights."""
         gradients = [copied.grad for copied in self._copies.values()]
-        self._weights.copy_gradients_([gradient for gradient in gradients if gradient is not None])
+        self._memory.copy_gradients_([gradient for gradient in gradients if gradient is not None])
         for copied in self._copies.values():
             copied.grad = None
 
 
-def shadow_of(weights: PrunableWeights) -> Bf16Replica | None:
-    """A shadow, if every prunable weight is that of one plain layer and nothing else could see its type."""
-    model, flat = weights.model, weights.flat
+def replica_of(memory: FlatMemory) -> Bf16Replica | None:
+    """A replica, if every prunable weight is that of one plain layer and nothing else could see its type."""
+    weights, flat = memory.weights, memory.values
+    model = weights.model
     owners = [f"{path}.weight" if path else "weight" for path, module in model.named_modules() if type(module) in PLAIN]
     uses = [
         id(parameter)
@@ -133,4 +132,4 @@ def shadow_of(weights: PrunableWeights) -> Bf16Replica | None:
     alone = len(uses) == len(set(uses)) and all(weight.requires_grad for weight in weights.values())
     if flat is None or flat.dtype != torch.float32 or not alone or set(weights) != set(owners):
         return None
-    return Bf16Replica(weights, flat)
+    return Bf16Replica(memory, flat)

@@ -34,6 +34,7 @@ from hypersparse.training.callbacks import Callback, NullCallback
 from hypersparse.training.compiled_eval import CompiledEval
 from hypersparse.training.concurrency.cuda_streams import GATE
 from hypersparse.training.evaluate import evaluate
+from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.flop_counter import FlopCounter, inference_cost, total_cost
 from hypersparse.training.loaders import bring_images
 from hypersparse.training.machine import Machine
@@ -42,6 +43,7 @@ from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import describe, make_result
 from hypersparse.training.resume import resume_, state_of, unless_past
 from hypersparse.training.step import EpochLoss, Step, build_learner, build_step
+from hypersparse.training.step_driver import StepDriver
 from hypersparse.training.stop import Stopped, StopRequest
 
 # Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
@@ -137,12 +139,12 @@ class Training:
         self.meter = FlopCounter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
         self.input_shape, self.classes = dataset.shape, dataset.classes
         self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
-        self.sparsifier.weights.flatten_()
+        self.driver = StepDriver(self.sparsifier, FlatMemory(self.sparsifier.weights))
         if isinstance(optimizer, optimizers.FlatSGD):
             looked_at = any(phase.before_step for phase in self.sparsifier.plan)  # they see gradients before the step
-            optimizer.use_flat(self.sparsifier.weights, defer=not looked_at)
+            optimizer.use_flat(self.driver.memory, add_penalty=not looked_at)
         self.epoch_loss = EpochLoss(device)
-        self.learner = build_learner(self.sparsifier, machine)
+        self.learner = build_learner(self.driver, machine)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
         self.stages = PhaseCache(stages, recipe, seed, describe(machine), record=record) if stages else None
         self.entries: list[dict[str, Any]] = []
@@ -154,9 +156,9 @@ class Training:
         task = Task(
             functional.cross_entropy,
             self.images.rated,
-            scored=self.scored,
-            run=self.meter.run,
-            training=self.images.first_look,
+            on_scores=self.on_scores,
+            forward=self.meter.run,
+            train_loader=self.images.first_look,
             classes=classes,
         )
         return Sparsifier(
@@ -207,7 +209,7 @@ class Training:
         phase, masked = self.sparsifier.phase, self.sparsifier.mask is not None
         if self.step is None or self.step[0] is not phase or self.step[1] != masked:
             self.step = None  # frees the last one's memory first
-            built = build_step(self.sparsifier, self.batches, self.epoch_loss, self.machine, self.learner)
+            built = build_step(self.driver, self.batches, self.epoch_loss, self.machine, self.learner)
             self.step = phase, masked, built
         return self.step[2]
 
@@ -258,11 +260,11 @@ class Training:
         self.run.append_log(entry)
         return entry
 
-    def scored(self, ratings: Tensor) -> None:
-        """Be told the ratings of a score the method asked for."""
-        self.meter.scored(ratings)
+    def on_scores(self, scores: Tensor) -> None:
+        """Receive per-sample scores that the method asked for."""
+        self.meter.on_scores(scores)
         if self.recorder:
-            self.recorder.scored(ratings)
+            self.recorder.on_scores(scores)
 
     def measure(self) -> dict[str, float]:
         """Accuracy and loss on the test images, and on held-out ones where there are any."""

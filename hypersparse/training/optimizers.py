@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from hypersparse.recipe import TrainingOptions
 from hypersparse.sparsity.triton_import import import_if_triton
-from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.training.flat_memory import FlatMemory
 
 
 def build(parameters: Iterable[nn.Parameter], options: TrainingOptions, device: torch.device) -> Optimizer:
@@ -35,53 +35,54 @@ class FlatSGD(torch.optim.SGD):
     Its state is that of `torch.optim.SGD`: the momentum buffers are then pieces of one memory too.
     """
 
-    _weights: PrunableWeights | None = None
+    _memory: FlatMemory | None = None
     _moments: tuple[Tensor, list[Tensor]] | None = None
 
-    def use_flat(self, weights: PrunableWeights, *, defer: bool) -> None:
-        """Step these weights by one kernel wherever possible; with `defer` it adds the penalty's gradient too."""
-        self._weights = weights
-        if defer:
-            weights.defer_gathered_gradient_()
+    def use_flat(self, memory: FlatMemory, *, add_penalty: bool) -> None:
+        """Step the weights in this memory by one kernel wherever possible, which may add the penalty's gradient too."""
+        self._memory = memory
+        if add_penalty:
+            memory.hand_over_()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """Make one step."""
-        weights, kernel = self._weights, sgd_kernel() if self._can_be_flat() else None
-        extra = weights.take_gathered_gradient() if weights else None
-        if weights is None or weights.flat is None or (gradient := weights.flat_gradient) is None or kernel is None:
-            if weights and extra is not None:
-                weights.add_to_gradients_(extra)
+        memory, kernel = self._memory, sgd_kernel() if self._can_be_flat() else None
+        extra = memory.take_penalty_gradient() if memory else None
+        if memory is None or memory.values is None or (gradients := memory.gradients) is None or kernel is None:
+            if memory and extra is not None:
+                memory.add_to_gradients_(extra)
             return super().step(closure)
         (group,) = self.param_groups
         options = {name: group[name] for name in ("lr", "momentum", "weight_decay", "nesterov")}
-        kernel(weights.flat, gradient, extra, self._flat_moments(weights, weights.flat), **options)
-        places = [weight.grad for weight in weights.values()]
-        for weight in weights.values():
+        kernel(memory.values, gradients, extra, self._flat_moments(memory, memory.values), **options)
+        weights = memory.weights.values()
+        parts = [weight.grad for weight in weights]
+        for weight in weights:
             weight.grad = None  # done; the others' turn
         loss = super().step(closure)
-        for weight, place in zip(weights.values(), places, strict=True):
-            weight.grad = place
+        for weight, part in zip(weights, parts, strict=True):
+            weight.grad = part
         return loss
 
     def _can_be_flat(self) -> bool:
-        flat = self._weights.flat if self._weights else None
+        flat = self._memory.values if self._memory else None
         return (
             flat is not None and flat.is_cuda and len(self.param_groups) == 1 and self.param_groups[0]["momentum"] > 0
         )
 
-    def _flat_moments(self, weights: PrunableWeights, flat: Tensor) -> Tensor:
-        """The memory of the momentum, with whatever the state holds in it: nothing yet, its pieces, or a loaded one."""
+    def _flat_moments(self, memory: FlatMemory, flat: Tensor) -> Tensor:
+        """The memory of the momentum, with whatever the state holds in it: nothing yet, its parts, or a loaded one."""
         if self._moments is None:
-            memory = torch.zeros_like(flat)
-            self._moments = memory, weights.pieces(memory)
-        memory, places = self._moments
-        for weight, place in zip(weights.values(), places, strict=True):
+            zeros = torch.zeros_like(flat)
+            self._moments = zeros, memory.split(zeros)
+        moments, parts = self._moments
+        for weight, part in zip(memory.weights.values(), parts, strict=True):
             held = self.state[weight].get("momentum_buffer")
-            if held is not place:
-                place.zero_() if held is None else place.copy_(held)
-                self.state[weight]["momentum_buffer"] = place
-        return memory
+            if held is not part:
+                part.zero_() if held is None else part.copy_(held)
+                self.state[weight]["momentum_buffer"] = part
+        return moments
 
 
 @import_if_triton

@@ -60,14 +60,14 @@ class Recorder:
         """Be told which test images the network got right."""
         self._tested = hits
 
-    def scored(self, ratings: Tensor) -> None:
-        """Be told the ratings of a score the method asked for; they count if the network was pruned just then.
+    def on_scores(self, scores: Tensor) -> None:
+        """Receive per-sample scores that the method asked for; they count if the network was pruned just then.
 
         Shuffled images have no place in the file, so nothing is known of the single ones.
         """
         nonzero = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).sum()
         if isinstance(self._images.rated, EvalLoader) and nonzero <= self._keep:
-            self._pruned = ratings.bool()
+            self._pruned = scores.bool()
 
     @contextmanager
     def epoch(self, sparsifier: Sparsifier) -> Iterator[None]:

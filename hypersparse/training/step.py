@@ -21,6 +21,7 @@ from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.concurrency.cuda_streams import GATE, side_stream
 from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.machine import Machine
+from hypersparse.training.step_driver import StepDriver
 
 REHEARSALS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
 log = logging.getLogger("hypersparse")
@@ -80,8 +81,8 @@ def _note(total: Tensor, index: Tensor, first_bad: Tensor, loss: Tensor, samples
 class EagerStep:
     """A step as PyTorch runs it, line by line. Nothing in it waits for the device."""
 
-    def __init__(self, learner: ForwardBackward, sparsifier: Sparsifier, batches: Batches, record: EpochLoss) -> None:
-        self.learner, self.sparsifier, self.batches, self.record = learner, sparsifier, batches, record
+    def __init__(self, learner: ForwardBackward, driver: StepDriver, batches: Batches, record: EpochLoss) -> None:
+        self.learner, self.driver, self.batches, self.record = learner, driver, batches, record
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
@@ -89,15 +90,15 @@ class EagerStep:
 
     def work(self, images: Tensor, labels: Tensor) -> None:
         """The step itself."""
-        sparsifier, optimizer = self.sparsifier, self.sparsifier.state.optimizer
-        loss, ratings = self.learner.loss(images, labels)
+        driver, sparsifier = self.driver, self.driver.sparsifier
+        optimizer = sparsifier.state.optimizer
+        loss, scores = self.learner.loss(images, labels)
         optimizer.zero_grad(set_to_none=True)
         self.learner.backward_(loss)
-        sparsifier.add_penalty_gradient_()
-        if not (sparsifier.adjusts_now and sparsifier.phase.adjust_replaces_step):
+        driver.add_penalty_gradient_()
+        if not (driver.adjusts_now and sparsifier.phase.adjust_replaces_step):
             optimizer.step()
-        sparsifier.step()
-        sparsifier.observe_ratings(ratings, len(labels))
+        driver.finish_step(scores, len(labels))
         self.record.add(loss, len(labels))
 
 
@@ -107,7 +108,7 @@ class CapturedStep:
     def __init__(self, eager: EagerStep) -> None:
         self.eager, self.record = eager, eager.record
         self.samples = eager.batches.batch_size
-        device = eager.sparsifier.weights.device
+        device = eager.driver.sparsifier.weights.device
         self.offsets = torch.arange(self.samples, device=device)
         self.start = torch.zeros((), dtype=torch.int64, device=device)
         self.next = -1  # the batch that `start` points to
@@ -117,7 +118,7 @@ class CapturedStep:
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
-        size, adjusts = self.eager.batches.size(number), self.eager.sparsifier.adjusts_now
+        size, adjusts = self.eager.batches.size(number), self.eager.driver.adjusts_now
         if size != self.samples or adjusts:
             with GATE.first_alone(self.met, (size, adjusts)):
                 self.eager(number)
@@ -126,7 +127,7 @@ class CapturedStep:
             self.start.fill_(number * self.samples)
         self.graph.replay()
         self.next = number + 1
-        self.eager.sparsifier.repeat_step(self.samples)
+        self.eager.driver.repeat_step(self.samples)
         self.record.loss.count += self.samples
 
     def _work(self) -> None:
@@ -134,12 +135,13 @@ class CapturedStep:
         self.start += self.samples
 
     def _capture(self) -> None:
-        sparsifier, device = self.eager.sparsifier, self.eager.sparsifier.weights.device
+        driver, sparsifier = self.eager.driver, self.eager.driver.sparsifier
+        device = sparsifier.weights.device
         before = _everything(sparsifier, self.record)
         current = torch.cuda.current_stream()
         stream = side_stream(device) if current == torch.cuda.default_stream() else current
         try:
-            with sparsifier.rehearsal(), _capturable(sparsifier.state.optimizer):
+            with driver.rehearsal(), _capturable(sparsifier.state.optimizer):
                 stream.wait_stream(current)
                 with torch.cuda.stream(stream):
                     for _ in range(REHEARSALS):
@@ -172,11 +174,12 @@ def _capturable(optimizer: Optimizer) -> Iterator[None]:
 
 
 def build_step(
-    sparsifier: Sparsifier, batches: Batches, record: EpochLoss, machine: Machine, learner: ForwardBackward
+    driver: StepDriver, batches: Batches, record: EpochLoss, machine: Machine, learner: ForwardBackward
 ) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
-    eager = EagerStep(learner, sparsifier, batches, record)
-    adjusts_always = sparsifier.phase.adjust is not None and sparsifier.phase.adjust_every == 1
+    phase = driver.sparsifier.phase
+    eager = EagerStep(learner, driver, batches, record)
+    adjusts_always = phase.adjust is not None and phase.adjust_every == 1
     full_batches = batches.size(0) == batches.batch_size
     if machine.chosen_engine() != "captured" or adjusts_always or not full_batches:
         return eager
@@ -188,19 +191,19 @@ def build_step(
     except HypersparseError:
         raise
     except Exception as error:  # of CUDA, the compiler or Triton, which have no common kind
-        name, reason = sparsifier.phase.name, (str(error) or type(error).__name__).splitlines()[0]
+        name, reason = phase.name, (str(error) or type(error).__name__).splitlines()[0]
         log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)
-        return EagerStep(build_learner(sparsifier, machine, compiled=False), sparsifier, batches, record)
+        return EagerStep(build_learner(driver, machine, compiled=False), driver, batches, record)
 
 
-def build_learner(sparsifier: Sparsifier, machine: Machine, *, compiled: bool | None = None) -> ForwardBackward:
+def build_learner(driver: StepDriver, machine: Machine, *, compiled: bool | None = None) -> ForwardBackward:
     """The network with its loss, compiled where the machine's engine wants that."""
     if compiled is None:
         compiled = machine.chosen_engine() != "eager"
         if not compiled and machine.engine == "captured":
             device = machine.torch_device()
             log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", device)
-    return ForwardBackward(sparsifier.weights, sparsifier.state.task.rating, machine, compiled=compiled)
+    return ForwardBackward(driver.memory, driver.sparsifier.state.task.metric, machine, compiled=compiled)
 
 
 Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], list[Tensor], dict[str, Any], Tensor]

@@ -13,7 +13,7 @@ from tests.methods.small import cross_entropy, perceptron, three_classes
 class Scripted:
     """A task that scores what it was told to, and writes down what it saw of the model."""
 
-    rating = staticmethod(lambda outputs, labels: torch.tensor(0.0))
+    metric = staticmethod(lambda outputs, labels: torch.tensor(0.0))
 
     def __init__(self, *scores: float) -> None:
         self.scores = iter(scores)

@@ -115,7 +115,7 @@ def test_a_regression() -> None:
     inputs = torch.randn(40, 5, generator=generator)
     targets = inputs[:, :1] - 2 * inputs[:, 1:2]  # two inputs of five matter
     rating: Callable[[Tensor, Tensor], Tensor] = lambda outputs, wanted: -(outputs - wanted).square().mean()  # noqa: E731
-    task = Task(nn.functional.mse_loss, [(inputs, targets)], rating=rating)
+    task = Task(nn.functional.mse_loss, [(inputs, targets)], metric=rating)
     model = nn.Sequential(nn.Linear(5, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     method = ART(sparsity=0.6, pretrain_epochs=10, strength=1e-2, growth=1.2, max_regularized_epochs=60)

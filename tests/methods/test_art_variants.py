@@ -36,7 +36,7 @@ def test_the_strength_may_grow_in_every_step() -> None:
         sparsifier.begin_epoch()
         for _ in range(3):
             sparsifier.state.optimizer.zero_grad()
-            sparsifier.add_penalty_gradient_()
+            sparsifier.penalty().backward()
             grad = sparsifier.weights["0.weight"].grad
             assert grad is not None
             seen.append(grad.abs().max().item())
@@ -71,7 +71,7 @@ def test_the_regularized_phase_may_have_another_rate() -> None:
 @pytest.mark.parametrize("batches", [0, 2])
 def test_the_pruned_copy_may_have_statistics_of_its_own(batches: int) -> None:
     method = ART(sparsity=0.75, pretrain_epochs=0, max_regularized_epochs=1, reestimate=batches, stop="paper")
-    sparsifier = attached(method, Task(cross_entropy, three_classes(), rating=lambda *_: torch.tensor(1.0)))
+    sparsifier = attached(method, Task(cross_entropy, three_classes(), metric=lambda *_: torch.tensor(1.0)))
     sparsifier.begin_epoch()
     train_epoch(sparsifier)
     dense = {name: buffer.clone() for name, buffer in sparsifier.state.model.named_buffers()}
@@ -91,11 +91,11 @@ def test_the_pruned_copy_may_have_statistics_of_its_own(batches: int) -> None:
 def test_the_dense_network_keeps_its_statistics() -> None:
     method = ART(sparsity=0.75, pretrain_epochs=0, max_regularized_epochs=5, reestimate=2, stop="code")
     scores = iter([0.1, 0.2])
-    task = Task(cross_entropy, three_classes(), rating=lambda *_: torch.tensor(next(scores)), whole=True)
+    task = Task(cross_entropy, three_classes(), metric=lambda *_: torch.tensor(next(scores)), metric_over_dataset=True)
     sparsifier = attached(method, task)
     sparsifier.begin_epoch()
     train_epoch(sparsifier)
-    sparsifier.observe_ratings(0.9, 48)
+    sparsifier.state.observed.add(0.9, 48)
     before = [buffer.clone() for buffer in sparsifier.state.model.buffers()]
     sparsifier.finish_epoch()
     assert sparsifier.phase.name == "regularize"

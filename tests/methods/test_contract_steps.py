@@ -56,7 +56,7 @@ def test_steps_with_everything_kept_are_plain_sgd_bit_for_bit(name: str) -> None
     for _ in run.sparsifier.epochs():
         for inputs, labels in run.loader:
             alone = copy.deepcopy((run.model, run.optimizer))
-            adjusts = run.sparsifier.adjusts_now
+            adjusts = run.sparsifier.phase.adjusts_in(run.sparsifier.state.step)
             loss = nn.functional.cross_entropy(run.model(inputs), labels) + run.sparsifier.penalty()
             run.optimizer.zero_grad()
             loss.backward()
@@ -98,7 +98,7 @@ def test_its_steps_do_not_wait_for_the_device(name: str) -> None:
             outputs = run.model(inputs)
             loss = nn.functional.cross_entropy(outputs, labels)
             run.optimizer.zero_grad()
-            adjusts = run.sparsifier.adjusts_now
+            adjusts = run.sparsifier.phase.adjusts_in(run.sparsifier.state.step)
             with NoWaiting():  # type: ignore[no-untyped-call]
                 (loss + run.sparsifier.penalty()).backward()
             run.optimizer.step()

@@ -43,8 +43,8 @@ def test_accuracy_is_the_mean_over_samples_not_over_batches() -> None:
 
 
 def test_one_score_for_a_batch_counts_by_its_size() -> None:
-    assert scored(rating=lambda outputs, labels: accuracy(outputs, labels).mean()) == 0.5
-    assert scored(rating=lambda outputs, labels: float(len(labels))) == (3 * 3 + 1 * 1) / 4
+    assert scored(metric=lambda outputs, labels: accuracy(outputs, labels).mean()) == 0.5
+    assert scored(metric=lambda outputs, labels: float(len(labels))) == (3 * 3 + 1 * 1) / 4
 
 
 def test_a_score_of_the_whole_is_called_once() -> None:
@@ -54,7 +54,7 @@ def test_a_score_of_the_whole_is_called_once() -> None:
         calls.append(tuple(outputs.shape))
         return accuracy(outputs, labels).min() + outputs.sum()
 
-    assert scored(rating=worst, whole=True) == 4.0
+    assert scored(metric=worst, metric_over_dataset=True) == 4.0
     assert calls == [(4, 2)]
 
 
@@ -63,7 +63,9 @@ def test_a_generator_is_used_up_after_one_score(whole: bool) -> None:
     def batches() -> Any:
         yield from unequal_batches()
 
-    task = Task(nn.functional.cross_entropy, batches(), rating=lambda o, y: accuracy(o, y).mean(), whole=whole)
+    task = Task(
+        nn.functional.cross_entropy, batches(), metric=lambda o, y: accuracy(o, y).mean(), metric_over_dataset=whole
+    )
     assert task.score(Identity()) == 0.5
     with pytest.raises(OptionError, match=r"loader gave no batch; pass one that can be iterated anew.*generator"):
         task.score(Identity())
@@ -87,7 +89,7 @@ def test_flags_come_back_after_an_error_too() -> None:
 
     model = Identity().train()
     with pytest.raises(RuntimeError, match="broken rating"):
-        Task(nn.functional.cross_entropy, unequal_batches(), rating=broken).score(model)
+        Task(nn.functional.cross_entropy, unequal_batches(), metric=broken).score(model)
     assert model.training
     assert model.dropout.training
 
@@ -101,7 +103,7 @@ def test_scoring_is_in_evaluation_mode_without_gradients_and_changes_no_statisti
         return accuracy(outputs, labels)
 
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    Task(nn.functional.cross_entropy, unequal_batches(), rating=rating).score(model)
+    Task(nn.functional.cross_entropy, unequal_batches(), metric=rating).score(model)
     assert seen == [(False, False)] * 2
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
@@ -111,7 +113,7 @@ def test_a_regression_task() -> None:
         (torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [2.0]])),
         (torch.tensor([[4.0]]), torch.tensor([[1.0]])),
     ]
-    task = Task(nn.functional.mse_loss, batches, rating=negative_error)
+    task = Task(nn.functional.mse_loss, batches, metric=negative_error)
     assert task.score(Identity()) == pytest.approx(-(1 + 0 + 9) / 3)
 
 
@@ -150,10 +152,12 @@ def test_a_running_mean_of_many_small_numbers_loses_nothing() -> None:
 
 def test_the_ratings_behind_a_score_are_told_one_for_each_sample() -> None:
     told: list[Tensor] = []
-    assert scored(scored=told.append) == 0.5
+    assert scored(on_scores=told.append) == 0.5
     assert [ratings.tolist() for ratings in told] == [[1.0, 1.0, 0.0, 0.0]]
-    scored(scored=told.append, rating=lambda outputs, labels: accuracy(outputs, labels).mean())
-    scored(scored=told.append, rating=lambda outputs, labels: accuracy(outputs, labels).mean(), whole=True)
+    scored(on_scores=told.append, metric=lambda outputs, labels: accuracy(outputs, labels).mean())
+    scored(
+        on_scores=told.append, metric=lambda outputs, labels: accuracy(outputs, labels).mean(), metric_over_dataset=True
+    )
     assert len(told) == 1  # a rating of a batch or of everything says nothing of the samples
 
 
@@ -183,7 +187,7 @@ def test_samples_come_from_the_training_batches_and_no_more_are_read_than_needed
 
     for classes, batches in ((3, 3), (None, 4)):
         read.clear()
-        task = Task(nn.functional.cross_entropy, [], training=Watched(), classes=classes)
+        task = Task(nn.functional.cross_entropy, [], train_loader=Watched(), classes=classes)
         ((_, labels),) = task.per_class(2, passes=1, device=torch.device("cpu"))
         assert len(read) == batches
         assert labels.tolist() == [0, 0, 1, 1, 2, 2]

@@ -154,7 +154,7 @@ def test_nothing_in_a_penalty_asks_for_a_number(penalty: str) -> None:
         model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         weights = PrunableWeights(model)
-        value = method.weighted_penalty(TrainingState(model, optimizer, weights))
+        value = method.weighted_penalty(TrainingState(model, optimizer, weights), weights.vector())
         value.backward()  # type: ignore[no-untyped-call]
         assert value.shape == ()
         for weight in weights.values():
@@ -178,7 +178,7 @@ def both_ways(penalty: str, *, scaled: bool) -> tuple[list[Tensor], list[Tensor]
         loss = nn.functional.cross_entropy(model(inputs), labels)
         if added_later:
             scaler.scale(loss).backward()
-            sparsifier.add_penalty_gradient_(scale=scaler.get_scale())
+            scaler.scale(sparsifier.penalty()).backward()
         else:
             scaler.scale(loss + sparsifier.penalty()).backward()
         scaler.unscale_(optimizer)

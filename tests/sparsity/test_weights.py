@@ -103,7 +103,7 @@ def test_a_weight_that_is_computed_is_left_out_with_the_reason() -> None:
 def test_further_module_types() -> None:
     model = nn.MultiheadAttention(4, 2)
     assert list(PrunableWeights(model)) == ["out_proj.weight"]
-    weights = PrunableWeights(model, also={nn.MultiheadAttention: ("in_proj_weight",)})
+    weights = PrunableWeights(model, extra_prunable={nn.MultiheadAttention: ("in_proj_weight",)})
     assert {name: weight.numel() for name, weight in weights.items()} == {"in_proj_weight": 48, "out_proj.weight": 16}
 
 
@@ -113,12 +113,12 @@ def test_further_weights_of_a_kind_of_linear() -> None:
             super().__init__(2, 2)
             self.scale = nn.Parameter(torch.ones(2, 2))
 
-    weights = PrunableWeights(nn.Sequential(Scaled()), also={Scaled: ("scale",)})
+    weights = PrunableWeights(nn.Sequential(Scaled()), extra_prunable={Scaled: ("scale",)})
     assert set(weights) == {"0.weight", "0.scale"}
 
 
 def test_a_model_without_prunable_weights_is_an_error() -> None:
-    with pytest.raises(ModelError, match=r"Sequential has no prunable weight.*`also="):
+    with pytest.raises(ModelError, match=r"Sequential has no prunable weight.*`extra_prunable="):
         PrunableWeights(nn.Sequential(nn.BatchNorm1d(3), nn.Embedding(2, 3)))
 
 
@@ -195,11 +195,10 @@ def test_dropped_weights_are_exactly_plus_zero() -> None:
 def test_a_new_mask_replaces_the_old_one_at_the_same_address() -> None:
     weights = four_weights([1.0, 2.0, 3.0, 4.0])
     weights.set_mask_(KEEP_FIRST)
-    assert weights._dropped is not None
-    address = weights._dropped.data_ptr()
+    address = weights._dropped[0].data_ptr()
     weights.set_mask_(KEEP_LAST)
     assert weights.mask == KEEP_LAST
-    assert weights._dropped.data_ptr() == address
+    assert weights._dropped[0].data_ptr() == address
     with torch.no_grad():
         weights["0.weight"].fill_(5.0)
     weights.apply_mask_()
@@ -260,62 +259,3 @@ def test_a_saved_mask_holds_on_another_model(tmp_path: Path) -> None:
     second.set_mask_(Mask.load(tmp_path / "mask"))
     assert int(second.vector().count_nonzero()) == 20
     assert repr(second).startswith("PrunableWeights(132 weights in 3 layers, mask: Mask(20 of 132 kept")
-
-
-def test_flattened_weights_keep_values_shapes_and_strides() -> None:
-    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 4, 1), nn.Linear(4, 3, bias=False))
-    model[0].to(memory_format=torch.channels_last)
-    weights = PrunableWeights(model)
-    before = {name: weight.detach().clone() for name, weight in weights.items()}
-    strides = [weight.stride() for weight in weights.values()]
-    weights.flatten_()
-    assert all(torch.equal(weights[name], tensor) for name, tensor in before.items())
-    assert [weight.stride() for weight in weights.values()] == strides
-    assert len({weight.untyped_storage().data_ptr() for weight in weights.values()}) == 1
-    assert sorted(weights.vector().tolist()) == sorted(torch.cat([t.flatten() for t in before.values()]).tolist())
-
-
-@pytest.mark.parametrize("flat", [False, True])
-def test_a_mask_on_flattened_weights_zeroes_the_same_ones(flat: bool) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Linear(4, 3)).to(memory_format=torch.channels_last)
-    weights = PrunableWeights(model)
-    mask = Mask.top({name: weight.abs() for name, weight in weights.items()}, 100)
-    if flat:
-        weights.flatten_()
-    weights.set_mask_(mask)
-    assert all(torch.equal(weight != 0, mask[name]) for name, weight in weights.items())
-    with torch.no_grad():
-        for weight in weights.values():
-            weight.fill_(-torch.nan)
-    weights.apply_mask_()
-    assert all(torch.equal(weight.isnan(), mask[name]) for name, weight in weights.items())
-    if not flat:
-        weights.flatten_()  # after the mask was set: it still holds
-        weights.apply_mask_()
-        assert all(torch.equal(weight.isnan(), mask[name]) for name, weight in weights.items())
-
-
-def test_weights_that_cannot_lie_in_one_memory_stay() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))  # 36 bytes: the second would not begin at 16
-    weights = PrunableWeights(model)
-    addresses = [weight.data_ptr() for weight in weights.values()]
-    weights.flatten_()
-    assert [weight.data_ptr() for weight in weights.values()] == addresses
-
-
-@pytest.mark.parametrize("flat", [False, True])
-def test_a_gathered_gradient_is_added_to_what_is_there(flat: bool) -> None:
-    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Linear(4, 3), nn.Linear(3, 4)).to(memory_format=torch.channels_last)
-    weights = PrunableWeights(model)
-    if flat:
-        weights.flatten_()
-    weights["1.weight"].requires_grad_(False)
-    weights["0.weight"].grad = torch.ones_like(weights["0.weight"])
-    with weights.gathering_gradient_():
-        weights.vector().square().sum().backward()
-        (weights["2.weight"] * 5).sum().backward()  # a penalty of one layer beside it
-    assert torch.equal(weights["0.weight"].grad, 1 + 2 * weights["0.weight"])
-    assert weights["1.weight"].grad is None
-    assert torch.allclose(weights["2.weight"].grad, 5 + 2 * weights["2.weight"])
-    assert weights.vector().grad_fn is not None  # again the one that gradients flow through

@@ -59,7 +59,7 @@ def begun(recipe: Recipe, folder: Path) -> Training:
     machine = Machine(device="cpu")
     dataset = data.load(recipe.data.name, options=recipe.data.options)
     training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(folder))
-    training.learner = build_learner(training.sparsifier, machine, compiled=False)
+    training.learner = build_learner(training.driver, machine, compiled=False)
     training.sparsifier.begin_epoch()
     training.model.train()
     return training

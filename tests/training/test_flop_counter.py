@@ -81,13 +81,13 @@ def test_weights_that_learn_unused_count_once() -> None:
 def test_scoring_counts_forward_and_gradients_count_thrice() -> None:
     sparsifier, meter = metered(Phase("sparse", epochs=1, enter=half_of_the_first))
     loader = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))]
-    task = Task(nn.functional.cross_entropy, loader, scored=meter.scored, run=meter.run)
+    task = Task(nn.functional.cross_entropy, loader, on_scores=meter.on_scores, forward=meter.run)
     task.score(sparsifier.state.model)
     assert meter.scoring_of_epoch() == {"scoring_flops": 4 * COST, "scoring_flops_sparse": 4 * COST}
     sparsifier.begin_epoch()
     task.score(sparsifier.state.model)
     assert meter.scoring_of_epoch() == {"scoring_flops": 4 * COST, "scoring_flops_sparse": 4 * 14}
-    task.run(sparsifier.state.model, loader[0][0])
+    task.forward(sparsifier.state.model, loader[0][0])
     assert meter.scoring_of_epoch() == {"scoring_flops": 12 * COST, "scoring_flops_sparse": 12 * 14}
     assert meter.scoring_of_epoch() == {"scoring_flops": 0, "scoring_flops_sparse": 0}
 
@@ -95,7 +95,7 @@ def test_scoring_counts_forward_and_gradients_count_thrice() -> None:
 def test_what_is_not_known_is_none() -> None:
     sparsifier, _ = metered(Phase("dense", epochs=1))
     meter = FlopCounter(None, sparsifier.weights, call_model)
-    meter.scored(torch.ones(3))
+    meter.on_scores(torch.ones(3))
     assert meter.epoch(sparsifier, images=10, steps=5) == {}
     assert meter.scoring_of_epoch() == {}
     unknown = total_cost([{"epoch": 0}])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hypersparse.recipe import TrainingOptions
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training import optimizers
+from hypersparse.training.flat_memory import FlatMemory
 
 OPTIONS = TrainingOptions(lr=0.1, momentum=0.9, weight_decay=1e-3)
 
@@ -40,11 +41,11 @@ def trained(
 ) -> tuple[dict[str, Tensor], optimizers.FlatSGD]:
     model.to(device)
     weights = PrunableWeights(model)
-    weights.flatten_()
+    memory = FlatMemory(weights)
     optimizer = optimizers.build(model.parameters(), options, torch.device(device))
     assert isinstance(optimizer, optimizers.FlatSGD)
     if flat:
-        optimizer.use_flat(weights, defer=True)
+        optimizer.use_flat(memory, add_penalty=True)
     if state is not None:
         optimizer.load_state_dict(copy.deepcopy(state))
     generator = torch.Generator().manual_seed(steps)
@@ -52,10 +53,9 @@ def trained(
         for parameter in model.parameters():
             parameter.grad = torch.randn(parameter.shape, generator=generator).to(device)
         if flat:
-            weights.copy_gradients_([weight.grad for weight in weights.values() if weight.grad is not None])
+            memory.copy_gradients_([weight.grad for weight in weights.values() if weight.grad is not None])
         if step != 1:  # a penalty in some steps
-            with weights.gathering_gradient_():
-                (weights.vector() ** 4).sum().backward()  # type: ignore[no-untyped-call]
+            memory.add_gradient_of_(lambda vector: (vector**4).sum())
         optimizer.step()
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, optimizer
 
@@ -95,7 +95,7 @@ def check(device: str, *, nesterov: bool) -> None:
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_flat_steps_are_plain_steps(nesterov: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizers, "sgd_kernel", lambda: twin_of_the_kernel)
-    monkeypatch.setattr(optimizers.FlatSGD, "_can_be_flat", lambda self: self._weights is not None)
+    monkeypatch.setattr(optimizers.FlatSGD, "_can_be_flat", lambda self: self._memory is not None)
     check("cpu", nesterov=nesterov)
 
 

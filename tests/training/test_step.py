@@ -14,7 +14,8 @@ from hypersparse.methods.task import accuracy
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.forward_backward import ForwardBackward, shadow_of
+from hypersparse.training.flat_memory import FlatMemory
+from hypersparse.training.forward_backward import ForwardBackward, replica_of
 from hypersparse.training.loop import Training, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.resume import resume_
@@ -69,7 +70,7 @@ def check_parity(
     assert eager.sparsifier.phase.name == phase
     assert other.step is not None
     assert isinstance(other.step[2], CapturedStep if engine == "captured" else EagerStep)  # no fallback in disguise
-    assert (other.learner._shadow is not None) == (precision == "bf16")
+    assert (other.learner._replica is not None) == (precision == "bf16")
     one, two = (run.sparsifier.weights.vector().detach() for run in (eager, other))
     assert distance(one, two) < tolerance
     assert abs(eager.epoch_loss.loss.value() - other.epoch_loss.loss.value()) < 10 * tolerance
@@ -192,11 +193,11 @@ def test_a_network_that_cannot_be_compiled_runs_line_by_line(
         raise RefusedError("unsupported: this operator\nand a long trace")
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: refuse)
-    learner = ForwardBackward(PrunableWeights(Small()), accuracy, Machine(device="cpu"), compiled=True)
+    learner = ForwardBackward(FlatMemory(PrunableWeights(Small())), accuracy, Machine(device="cpu"), compiled=True)
     for _ in range(2):
-        loss, ratings = learner.loss(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
+        loss, scores = learner.loss(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
         assert loss.isfinite()
-        assert ratings.shape == (3,)
+        assert scores.shape == (3,)
     assert caplog.text.count("run line by line, since it cannot be compiled: unsupported: this operator") == 1
 
 
@@ -208,20 +209,19 @@ def test_bf16_copies_of_the_weights_leave_the_network_as_it_was() -> None:
     twin = copy.deepcopy(model)
     images, labels = torch.randn(6, 4, 4, 4), torch.arange(6) % 4
     gradients = []
-    for network, shadowed in ((model, True), (twin, False)):
+    for network, replicated in ((model, True), (twin, False)):
         weights = PrunableWeights(network)
-        weights.flatten_()
-        shadow = shadow_of(weights)
-        assert shadow is not None
-        if shadowed:
-            shadow.refresh_()
+        memory = FlatMemory(weights)
+        replica = replica_of(memory)
+        assert replica is not None
+        if replicated:
+            replica.refresh_()
         with torch.autocast("cpu", torch.bfloat16):
-            outputs = (shadow.model if shadowed else network)(images)
+            outputs = (replica.model if replicated else network)(images)
         torch.nn.functional.cross_entropy(outputs.float(), labels).backward()
-        if shadowed:
-            shadow.give_gradients_()
-            with weights.gathering_gradient_():
-                (weights.vector() * 0).sum().backward()
+        if replicated:
+            replica.give_gradients_()
+            memory.add_gradient_of_(lambda vector: (vector * 0).sum())
         gradients.append({name: parameter.grad for name, parameter in network.named_parameters()})
     for name, gradient in gradients[0].items():
         assert gradient is not None
@@ -246,5 +246,4 @@ def test_where_a_bf16_copy_could_be_seen_there_is_none(case: str) -> None:
     if case == "another layer type":
         second = Own(4, 4)
     weights = PrunableWeights(torch.nn.Sequential(first, second))
-    weights.flatten_()
-    assert shadow_of(weights) is None
+    assert replica_of(FlatMemory(weights)) is None

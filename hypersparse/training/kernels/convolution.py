@@ -51,7 +51,7 @@ class KernelConv2d(nn.Conv2d):
         ):
             outputs: Tensor = super()._conv_forward(input, weight, bias)
             return outputs
-        # As autocast would: the weights of a shadow are bf16, the bias and what comes in need not be.
+        # As autocast would: the weights of a replica are bf16, the bias and what comes in need not be.
         outputs = _Convolve.apply(input.to(weight.dtype), weight, stride, padding)  # type: ignore[no-untyped-call]
         return outputs if bias is None else outputs + bias.to(weight.dtype)[:, None, None]
 

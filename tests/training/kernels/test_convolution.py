@@ -12,7 +12,8 @@ from torch.nn import functional
 from hypersparse import models
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training import forward_backward
-from hypersparse.training.forward_backward import shadow_of
+from hypersparse.training.flat_memory import FlatMemory
+from hypersparse.training.forward_backward import replica_of
 from hypersparse.training.kernels import convolution
 from hypersparse.training.kernels.convolution import (
     SWITCH,
@@ -173,37 +174,36 @@ def test_what_is_compiled_with_it_may_be_kept() -> None:
     assert config.autograd_cache_allow_custom_autograd_functions == before
 
 
-def check_shadow(device: str, swapped: int) -> None:
-    """A shadow's gradients are about those of autocast, and its network alone is changed."""
+def check_replica(device: str, swapped: int) -> None:
+    """A replica's gradients are about those of autocast, and its network alone is changed."""
     model = residual().to(device)
     channels_last_(model)
     weights = PrunableWeights(model)
-    weights.flatten_()
-    shadow = shadow_of(weights)
-    assert shadow is not None
-    assert [type(module) for module in shadow.model.modules()].count(KernelConv2d) == swapped
+    replica = replica_of(FlatMemory(weights))
+    assert replica is not None
+    assert [type(module) for module in replica.model.modules()].count(KernelConv2d) == swapped
     assert KernelConv2d not in {type(module) for module in model.modules()}
-    shadow.refresh_()
+    replica.refresh_()
     images, labels = torch.randn(5, 3, 9, 9, device=device), torch.arange(5, device=device) % 4
     expected = copy.deepcopy(model)
-    for network in (shadow.model, expected):
+    for network in (replica.model, expected):
         with torch.autocast(device, torch.bfloat16):
             outputs = network(images)
         functional.cross_entropy(outputs.float(), labels).backward()
-    shadow.give_gradients_()
+    replica.give_gradients_()
     found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert_close(found, {name: parameter.grad for name, parameter in expected.named_parameters()}, 2e-2)
 
 
 @pytest.mark.parametrize("serves", [True, False])
-def test_a_shadow_uses_the_kernel_where_it_can(serves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_uses_the_kernel_where_it_can(serves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward_backward, "kernel_serves", lambda _: serves)
-    check_shadow("cpu", 8 if serves else 0)
+    check_replica("cpu", 8 if serves else 0)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("switch", ["0", "1"])
-def test_a_shadow_on_a_gpu_uses_it_unless_it_is_switched_off(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_on_a_gpu_uses_it_unless_it_is_switched_off(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setenv(SWITCH, switch)
-    check_shadow("cuda", 8 if switch == "1" else 0)
+    check_replica("cuda", 8 if switch == "1" else 0)

@@ -1,0 +1,115 @@
+"""`FlatMemory`: the prunable weights of a network in one stretch of memory, and their gradients in another."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from hypersparse.errors import ModelError
+from hypersparse.sparsity.weights import PrunableWeights
+
+
+class FlatMemory:
+    """The memory of all prunable weights and of their gradients, for a loop that owns its model.
+
+    One kernel then reaches all weights; nothing else of them changes. `values` is None where they stay where they are:
+    if they are of several types, or some would not begin at a multiple of 16 bytes, where kernels are slow.
+    """
+
+    def __init__(self, weights: PrunableWeights) -> None:
+        self.weights = weights
+        self.values: Tensor | None = None
+        self._gradients: tuple[Tensor, list[Tensor]] | None = None  # their memory, and its parts
+        self._hands_over = False
+        self._waiting: Tensor | None = None
+        if _can_be_flat(list(weights.values())):
+            self._flatten_()
+
+    def _flatten_(self) -> None:
+        weights = self.weights
+        first = next(iter(weights.values()))
+        self.values = torch.empty(weights.total, dtype=first.dtype, device=first.device)
+        for weight, part in zip(weights.values(), self.split(self.values), strict=True):
+            part.copy_(weight.detach())
+            weight.data = part
+        dropped = torch.empty_like(self.values, dtype=torch.bool)
+        weights.lie_in_(self.values, dropped, self.split(dropped))
+
+    @property
+    def gradients(self) -> Tensor | None:
+        """The memory of all gradients, where `copy_gradients_` was the last to set them."""
+        if self._gradients is None:
+            return None
+        memory, parts = self._gradients
+        pairs = zip(self.weights.values(), parts, strict=True)
+        return memory if all(weight.grad is part for weight, part in pairs) else None
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """Cut a vector laid out like `values`, or where there is none like `weights.vector()`, into layers."""
+        weights = list(self.weights.values())
+        parts = torch.split(vector, [weight.numel() for weight in weights])
+        if self.values is None:
+            return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
+        # In one stretch of memory a weight keeps its own order, which may be channels-last.
+        return [part.as_strided(weight.shape, weight.stride()) for part, weight in zip(parts, weights, strict=True)]
+
+    def copy_gradients_(self, gradients: Sequence[Tensor]) -> None:
+        """Make copies of these the gradients of flat weights, in one stretch of memory too."""
+        if self.values is None:
+            raise ModelError("The weights' gradients lie in one memory only where the weights do, and these could not.")
+        if self._gradients is None:
+            memory = torch.empty_like(self.values)
+            self._gradients = memory, self.split(memory)
+        parts = self._gradients[1]
+        self._waiting = None  # of a step that nobody made
+        with torch.no_grad():
+            torch._foreach_copy_(parts, list(gradients))
+        for weight, part in zip(self.weights.values(), parts, strict=True):
+            weight.grad = part
+
+    def add_gradient_of_(self, penalty: Callable[[Tensor], Tensor]) -> None:
+        """Add the gradient of a penalty on the vector of all weights, or keep it for the optimizer."""
+        vector = self.weights.vector() if self.values is None else self.values
+        leaf = vector.detach().requires_grad_()
+        penalty(leaf).backward()  # type: ignore[no-untyped-call]
+        if leaf.grad is None:
+            return
+        if self._hands_over and self.gradients is not None and self._waiting is None:
+            self._waiting = leaf.grad
+        else:
+            self.add_to_gradients_(leaf.grad)
+
+    def hand_over_(self) -> None:
+        """From now on the optimizer takes a penalty's gradient and adds it as it steps, where gradients are flat."""
+        self._hands_over = True
+
+    def take_penalty_gradient(self) -> Tensor | None:
+        """The gradient that was kept for the optimizer, laid out like `values`; None where there is none."""
+        waiting, self._waiting = self._waiting, None
+        return waiting
+
+    def add_to_gradients_(self, gradient: Tensor) -> None:
+        """Add a vector that `split` can cut to the weights' gradients."""
+        if (memory := self.gradients) is not None:
+            memory.add_(gradient)
+            return
+        with torch.no_grad():
+            there: list[Tensor] = []
+            added: list[Tensor] = []
+            for weight, part in zip(self.weights.values(), self.split(gradient), strict=True):
+                if weight.requires_grad:
+                    weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+                    there.append(weight.grad)
+                    added.append(part)
+            torch._foreach_add_(there, added)
+
+
+def _can_be_flat(weights: Sequence[Tensor]) -> bool:
+    aligned = all(weight.numel() * weight.element_size() % 16 == 0 for weight in weights[:-1])
+    alike = len({(weight.dtype, weight.device) for weight in weights}) == 1
+    return aligned and alike and all(map(_is_dense, weights))
+
+
+def _is_dense(weight: Tensor) -> bool:
+    """Whether the weight fills its memory without gaps, in whatever order."""
+    return weight.is_contiguous() or (weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last))

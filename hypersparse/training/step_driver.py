@@ -1,0 +1,61 @@
+"""`StepDriver`: what our own steps ask of a sparsifier beyond what a user's loop does."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from torch import Tensor
+
+from hypersparse.sparsifier import Sparsifier
+from hypersparse.training.flat_memory import FlatMemory
+
+
+class StepDriver:
+    """Adds penalty gradients in place, finishes steps, and keeps count of those that are rehearsed or repeated."""
+
+    def __init__(self, sparsifier: Sparsifier, memory: FlatMemory) -> None:
+        self.sparsifier, self.memory = sparsifier, memory
+        self._rehearsing = False
+
+    @property
+    def adjusts_now(self) -> bool:
+        """Whether the method adjusts something in the coming step, from its gradients."""
+        return not self._rehearsing and self.sparsifier.phase.adjusts_in(self.sparsifier.state.step)
+
+    def add_penalty_gradient_(self) -> None:
+        """Add the penalty's gradient to the weights' after `backward()`, once a step."""
+        sparsifier = self.sparsifier
+        sparsifier.calls.penalties += 1
+        if sparsifier.phase.penalty is not None:
+            self.memory.add_gradient_of_(partial(sparsifier.phase.penalty, sparsifier.state))
+
+    def finish_step(self, scores: Tensor, samples: int) -> None:
+        """After the optimizer's step: the mask holds again, and the scores of the batch are known."""
+        if self._rehearsing:
+            self.sparsifier.weights.apply_mask_()
+        else:
+            self.sparsifier.step()
+        self.sparsifier.state.observed.add(scores, samples)
+
+    def repeat_step(self, samples: int) -> None:
+        """Count a step whose work a recorded graph has done again."""
+        state, calls = self.sparsifier.state, self.sparsifier.calls
+        calls.steps += 1
+        calls.penalties += 1
+        state.step += 1
+        state.observed.count += samples
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Steps inside the block do not count, and what they observed is forgotten."""
+        calls, observed = replace(self.sparsifier.calls), self.sparsifier.state.observed
+        total, count = observed.total.clone(), observed.count
+        self._rehearsing = True
+        try:
+            yield
+        finally:
+            self._rehearsing = False
+            self.sparsifier.calls = calls
+            observed.total.copy_(total)
+            observed.count = count
