@@ -1,7 +1,11 @@
 """`pack` and `unpack`: runs as a few files of a limited size, to be carried between machines."""
 
+import glob
 import io
+import os
+import platform
 import re
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from hypersparse.errors import HypersparseError, OptionError, RunError
 from hypersparse.runs.split_archive import CHUNK, INDEX, Index, PartReader, PartWriter, clear
-from hypersparse.storage.files import writing
+from hypersparse.storage.files import is_alive, writing
 from hypersparse.storage.lock import is_locked
 from hypersparse.storage.run_folder import RunFolder
 
@@ -60,7 +64,8 @@ def unpack(source: Path, root: Path, *, skipped: Skipped | None = None) -> list[
     _check_run_names(index.runs, source)
     with writing(root):
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=root) as scratch:
+        _remove_scratch(root)
+        with tempfile.TemporaryDirectory(prefix=f"{_scratch_prefix()}{os.getpid()}-", dir=root) as scratch:
             fresh = Path(scratch) / "new"
             _extract(source, index, fresh)
             return _place_all(index.runs, fresh, root, skipped or _nobody)
@@ -162,6 +167,22 @@ def _place(new: Path, target: Path, *, aside: Path) -> None:
         except BaseException:
             aside.rename(target)
             raise
+
+
+def _scratch_prefix() -> str:
+    return f".unpacking-{platform.node()}-"
+
+
+def _remove_scratch(root: Path) -> None:
+    """Delete what killed processes of this machine left, after putting back the runs that they had moved aside."""
+    for folder in root.glob(f"{glob.escape(_scratch_prefix())}*-*"):
+        process = folder.name.removeprefix(_scratch_prefix()).partition("-")[0]
+        if not process.isdigit() or is_alive(int(process)):
+            continue
+        for aside in folder.glob("old/*/seed-*"):
+            if not (target := root / aside.relative_to(folder / "old")).exists():
+                aside.rename(target)
+        shutil.rmtree(folder)
 
 
 def _reason_to_leave(target: Path, new: Path) -> str | None:

@@ -14,7 +14,7 @@ from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
-from hypersparse.storage.files import make_folder, write_atomically, write_text
+from hypersparse.storage.files import make_folder, remove_leftovers, write_atomically, write_text
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Ended, Job, Outcome, is_failure, train_together
@@ -134,6 +134,7 @@ def keep_small(folder: Path, results: Path) -> Path:
     source = RunFolder(folder)
     kept = RunFolder(results / folder.parent.name / folder.name)
     make_folder(kept.path)
+    remove_leftovers(kept.path, alone=False)
     pairs = ((source.recipe_file, kept.recipe_file), (source.log_file, kept.log_file))
     for old, new in (*pairs, (source.record_file, kept.record_file), (source.result_file, kept.result_file)):
         if old.exists():  # the result last: it means finished

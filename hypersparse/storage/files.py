@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ DIGEST = "hypersparse_sha256"  # in a safetensors file's metadata: SHA-256 of th
 NO_DIGEST = "0" * 64
 LONGEST_HEADER = 100_000_000  # bytes; safetensors reads no longer one
 CHUNK = 1 << 20
+LEFTOVER = re.compile(r"\.[\w.-]+\.(?:toml|jsonl?|safetensors|npz|txt|csv|png|svg|html|md)\.(\d{1,9})")  # .name.process
+HOUR = 3600.0  # seconds
 
 
 def write_atomically(path: Path, write: Callable[[Path], None], *, previous: Path | None = None) -> None:
@@ -101,6 +104,32 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically."""
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def remove_leftovers(folder: Path, *, alone: bool) -> None:
+    """Delete the temporary files that killed processes left in a folder.
+
+    Without `alone` others may write there, perhaps on another machine: files of the last hour stay.
+    """
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = LEFTOVER.fullmatch(path.name)
+        if found is None:
+            continue
+        number = int(found[1])
+        own, old = number == os.getpid(), time.time() - path.lstat().st_mtime > HOUR
+        if (alone and own) or ((alone or old) and not is_alive(number)):
+            path.unlink(missing_ok=True)
+
+
+def is_alive(process: int) -> bool:
+    """Whether this machine has a process of that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def make_folder(folder: Path) -> None:

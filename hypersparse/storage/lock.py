@@ -1,13 +1,83 @@
-"""Whether somebody is training in a run folder right now."""
+"""The lock of a run folder: one process trains there at a time."""
 
+import errno
 import fcntl
+import logging
+import os
 from pathlib import Path
+
+from hypersparse.errors import RunError
+from hypersparse.storage.files import open_regular, writing
+
+NAME = ".lock"
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a file system without locks says
+ATTEMPTS = 10  # to lock a file that others replace meanwhile
+log = logging.getLogger("hypersparse")
+
+
+class RunLock:
+    """Holds the lock of a folder until it is closed or the process ends, however that ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._supported = True
+        for _ in range(ATTEMPTS):
+            with writing(self._path):
+                # Not truncated, and no link is followed: the file may not be ours.
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            try:
+                self._lock()
+                self.check()
+            except _ReplacedError:
+                self.close()
+                continue
+            except BaseException:
+                self.close()
+                raise
+            return
+        raise RunError(f"The lock {self._path} is replaced again and again; find out by whom, and try again.")
+
+    def check(self) -> None:
+        """Say if the lock's file was deleted or replaced, so that another process may train here too."""
+        if not self._supported:
+            return
+        try:
+            same = os.path.samestat(os.fstat(self._file), os.stat(self._path, follow_symlinks=False))  # noqa: PTH116
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise _ReplacedError(
+                f"The lock {self._path} was deleted or replaced during training, so another process may train there. "
+                "Make sure that none does, and run the same command to go on."
+            )
+
+    def close(self) -> None:
+        """Give the lock back."""
+        os.close(self._file)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"Another process is training in {self._path.parent}; wait for it or stop it.") from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            self._supported = False
+            log.warning(
+                "%s is on a file system without locks; make sure that only one process trains there.",
+                self._path.parent,
+            )
+
+
+class _ReplacedError(RunError):
+    """The lock's file is no longer the one that is locked."""
 
 
 def is_locked(folder: Path) -> bool:
     """Whether a process holds the lock of this run folder; nothing is written to find out."""
     try:
-        lock = (folder / ".lock").open()
+        lock = open_regular(folder / NAME)
     except OSError:
         return False
     with lock:
@@ -15,6 +85,6 @@ def is_locked(folder: Path) -> bool:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:  # a file system without locks: training could not have taken one either
+        except OSError:  # a file system without locks
             return False
     return False

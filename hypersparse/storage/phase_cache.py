@@ -16,7 +16,7 @@ from hypersparse.errors import RunError
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.storage.checkpoint import load_tree, save_tree
-from hypersparse.storage.files import make_folder
+from hypersparse.storage.files import make_folder, remove_leftovers
 from hypersparse.storage.history import Epoch
 from hypersparse.storage.record import levels_of
 
@@ -67,6 +67,7 @@ class PhaseCache:
         history = recorded(len(entries)) if path and recorded else []
         if path and history is not None:
             make_folder(self.root)
+            remove_leftovers(self.root, alone=False)
             save_tree(path, {**state, "entries": entries, "history": history})
 
     def load(self, plan: list[Phase]) -> dict[str, Any] | None:

@@ -1,6 +1,5 @@
 """`RunFolder`: the files of one run, their names, and the lock that keeps a second process out."""
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +9,9 @@ from typing import Any
 from hypersparse.errors import OptionError, RunError
 from hypersparse.recipe import Recipe, parse_toml
 from hypersparse.storage.checkpoint import CHECKPOINTS, load_outline
-from hypersparse.storage.files import write_json, write_text, writing
+from hypersparse.storage.files import make_folder, remove_leftovers, write_json, write_text, writing
 from hypersparse.storage.history import History
+from hypersparse.storage.lock import RunLock
 
 PARTS = ("data", "model", "training", "method")  # of a recipe.toml, which leaves nothing unsaid
 
@@ -34,15 +34,18 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder and hold its lock; the lock ends with the process, however that ends."""
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(f"Another process is training in {self.path}; wait for it or stop it.") from None
+        make_folder(self.path)
+        self._lock = RunLock(self.path)
+        try:
+            for folder in (self.path, self.history.folder):
+                remove_leftovers(folder, alone=True)
             yield
+        finally:
+            self._lock.close()
+
+    def check_lock(self) -> None:
+        """Say if another process may train here although the lock is held; call it inside `locked`."""
+        self._lock.check()
 
     def check(self, recipe: Recipe, seed: int) -> None:
         """Say if the folder holds a run of another recipe or seed."""

@@ -173,7 +173,8 @@ class Training:
 
     def run_plan(self, watcher: Callback, stop: StopRequest) -> dict[str, Any]:
         """Train all epochs that are left, then write the final network and the result."""
-        writer = CheckpointWriter(self.run.checkpoint_file, self.run.state_file, self.machine.checkpoint_seconds)
+        run, seconds = self.run, self.machine.checkpoint_seconds
+        writer = CheckpointWriter(run.checkpoint_file, run.state_file, seconds, check=run.check_lock)
         watcher.started(self.sparsifier, self.entries, len(self.batches))
         try:
             while self.begin_epoch():
@@ -257,6 +258,7 @@ class Training:
         entry["seconds"] = self.epoch_seconds + time.monotonic() - self.began
         self.epoch_seconds = 0.0
         self.entries.append(entry)
+        self.run.check_lock()
         self.run.append_log(entry)
         return entry
 
@@ -295,6 +297,7 @@ class Training:
 
     def finish(self) -> dict[str, Any]:
         """Write the final network and, last, the result."""
+        self.run.check_lock()
         weights = self.sparsifier.weights
         with self.machine.autocast():
             at_end = self.measure()

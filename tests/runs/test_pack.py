@@ -1,6 +1,9 @@
 import hashlib
 import io
 import json
+import os
+import platform
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -244,3 +247,21 @@ def test_sizes(text: str, size: int) -> None:
 def test_other_sizes_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="such as 15M"):
         parse_bytes(text)
+
+
+def test_what_a_killed_unpack_left_is_put_back_or_removed(store: RunStore, tmp_path: Path) -> None:
+    run = run_of(store, FINISHED)
+    before = contents(run.path)
+    pack([run.path], tmp_path / "pack", 10**6)
+    process = subprocess.Popen(["true"])
+    process.wait()
+    name = run.path.relative_to(store.root)
+    scratch = store.root / f".unpacking-{platform.node()}-{process.pid}-x"
+    (scratch / "old" / name).parent.mkdir(parents=True)
+    run.path.rename(scratch / "old" / name)  # killed before the new run took its place
+    alive = store.root / f".unpacking-{platform.node()}-{os.getppid()}-x"
+    alive.mkdir()
+    unpack_again(tmp_path / "pack", store.root)
+    assert contents(run.path) == before
+    assert not scratch.exists()
+    assert alive.exists()
