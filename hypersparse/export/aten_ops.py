@@ -1,16 +1,19 @@
 """Operations of PyTorch that a `Graph` has no word for: which of them may be run, and how.
 
 A file can name any of these and nothing else: each computes a tensor from its arguments, reads no file, draws no random
-number and changes nothing.
+number and changes nothing. `aten_checks` says what their arguments must be.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hypersparse.errors import ModelError, unknown
+from hypersparse.export.aten_checks import check_arguments, named_arguments
 from hypersparse.export.quiet import first_line
 from hypersparse_runtime.graph import Node
 
@@ -24,20 +27,32 @@ def _words(text: str) -> frozenset[str]:
 # What maps every element of one value by itself, so that a constant channel stays one.
 ELEMENTWISE = _words(
     "abs celu clamp clamp_max clamp_min elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu log1p "
-    "log_sigmoid mish neg relu relu6 selu sigmoid silu softplus softsign sqrt tanh tanhshrink"
+    "log_sigmoid mish neg relu relu6 selu sigmoid silu softplus sqrt tanh"
 )
-OTHERS = _words(
-    "_log_softmax _softmax _to_copy _unsafe_view adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d add addmm "
-    "amax amin avg_pool1d avg_pool2d batch_norm bmm cat channel_shuffle chunk constant_pad_nd conv1d conv2d conv3d "
-    "conv_transpose1d conv_transpose2d conv_transpose3d convolution cos cumsum div einsum expand flatten "
-    "group_norm index_select instance_norm layer_norm linear log_softmax logit matmul max_pool1d max_pool2d max_pool3d "
-    "maximum mean minimum mm movedim mul narrow native_group_norm native_layer_norm "
-    "_native_batch_norm_legit_no_training pad permute pixel_shuffle pixel_unshuffle pow prelu reciprocal "
-    "reflection_pad1d reflection_pad2d replication_pad2d reshape rms_norm roll rsqrt rsub "
-    "scaled_dot_product_attention select sin slice softmax split split_with_sizes squeeze stack sub sum t transpose "
-    "unflatten unsqueeze upsample_bilinear2d upsample_nearest2d var view"
-)
+NORMS = _words("batch_norm group_norm instance_norm layer_norm rms_norm")
 WITH_NUMBERS = _words("add sub rsub mul div pow")  # elementwise too, if the other operand is a number
+# By their names and, after a dot, the overloads other than `default`.
+ALLOWED = _words(
+    "abs celu clamp clamp_max clamp_min elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu log1p "
+    "log_sigmoid mish neg relu relu6 selu sigmoid silu softplus sqrt tanh "
+    "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar mul.Tensor mul.Scalar "
+    "div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar "
+    "clamp.Tensor clamp_max.Tensor clamp_min.Tensor cos sin logit maximum minimum prelu reciprocal rsqrt "
+    "_log_softmax _softmax log_softmax.int softmax.int _to_copy "
+    "amax amin cumsum mean mean.dim sum sum.dim_IntList var var.dim var.correction "
+    "addmm bmm einsum linear matmul mm scaled_dot_product_attention "
+    "conv1d conv1d.padding conv2d conv2d.padding conv3d conv3d.padding convolution "
+    "conv_transpose1d conv_transpose2d.input conv_transpose3d.input "
+    "batch_norm group_norm instance_norm layer_norm native_group_norm native_layer_norm rms_norm "
+    "_native_batch_norm_legit_no_training "
+    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d avg_pool1d avg_pool2d "
+    "max_pool1d max_pool2d max_pool3d upsample_bilinear2d upsample_bilinear2d.vec "
+    "upsample_nearest2d upsample_nearest2d.vec "
+    "constant_pad_nd pad reflection_pad1d reflection_pad2d replication_pad2d "
+    "_unsafe_view cat channel_shuffle chunk expand flatten.using_ints index_select movedim.int movedim.intlist narrow "
+    "permute pixel_shuffle pixel_unshuffle reshape roll select.int slice.Tensor split split.Tensor split.sizes "
+    "split_with_sizes squeeze squeeze.dim squeeze.dims stack t transpose.int unflatten.int unsqueeze view"
+)
 DTYPES = {name: getattr(torch, name) for name in ("float16", "float32", "float64", "int32", "int64", "bool")}
 
 
@@ -52,21 +67,47 @@ def is_elementwise(node: Node) -> bool:
 
 def function_of(node: Node) -> Callable[..., Any]:
     """The operation of a node, if it is one that may be run."""
-    if node.op == GETITEM:
-        return _picked
-    package, _, rest = node.op.partition(".")
+    return _picked if node.op == GETITEM else _operation(node.op)
+
+
+@cache
+def _operation(op: str) -> Callable[..., Any]:
+    package, _, rest = op.partition(".")
     name, _, overload = rest.partition(".")
-    if package != "aten" or name not in ELEMENTWISE | OTHERS:
-        raise ModelError(f"The network has an operation `{node.op}`, which is not one that may be run.")
-    found = getattr(getattr(torch.ops.aten, name, None), overload, None)
-    if not callable(found) or getattr(found, "_schema", None) is None or found._schema.is_mutable:
-        raise ModelError(unknown("operation of PyTorch", node.op, [f"aten.{known}" for known in sorted(ELEMENTWISE)]))
-    function: Callable[..., Any] = found
+    if package != "aten" or rest.removesuffix(".default") not in ALLOWED or "." not in rest:
+        if any(rest.startswith(f"{known.partition('.')[0]}.") for known in ALLOWED):
+            raise ModelError(unknown("operation of PyTorch", op, [f"aten.{known}" for known in sorted(ALLOWED)]))
+        raise ModelError(f"The network has an operation `{op}`, which is not one that may be run.")
+    function: Callable[..., Any] = getattr(getattr(torch.ops.aten, name), overload)
     return function
 
 
-def call(node: Node, inputs: Sequence[Any], tensors: dict[str, Tensor], batch: int) -> Any:
-    """Run a node with what was said of its arguments."""
+def call(node: Node, inputs: Sequence[Any], tensors: Mapping[str, Tensor], batch: int) -> Any:
+    """Run a node with what was said of its arguments, once they are checked."""
+    with errors_of(node):
+        arguments, keywords = meant_arguments(node, inputs, tensors, batch)
+        function = function_of(node)
+        if function is not _picked:
+            check_arguments(node.op, named_arguments(function, arguments, keywords))
+        return function(*arguments, **keywords)
+
+
+@contextmanager
+def errors_of(node: Node) -> Iterator[None]:
+    """Whatever goes wrong in the block is one sentence about the node."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:  # operations raise anything from ZeroDivisionError to AssertionError
+        said = f"The operation `{node.op}` cannot be run as it was written down: {first_line(error)}"
+        raise ModelError(said) from None
+
+
+def meant_arguments(
+    node: Node, inputs: Sequence[Any], tensors: Mapping[str, Tensor], batch: int
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a node, with what its JSON stands for."""
 
     def meant(value: Any) -> Any:
         if isinstance(value, list | tuple):
@@ -82,14 +123,24 @@ def call(node: Node, inputs: Sequence[Any], tensors: dict[str, Tensor], batch: i
         }
         return meanings[kind]()
 
-    try:
-        arguments = [meant(value) for value in node.options["arguments"]]
-        keywords = {str(name): meant(value) for name, value in node.options["keywords"].items()}
-        return function_of(node)(*arguments, **keywords)
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        said = f"The operation `{node.op}` cannot be run as it was written down: {first_line(error)}"
-        raise ModelError(said) from None
+    return (
+        [meant(value) for value in node.options["arguments"]],
+        {str(name): meant(value) for name, value in node.options["keywords"].items()},
+    )
 
 
-def _picked(values: Sequence[Any], place: int) -> Any:
+def count_arguments(node: Node) -> int:
+    """How many values, arrays and options a node is given, those in lists counted."""
+    count, rest = len(node.inputs) + len(node.tensors), [node.options.get("arguments"), node.options.get("keywords")]
+    while rest:
+        value = rest.pop()
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        count += len(inside)
+        rest.extend(inside)
+    return count
+
+
+def _picked(values: Any, place: Any) -> Any:
+    if isinstance(values, Tensor) or type(place) is not int:
+        raise TypeError("it picks one of several values")
     return values[place]

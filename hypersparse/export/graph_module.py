@@ -3,18 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from hypersparse.errors import ModelError
 from hypersparse.export import aten_ops
-from hypersparse.export.quiet import first_line
+from hypersparse.export.dry_run import dry_run
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, GraphError, Node, bounds, shapes
-from hypersparse_runtime.limits import MOST_OF_A_VALUE
 
 MADE = "~"  # begins the names of arrays that are not in the model's state_dict
+MOST_CONTAINERS = 2**14  # modules that hold others; 1,024 names of 8,192 parts each would take 40 GB
 BATCH_NORM_ROLES = {"weight": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}
 
 
@@ -33,19 +32,15 @@ class Network(nn.Module):
         self.input_shape, self.about = tuple(graph.input_shape), dict(graph.about)
         self.__nodes = graph.nodes
         self.__layers: dict[str, str] = {}  # of nodes that are a module of torch's: where it is
+        self.__containers = 0
         self.__needed_until = {name: place for place, node in enumerate(graph.nodes) for name in node.inputs}
         sides = shapes(graph)
         self.__output_shape = sides[graph.output]
         try:
             for node in graph.nodes:
                 self._add_layer(graph, node, flat=len(sides[node.output]) == 1)
-            placed = self.state_dict()
             for name, array in graph.tensors.items():
-                tensor = torch.from_numpy(array.copy())
-                if name in placed:
-                    placed[name].copy_(tensor)
-                else:
-                    self._add_tensor(name, tensor)
+                self._add_tensor(name, torch.from_numpy(array.copy()))
         except (KeyError, AttributeError, TypeError, RuntimeError) as error:
             raise ModelError(f"The network has names or arrays that no module can have: {error}") from None
         self.eval()
@@ -77,14 +72,17 @@ class Network(nn.Module):
         return compute(node, inputs, tensors)
 
     def _add_layer(self, graph: Graph, node: Node, *, flat: bool) -> None:
-        """Register a node's own module where its weights' names say, if they are those of a module of torch's."""
+        """Register a node's own module where its arrays' names say, if they are those of a module of torch's."""
         path = node.tensors.get("weight", "").removesuffix(".weight")
         roles = BATCH_NORM_ROLES if node.op == "batch_norm" else {"weight": "weight", "bias": "bias"}
         usual = {role: f"{path}.{roles.get(role)}" for role in node.tensors}
         if node.opaque or not path or MADE in path or usual != dict(node.tensors) or path in self.__layers.values():
             return
+        layer = _layer(graph, node, flat)
+        if any(f"{path}.{own}" in graph.tensors and value is None for own, value in layer._parameters.items()):
+            return  # the layer would add a bias that the node does not have
         self.__layers[node.output] = path
-        self._container(path.rpartition(".")[0]).add_module(path.rpartition(".")[2], _layer(graph, node, flat))
+        self._container(path.rpartition(".")[0]).add_module(path.rpartition(".")[2], layer)
 
     def _add_tensor(self, name: str, tensor: Tensor) -> None:
         if name.startswith(MADE):
@@ -101,6 +99,9 @@ class Network(nn.Module):
         module: nn.Module = self
         for name in path.split(".") if path else ():
             if name not in module._modules:
+                self.__containers += 1
+                if self.__containers > MOST_CONTAINERS:
+                    raise ModelError(f"The names of the arrays are in more than {MOST_CONTAINERS} modules.")
                 module.add_module(name, nn.Module())
             module = module.get_submodule(name)
         return module
@@ -120,8 +121,7 @@ def _attribute(name: str) -> str:
 def to_module(graph: Graph) -> Network:
     """The network as a module in evaluation mode, its tensors copies of the graph's arrays.
 
-    >>> import numpy as np
-    >>> twice = Node("linear", (INPUT,), "y", {"weight": "twice.weight"})
+    >>>     >>> twice = Node("linear", (INPUT,), "y", {"weight": "twice.weight"})
     >>> to_module(Graph((1,), (twice,), {"twice.weight": np.full((1, 1), 2, np.float32)}))(torch.ones(3, 1)).tolist()
     [[2.0], [2.0], [2.0]]
     """
@@ -133,9 +133,8 @@ def to_module(graph: Graph) -> Network:
         if node.opaque:
             aten_ops.function_of(node)
     _check_types(graph)
-    network = Network(graph)
-    _check_shapes(network, graph, sides)
-    return network
+    dry_run(graph, sides)
+    return Network(graph)
 
 
 def _check_types(graph: Graph) -> None:
@@ -147,34 +146,16 @@ def _check_types(graph: Graph) -> None:
         raise ModelError(f"The layers of a network should have arrays of one floating-point type; these are {came}.")
 
 
-def _check_shapes(network: Network, graph: Graph, sides: Mapping[str, tuple[int, ...]]) -> None:
-    """Run the operations on shapes alone: what a file says of an opaque one may be untrue, and large."""
-    like = next((array for array in graph.tensors.values() if array.dtype.kind == "f"), np.zeros(0, np.float32))
-    first = torch.empty(1, *graph.input_shape, device="meta", dtype=torch.from_numpy(like).dtype)
-    values: dict[str, Any] = {INPUT: first}
-    for node in graph.nodes:
-        tensors = {role: network._tensor(name).detach().to("meta") for role, name in node.tensors.items()}
-        inputs = [values[name] for name in node.inputs]
-        try:
-            came = aten_ops.call(node, inputs, tensors, 1) if node.opaque else compute(node, inputs, tensors)
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-            raise ModelError(f"`{node.op}` cannot be run: {first_line(error)}") from None
-        values[node.output] = came
-        if isinstance(came, Tensor) and tuple(came.shape[1:]) != sides[node.output]:
-            raise ModelError(f"`{node.op}` should give {sides[node.output]} and gives {tuple(came.shape[1:])}.")
-        if isinstance(came, Tensor) and came.numel() > MOST_OF_A_VALUE:  # it may have multiplied the batch
-            raise ModelError(f"`{node.op}` gives {came.numel()} elements, and {MOST_OF_A_VALUE} are the most.")
-
-
 def _layer(graph: Graph, node: Node, flat: bool) -> nn.Module:
-    """The module of torch's for a node with weights, filled with nothing yet."""
+    """The module of torch's for a node with weights, without values: filling it would draw random numbers."""
     weight = torch.from_numpy(graph.tensors[node.tensors["weight"]])
     bias, options = "bias" in node.tensors, node.options
     if node.op == "linear":
-        return nn.Linear(weight.shape[1], weight.shape[0], bias=bias, dtype=weight.dtype)
+        return nn.Linear(weight.shape[1], weight.shape[0], bias=bias, device="meta")
     if node.op == "batch_norm":
-        kind = nn.BatchNorm1d if flat else nn.BatchNorm2d
-        return kind(len(weight), eps=options["epsilon"], dtype=weight.dtype)
+        norm = (nn.BatchNorm1d if flat else nn.BatchNorm2d)(len(weight), eps=options["epsilon"], device="meta")
+        norm.num_batches_tracked = torch.tensor(0)
+        return norm
     return nn.Conv2d(
         weight.shape[1] * options["groups"],
         weight.shape[0],
@@ -184,7 +165,7 @@ def _layer(graph: Graph, node: Node, flat: bool) -> nn.Module:
         dilation=options["dilation"],
         groups=options["groups"],
         bias=bias,
-        dtype=weight.dtype,
+        device="meta",
     )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hypersparse.errors import ModelError
-from hypersparse.export import graph_module
+from hypersparse.export import dry_run
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, Node
@@ -28,7 +28,7 @@ def test_a_batch_that_an_operation_multiplies_is_bounded(monkeypatch: pytest.Mon
     options = {"arguments": [{"input": 0}, [0, 0, 0, 2**20]], "keywords": {}, "shape": (4,)}
     graph = Graph((4,), (Node("aten.constant_pad_nd.default", (INPUT,), "y", {}, options),), {})
     assert to_module(graph)(torch.ones(1, 4)).shape == (1 + 2**20, 4)
-    monkeypatch.setattr(graph_module, "MOST_OF_A_VALUE", 2**20)
+    monkeypatch.setattr(dry_run, "MOST_OF_A_VALUE", 2**20)
     with pytest.raises(ModelError, match="4194308 elements"):
         to_module(graph)
 
@@ -49,3 +49,16 @@ def test_statistics_under_other_names_can_be_run_with_gradients() -> None:
     outputs.sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [[0.5, pytest.approx(1 / 3)]]
+
+
+def test_a_bias_that_no_operation_reads_is_not_added() -> None:
+    arrays = {"a.weight": np.ones((1, 2), np.float32), "a.bias": np.full(1, 5, np.float32)}
+    module = to_module(Graph((2,), (Node("linear", (INPUT,), "y", {"weight": "a.weight"}),), arrays))
+    assert module(torch.ones(1, 2)).tolist() == [[2.0]]
+    assert sorted(module.state_dict()) == ["a.bias", "a.weight"]
+
+
+def test_names_of_too_many_modules_are_refused() -> None:
+    arrays = {f"{number}{'.a' * 200}": np.zeros(1, np.float32) for number in range(100)}
+    with pytest.raises(ModelError, match="in more than 16384 modules"):
+        to_module(Graph((2,), (Node("relu", (INPUT,), "y"),), arrays))
