@@ -1,6 +1,7 @@
 """`hypersparse evaluate`: how good a stored network is."""
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,7 @@ def evaluate(
             "model": recipe.model.name,
             "images": len(dataset.test),
             "test_accuracy": found.accuracy,
-            "test_loss": found.loss,
+            "test_loss": found.loss if isfinite(found.loss) else None,  # JSON has no NaN
             **_counts(built),
             # A file without its dead structure has fewer weights in all, so that its own share of zeros is another.
             "recipe_sparsity": getattr(recipe.method, "sparsity", None),

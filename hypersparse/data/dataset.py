@@ -12,7 +12,7 @@ from hypersparse.errors import DataError, OptionError
 Progress = Callable[[str, int, int], None]
 """Told what is going on, how much of it is done, and how much there is (0 if nobody knows)."""
 
-IMAGES_AT_ONCE = 2048  # bounds the memory that double precision takes in `channel_statistics`
+IMAGES_AT_ONCE = 2048  # bounds the memory that double precision takes in `channel_statistics`, and flags
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,8 @@ class Dataset:
             if low < 0 or high >= len(self.classes):
                 expected = f"must be in 0..{len(self.classes) - 1}"
                 raise DataError(f"The {part} labels of {self.name} {expected}; got {low}..{high}.")
+            if bad := _not_finite(split.images):
+                raise DataError(f"{bad} of {len(split)} {part} images of {self.name} hold NaN or infinite values.")
         if not len(self.mean) == len(self.std) == self.shape[0]:
             came = f"{len(self.mean)} and {len(self.std)}"
             raise DataError(f"{self.name} needs a mean and a std for each of {self.shape[0]} channels; got {came}.")
@@ -82,6 +84,14 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """Of one image: (C, H, W)."""
         return tuple(self.train.images.shape[1:])
+
+
+def _not_finite(images: Tensor) -> int:
+    """How many images hold values that are NaN or infinite."""
+    if not images.is_floating_point():
+        return 0
+    chunks = torch.split(images, IMAGES_AT_ONCE)
+    return sum(int((~chunk.isfinite().flatten(1).all(dim=1)).sum()) for chunk in chunks)
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import isnan
 from typing import Any
 
 import torch
@@ -17,12 +18,13 @@ Metric = Callable[[Any, Any], Tensor | float]
 
 
 def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """1 for each sample whose largest output is its label, 0 otherwise.
+    """1 for each sample whose largest output is its label, 0 otherwise and where an output is NaN.
 
-    >>> accuracy(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([1, 1]))
-    tensor([1., 0.])
+    >>> accuracy(torch.tensor([[1.0, 2.0], [3.0, 0.0], [0.0, torch.nan]]), torch.tensor([1, 1, 1]))
+    tensor([1., 0., 0.])
     """
-    return (outputs.argmax(dim=1) == labels).float()
+    # argmax takes NaN for the largest, so a network without a usable output would score as a constant guess.
+    return ((outputs.argmax(dim=1) == labels) & ~outputs.isnan().any(dim=1)).float()
 
 
 def _as_pair(batch: Any) -> tuple[Any, Any]:
@@ -66,7 +68,10 @@ class Task:
         """The metric of `model` over the loader, in evaluation mode and without gradients."""
         device = next(model.parameters()).device
         with torch.no_grad(), eval_mode(model):
-            return self._over_dataset(model, device) if self.metric_over_dataset else self._mean(model, device)
+            score = self._over_dataset(model, device) if self.metric_over_dataset else self._mean(model, device)
+        if isnan(score):  # compares with nothing, so that a method would pick its best network at random
+            raise OptionError("The metric of the task is NaN; return a number for every batch, such as 0.0 for none.")
+        return score
 
     def pass_over(self, model: nn.Module, batches: int) -> None:
         """Run the network as it is on so many batches to train on, for what it gathers meanwhile."""

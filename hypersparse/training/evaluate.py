@@ -1,7 +1,9 @@
 """How good a network is on images in file order."""
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -35,4 +37,10 @@ def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], run: Ru
             each.append(right.bool())
             losses.add(functional.cross_entropy(outputs, labels), len(labels))
     model.train(training)
-    return Evaluation(hits.value(), losses.value(), torch.cat(each))
+    if not isfinite(loss := losses.value()):
+        warnings.warn(
+            f"The loss on {hits.count} images that were not trained on is {loss}. Images with an output of NaN count "
+            "as wrong. Try a lower learning rate, or --precision fp32.",
+            stacklevel=2,
+        )
+    return Evaluation(hits.value(), loss, torch.cat(each))

@@ -185,6 +185,15 @@ def test_altered_and_truncated_arrays_are_said(tmp_path: Path, call: Call) -> No
     assert "a.npz" in done.stderr
 
 
+def test_test_images_of_nan_are_said(tmp_path: Path, call: Call) -> None:
+    images, labels = np.zeros((8, 8, 8), dtype=np.float32), np.arange(8) % 2
+    images[3, 4, 4] = 1.0
+    np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images * np.nan, y_test=labels)
+    done = call("train", "--data", "a.npz")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "8 of 8 test images of a hold NaN or infinite values" in done.stderr
+
+
 def test_plan_prints_phases_and_recipe(tmp_path: Path, call: Call) -> None:
     done = call("plan", "art", "--data", "cifar10", "--sparsity", "0.98")
     assert done.returncode == 0

@@ -69,6 +69,17 @@ def test_values_that_are_not_finite_are_refused() -> None:
         channel_statistics(torch.tensor([[float("nan")]]))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_images_that_are_not_finite_are_counted(value: float) -> None:
+    images = torch.zeros(3, 1, 2, 2)
+    images[1, 0, 1, 1] = value
+    whole, bad = Split(torch.zeros(2, 1, 2, 2), torch.tensor([0, 0])), Split(images, torch.tensor([0, 0, 0]))
+    with pytest.raises(DataError, match="1 of 3 test images of toy hold NaN"):
+        Dataset("toy", whole, bad, ("a",), (0.5,), (0.5,))
+    with pytest.raises(DataError, match="1 of 3 training images of toy hold NaN"):
+        Dataset("toy", bad, whole, ("a",), (0.5,), (0.5,))
+
+
 def test_no_options_names_the_option() -> None:
     no_options("digits", {})
     with pytest.raises(OptionError, match="`digits` has no options; got `size`"):

@@ -214,3 +214,13 @@ def test_samples_that_cannot_be_had(batches: Any, options: dict[str, Any], says:
 def test_a_first_batch_that_is_not_there() -> None:
     with pytest.raises(OptionError, match="gave no batch"):
         Task(nn.functional.cross_entropy, []).first_batch(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_metric_of_nan_is_never_compared(whole: bool) -> None:
+    loader = [(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))]
+    task = Task(
+        nn.functional.cross_entropy, loader, metric=lambda outputs, labels: float("nan"), metric_over_dataset=whole
+    )
+    with pytest.raises(OptionError, match="metric of the task is NaN"):
+        task.score(nn.Linear(3, 2))
