@@ -21,7 +21,7 @@ criterion = nn.CrossEntropyLoss()
 
 method = ART(sparsity=0.9, pretrain_epochs=5, strength=1e-4, growth=1.3)
 sparsifier = hypersparse.attach(
-    model, optimizer, method, epochs=10, task=Task(criterion, loader), lr=hypersparse.schedules.drops()
+    model, optimizer, method, epochs=10, task=Task(criterion, loader), lr=hypersparse.schedules.multistep()
 )
 for epoch in sparsifier.epochs():  # instead of range(10)
     for inputs, targets in loader:

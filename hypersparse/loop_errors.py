@@ -34,7 +34,7 @@ class LoopCalls:
         if observed == 0 and any(phase.needs_observe for phase in plan):
             raise LoopError(
                 "The method compares with the score seen while training: call "
-                "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop='paper'."
+                "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop_reference='paper'."
             )
 
 

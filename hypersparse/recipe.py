@@ -23,7 +23,7 @@ from hypersparse.sparsity import schedules
 from hypersparse.sparsity.schedules import Schedule
 
 KEY_LENGTH = 8
-NOT_IN_KEY = ("until", "start")  # where it ends and where a file lies do not change what is computed
+NOT_IN_KEY = ("until", "init_from")  # where it ends and where a file lies do not change what is computed
 
 
 @options
@@ -34,8 +34,8 @@ class DataOptions:
     validation: int = option(default=0, help="Training samples held out to pick the best epoch on.", ge=0)
     padding: int = option(default=0, help="Black pixels added around an image before a random crop.", ge=0)
     flip: bool = option(default=False, help="Mirror half of the training images.")
-    last: Literal["drop", "keep"] = option(default="drop", help="The last, partial batch of an epoch.")
-    rated: Literal["clean", "augmented"] = option(
+    drop_last: bool = option(default=True, help="Leave out the last, partial batch of an epoch.")
+    scoring_images: Literal["clean", "augmented"] = option(
         default="clean", help="The training images a method scores the network on."
     )
     options: dict[str, Any] = option(default={}, help="Further options of this data set.")
@@ -63,9 +63,13 @@ class TrainingOptions:
     momentum: float = option(default=0.9, help="Momentum of sgd (adamw: beta 1).", ge=0, lt=1)
     nesterov: bool = option(default=False, help="Nesterov momentum, for sgd.")
     weight_decay: float = option(default=1e-4, help="On all parameters, in all phases.", ge=0)
-    schedule: Literal["drops", "cosine", "constant"] = option(default="drops", help="How the learning rate falls.")
-    drops: tuple[Fraction, ...] = option(default=(0.5, 0.75), help="For `drops`: when, as fractions of the phase.")
-    drop_factor: float = option(default=0.1, help="For `drops`: factor on the learning rate.", gt=0, lt=1)
+    schedule: Literal["multistep", "cosine", "constant"] = option(
+        default="multistep", help="How the learning rate falls."
+    )
+    milestones: tuple[Fraction, ...] = option(
+        default=(0.5, 0.75), help="For `multistep`: when, as fractions of the phase."
+    )
+    gamma: float = option(default=0.1, help="For `multistep`: factor on the learning rate.", gt=0, lt=1)
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
@@ -73,8 +77,8 @@ class TrainingOptions:
 
     def lr_schedule(self) -> Schedule:
         """The factor on the learning rate as a function of progress."""
-        if self.schedule == "drops":
-            return schedules.drops(self.drops, self.drop_factor)
+        if self.schedule == "multistep":
+            return schedules.multistep(self.milestones, self.gamma)
         return schedules.cosine if self.schedule == "cosine" else schedules.constant
 
 
@@ -88,14 +92,14 @@ class Recipe:
     method: Method = option(default=ART(), help="How it becomes sparse.")
     ablation: Ablation = option(default=Ablation(), help="What is taken away from what the method found.")
     until: str | None = option(default=None, help="The phase after which to end; a later run without it goes on.")
-    start: str = option(default="", help="File with trained weights to begin from.")
-    start_digest: str = option(default="", help="SHA-256 of those weights.")
+    init_from: str = option(default="", help="File with trained weights to begin from.")
+    init_digest: str = option(default="", help="SHA-256 of those weights.")
 
     def __post_init__(self) -> None:
-        if self.start and not self.start_digest:
+        if self.init_from and not self.init_digest:
             raise OptionError(
-                f"`start` says where trained weights lie ({self.start}), and `start_digest` which ones they are: "
-                "pass hypersparse.storage.weights_io.digest(start)."
+                f"`init_from` names a file of trained weights ({self.init_from}); `init_digest` must identify it: "
+                "pass hypersparse.storage.weights_io.digest(init_from)."
             )
         self._check_narrow()
         self.plan()  # says if `until` is unknown
@@ -103,7 +107,7 @@ class Recipe:
     @property
     def trained(self) -> bool:
         """Whether the network comes trained, so that pre-training is left out."""
-        return bool(self.start_digest)
+        return bool(self.init_digest)
 
     def plan(self) -> list[Phase]:
         """The phases that are run."""
@@ -133,8 +137,8 @@ class Recipe:
     def to_mapping(self) -> dict[str, Any]:
         """All options as nested tables, as they stand in TOML."""
         return {
-            "start": self.start,
-            "start_digest": self.start_digest,
+            "init_from": self.init_from,
+            "init_digest": self.init_digest,
             **({"until": self.until} if self.until else {}),
             "data": _table(self.data),
             "model": _table(self.model),

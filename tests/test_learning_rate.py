@@ -32,7 +32,7 @@ def test_the_rate_is_held_until_the_fine_tuning_and_then_follows_the_schedule() 
     model = network()
     groups = [{"params": model.first.parameters(), "lr": 0.04}, {"params": model.last.parameters(), "lr": 0.02}]
     optimizer = torch.optim.SGD(groups, momentum=0.9)
-    found = rates(attached(model, optimizer, epochs=4, lr=schedules.drops()))
+    found = rates(attached(model, optimizer, epochs=4, lr=schedules.multistep()))
     assert all(lrs == [0.04, 0.02] for phase, lrs in found if phase != "fine-tune")
     assert [lrs for phase, lrs in found if phase == "fine-tune"] == [
         [0.04, 0.02],
@@ -57,7 +57,7 @@ def test_a_rate_in_a_tensor_is_filled_in_place() -> None:
     model = network()
     rate = torch.tensor(0.05)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    sparsifier = attached(model, optimizer, Dense(), epochs=2, lr=schedules.drops((0.5,)))
+    sparsifier = attached(model, optimizer, Dense(), epochs=2, lr=schedules.multistep((0.5,)))
     assert [lrs for _, lrs in rates(sparsifier)] == [[0.05], [0.005]]
     assert optimizer.param_groups[0]["lr"] is rate
     assert sparsifier.lr == pytest.approx(0.005)
@@ -65,7 +65,7 @@ def test_a_rate_in_a_tensor_is_filled_in_place() -> None:
 
 def test_a_group_added_later_follows_the_schedule_too() -> None:
     model = network()
-    sparsifier = attached(model, sgd(model), Dense(), epochs=2, lr=schedules.drops((0.5,)))
+    sparsifier = attached(model, sgd(model), Dense(), epochs=2, lr=schedules.multistep((0.5,)))
     extra = nn.Parameter(torch.ones(1))
     for _ in sparsifier.epochs():
         if sparsifier.total_epoch == 0:

@@ -20,7 +20,7 @@ def test_the_papers_recipes() -> None:
     for recipe in (cifar, tiny):
         training, method = recipe.training, recipe.method
         assert (training.lr, training.momentum, training.weight_decay, training.batch_size) == (0.1, 0.9, 1e-4, 64)
-        assert (training.drops, training.drop_factor, training.nesterov) == ((0.5, 0.75), 0.1, False)
+        assert (training.milestones, training.gamma, training.nesterov) == ((0.5, 0.75), 0.1, False)
         assert (method.pretrain_epochs, method.strength, method.growth) == (60, 5e-6, 1.05)  # type: ignore[attr-defined]
         assert (recipe.data.padding, recipe.data.flip, recipe.model.name) == (4, True, "resnet32")
 
@@ -77,7 +77,7 @@ def test_recipes_of_before_there_were_ablations_can_be_read() -> None:
 def test_the_key_ignores_where_it_ends_and_sees_everything_else() -> None:
     base = Recipe()
     assert resolve({}).key == resolve({"until": "regularize"}).key
-    assert Recipe(start_digest="a").key != base.key
+    assert Recipe(init_digest="a").key != base.key
     assert Recipe(method=Dense()).key != base.key
     assert Recipe.from_mapping({"model": {"width": 8}}).key != base.key
 
@@ -100,15 +100,15 @@ def test_options_of_the_model_stand_in_its_table() -> None:
         ({"trainig": {}}, "did you mean `training`"),
         ({"until": "regularise"}, "did you mean `regularize`"),
         ({"method": "art"}, "is a table"),
-        ({"training": {"drops": [80, 120]}}, "should be less than 1; got 80.*fractions of the phase"),
+        ({"training": {"milestones": [80, 120]}}, "should be less than 1; got 80.*fractions of the phase"),
         ({"training": {"nesterov": True, "momentum": 0.0}}, "`nesterov` needs"),
         ({"training": {"nesterov": True, "optimizer": "adamw"}}, "`nesterov` needs"),
         ({"ablation": {"name": "shufle"}}, "should be .*shuffle"),
         ({"ablation": "shuffle"}, "is a table"),
         ({"ablation": {"name": "shuffle", "rewind_epoch": 1}}, "belongs to the ablation `rewind`"),
         ({"ablation": {"name": "narrow"}, "method": {"name": "dense"}}, "needs a method with a `sparsity`"),
-        ({"ablation": {"name": "narrow"}, "start_digest": "a"}, "cannot begin with trained weights"),
-        ({"start": "weights.pt"}, "`start_digest` which ones"),
+        ({"ablation": {"name": "narrow"}, "init_digest": "a"}, "cannot begin with trained weights"),
+        ({"init_from": "weights.pt"}, "`init_digest` must identify it"),
     ],
 )
 def test_bad_recipes_are_one_sentence(tables: dict[str, object], message: str) -> None:

@@ -75,7 +75,7 @@ def test_a_step_that_the_scaler_skips_leaves_the_weights() -> None:
 
 def test_weights_go_on_moving_after_a_step_that_the_scaler_skips() -> None:
     model = network()
-    sparsifier = attached(model, method=RigL(sparsity=0.5, distribution="erk", every=2), epochs=8)
+    sparsifier = attached(model, method=RigL(sparsity=0.5, distribution="erk", update_every=2), epochs=8)
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
     masks = []
     for _ in sparsifier.epochs():

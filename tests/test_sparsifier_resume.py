@@ -38,7 +38,7 @@ class Saved:
         # Never free, so that all of what is remembered is: five regularized epochs.
         method = short_art(pretrain_epochs=2, max_regularized_epochs=5, sparsity=0.95, strength=1e-9)
         task = Task(cross_entropy, self.loader)
-        self.sparsifier = attached(self.model, self.optimizer, method, task=task, epochs=4, lr=schedules.drops())
+        self.sparsifier = attached(self.model, self.optimizer, method, task=task, epochs=4, lr=schedules.multistep())
 
     def train(self, folder: Path | None = None) -> None:
         for epoch in self.sparsifier.epochs():

@@ -37,7 +37,7 @@ def plan(
     validation: Validation = None,
     until: Until = None,
     ablation: AblationName = None,
-    start: Start = None,
+    init_from: Start = None,
     recipe: RecipeFile = None,
     settings: Settings = None,
     runs_dir: RunsDir = Path("runs"),
@@ -52,7 +52,7 @@ def plan(
         validation=validation,
         until=until,
         ablation=ablation,
-        start=start,
+        init_from=init_from,
         recipe=recipe,
         settings=settings,
         runs_dir=runs_dir,
@@ -87,10 +87,12 @@ def _rate(phase: Phase, recipe: Recipe) -> str:
         ends = (phase.schedule_start / length, (phase.schedule_start + phase.epochs) / length)
         return " to ".join(f"{lr * cosine(end):.4g}" for end in ends) + ", cosine"
     # A phase may be the middle of a schedule; drops before it have happened when it begins.
-    places = [fraction * (phase.schedule_epochs or phase.epochs) - phase.schedule_start for fraction in training.drops]
-    first = lr * training.drop_factor ** sum(place <= 0 for place in places)
+    places = [
+        fraction * (phase.schedule_epochs or phase.epochs) - phase.schedule_start for fraction in training.milestones
+    ]
+    first = lr * training.gamma ** sum(place <= 0 for place in places)
     at = ", ".join(f"{place:g}" for place in places if 0 < place < phase.epochs)
-    return f"{first:g}, x {training.drop_factor:g} at {at}" if at else f"{first:g}"
+    return f"{first:g}, x {training.gamma:g} at {at}" if at else f"{first:g}"
 
 
 def _what_happens(phase: Phase) -> str:

@@ -67,7 +67,7 @@ AblationName = Annotated[
 Start = Annotated[
     Path | None,
     typer.Option(
-        "--start",
+        "--init-from",
         help="Begin with these trained weights (a run, .safetensors or state_dict) and skip pre-training.",
         rich_help_panel=RECIPE,
     ),
@@ -103,7 +103,7 @@ def make_recipe(
     validation: int | None = None,
     until: str | None = None,
     ablation: str | None = None,
-    start: Path | None = None,
+    init_from: Path | None = None,
     recipe: Path | None = None,
     settings: Sequence[str] | None = None,
 ) -> Recipe:
@@ -123,18 +123,18 @@ def make_recipe(
             said = merge(said, _nested(path, value))
     for setting in settings or ():
         said = merge(said, parse_setting(setting))
-    if start is not None:
-        said = merge(said, _start(start, runs_dir))
+    if init_from is not None:
+        said = merge(said, _start(init_from, runs_dir))
     base = _read_recipe(recipe) if recipe else {}
-    if base.get("start") and not base.get("start_digest"):  # written by hand
-        base |= _start(Path(base["start"]), runs_dir)
+    if base.get("init_from") and not base.get("init_digest"):  # written by hand
+        base |= _start(Path(base["init_from"]), runs_dir)
     return resolve(merge(base, said))
 
 
 def parse_setting(text: str) -> dict[str, Any]:
     """A table from `TABLE.NAME=VALUE`, the value as in TOML or else a word.
 
-    >>> parse_setting("method.growth=1.1"), parse_setting("data.last=keep")
+    >>> parse_setting("method.growth=1.1"), parse_setting("data.drop_last=false")
     ({'method': {'growth': 1.1}}, {'data': {'last': 'keep'}})
     """
     path, equals, value = text.partition("=")
@@ -220,4 +220,4 @@ def _start(given: Path, runs_dir: Path) -> dict[str, Any]:
         path = RunFolder(path).final_file
     if not path.is_file():
         raise ModelError(f"There are no weights at {path}: has that run finished?")
-    return {"start": str(path), "start_digest": digest(path)}
+    return {"init_from": str(path), "init_digest": digest(path)}

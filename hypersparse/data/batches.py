@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ class Batches:
 
     `images` [N, C, H, W] uint8, or float32 [N, C, ...]; `labels` [N] int64 on the same device.
     `padding` black pixels are put around an image before a crop of its own size is drawn.
-    The `last` images that do not fill a batch wait for another epoch ("drop") or make a smaller one ("keep").
+    The images that do not fill a batch wait for another epoch, or make a smaller one without `drop_last`.
 
     >>> images = torch.zeros(5, 1, 8, 8, dtype=torch.uint8)
     >>> batches = Batches(images, torch.arange(5), batch_size=2, mean=[0.5], std=[0.5], seed=0, flip=True)
@@ -51,14 +51,14 @@ class Batches:
         seed: int,
         padding: int = 0,
         flip: bool = False,
-        last: Literal["drop", "keep"] = "drop",
+        drop_last: bool = True,
     ) -> None:
         _check_data(images, labels, mean, std)
-        _check_batches(len(labels), batch_size, last)
+        _check_batches(len(labels), batch_size, drop_last=drop_last)
         _check_augmentation(images, padding, flip)
         self._images, self._labels = images, labels
         self._mean, self._std = _on_device(mean, images), _on_device(std, images)
-        self._batch_size, self._last = batch_size, last
+        self._batch_size, self._drop_last = batch_size, drop_last
         self._padding, self._flip = padding, flip
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
         self._generators = [
@@ -73,7 +73,7 @@ class Batches:
     def __len__(self) -> int:
         """Batches in an epoch."""
         full, rest = divmod(len(self._labels), self._batch_size)
-        return full + (1 if rest and self._last == "keep" else 0)
+        return full + (1 if rest and not self._drop_last else 0)
 
     @property
     def samples(self) -> int:
@@ -187,7 +187,7 @@ def in_order(
 def _in_order(
     images: Tensor, labels: Tensor, batch_size: int, mean: Tensor, std: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    _check_batches(len(labels), batch_size, "keep")
+    _check_batches(len(labels), batch_size, drop_last=False)
     parts = (slice(start, start + batch_size) for start in range(0, len(labels), batch_size))
     return ((normalize(images[part], mean, std), labels[part]) for part in parts)
 
@@ -214,17 +214,15 @@ def _check_data(images: Tensor, labels: Tensor, mean: Sequence[float], std: Sequ
         )
 
 
-def _check_batches(count: int, batch_size: int, last: str) -> None:
+def _check_batches(count: int, batch_size: int, *, drop_last: bool) -> None:
     if not count:
         raise DataError("There are no images to make batches of.")
     if batch_size < 1:
         raise OptionError(f"`batch_size` must be at least 1; got {batch_size}.")
-    if last not in ("drop", "keep"):
-        raise OptionError(f'`last` must be "drop" or "keep"; got {last!r}.')
-    if last == "drop" and count < batch_size:
+    if drop_last and count < batch_size:
         raise OptionError(
             f"{count} images do not fill one batch of {batch_size}: "
-            f'make `batch_size` at most {count}, or pass last="keep".'
+            f"make `batch_size` at most {count}, or pass drop_last=False."
         )
 
 

@@ -65,7 +65,7 @@ class ART(FreePruning):
             shared=repr(self),
             check=self.check_count,
             needs_task=True,
-            needs_observe=self.stop == "code",
+            needs_observe=self.stop_reference == "code",
         )
         return [*([pretrain] if length else []), press, Phase("fine-tune", epochs=epochs, restart=True)]
 

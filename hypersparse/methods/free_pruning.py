@@ -36,17 +36,17 @@ class FreePruning(Method):
     )
     regularized_lr: float = option(default=1.0, help="Factor on the learning rate of the regularized phase.", gt=0)
     max_regularized_epochs: int = option(default=300, help="Prune at the latest after this many.", ge=1)
-    stop: Literal["auto", "code", "paper"] = option(
+    stop_reference: Literal["auto", "code", "paper"] = option(
         default="auto",
         help="What the pruned score is compared with: `code` the score seen while training the epoch (needs "
         "observe()), `paper` the dense network scored like the pruned one, `auto` code where there is one.",
     )
-    select: Literal["single", "mean"] = option(
+    best_by: Literal["single", "mean"] = option(
         default="single",
         help="A new best has an average over three epochs above the old best's own score (`single`, as the "
         "authors' code) or above the old best's average (`mean`, as the paper says).",
     )
-    count: Literal["exact", "authors"] = option(
+    tie_rule: Literal["exact", "authors"] = option(
         default="exact",
         help="Keep exactly total - floor(sparsity * total), or what is strictly above that last weight (`authors`).",
     )
@@ -75,16 +75,16 @@ class FreePruning(Method):
 
     def check_count(self, weights: PrunableWeights) -> None:
         """Say at once if the authors' rule, which drops the last weight too, would leave none."""
-        if self.count == "authors" and keep_count(weights.total, self.sparsity) == 1:
+        if self.tie_rule == "authors" and keep_count(weights.total, self.sparsity) == 1:
             raise OptionError(
-                f"{type(self).__name__}(count='authors') leaves none of {weights.total} weights at sparsity "
-                f"{self.sparsity:g}; pass count='exact' or a lower sparsity."
+                f"{type(self).__name__}(tie_rule='authors') leaves none of {weights.total} weights at sparsity "
+                f"{self.sparsity:g}; pass tie_rule='exact' or a lower sparsity."
             )
 
     def mask(self, weights: PrunableWeights) -> Mask:
         """Which weights magnitude pruning would keep now."""
         keep = keep_count(weights.total, self.sparsity)
-        rule = Mask.top if self.count == "exact" else Mask.strictly_above
+        rule = Mask.top if self.tie_rule == "exact" else Mask.strictly_above
         return rule(magnitude(weights), keep)
 
     def pruning_is_free(self, state: TrainingState) -> bool:
@@ -117,7 +117,7 @@ class FreePruning(Method):
 
     def dense_score(self, state: TrainingState) -> float:
         """The score that pruning must not lower."""
-        if self.stop == "paper" or state.observed.count == 0:
+        if self.stop_reference == "paper" or state.observed.count == 0:
             return state.task.score(state.model)
         return state.observed.value()
 
@@ -127,7 +127,7 @@ class FreePruning(Method):
         recent = [*memory.get("recent", []), pruned][-AVERAGED_EPOCHS:]
         average = mean(recent)
         best: dict[str, Any] | None = memory.get("best")
-        if best is None or average > best[self.select]:
+        if best is None or average > best[self.best_by]:
             middle = len(recent) == AVERAGED_EPOCHS
             memory["best"] = best = {
                 "single": recent[1] if middle else pruned,

@@ -37,14 +37,14 @@ class GraSP(OneShot, ScoringSamples):
     redraw_linear: bool = option(
         default=True, help="Score with newly drawn linear layers, as the authors' code; they are trained as they were."
     )
-    count: Literal["exact", "authors"] = option(
+    tie_rule: Literal["exact", "authors"] = option(
         default="exact",
         help="Keep exactly total - floor(sparsity * total), or one more and all equal to it (`authors`, for "
         "distribution=global).",
     )
 
     def __post_init__(self) -> None:
-        check_count(self.count, self.distribution)
+        check_count(self.tie_rule, self.distribution)
         if self.halves == "balanced" and self.data == "per_class" and self.per_class == 1:
             raise OptionError(
                 "GraSP(halves='balanced') has samples of every class in both halves of a pass and needs two of each; "
@@ -58,7 +58,7 @@ class GraSP(OneShot, ScoringSamples):
         found = scores.grasp(
             weights.model, values, halves, task.criterion, temperature=self.temperature, run=task.forward
         )
-        if self.count == "authors":
+        if self.tie_rule == "authors":
             return Mask.at_least(found, min(self.keep(weights) + 1, weights.total))
         return select(found, self.keep(weights), self.distribution)
 

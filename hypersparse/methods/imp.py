@@ -29,7 +29,7 @@ class IMP(Method):
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     rounds: int = option(default=ROUNDS, help="Rounds of pruning, each by the same factor.", ge=1)
-    share: float = option(
+    prune_fraction: float = option(
         default=0.0,
         help="Instead of `rounds`: remove this share of the remaining weights in each round, as many rounds as that "
         "takes (0.2 in the lottery ticket papers); 0 goes by `rounds`.",
@@ -44,10 +44,10 @@ class IMP(Method):
     )
 
     def __post_init__(self) -> None:
-        if self.share and self.rounds != ROUNDS:
+        if self.prune_fraction and self.rounds != ROUNDS:
             raise OptionError(
-                f"IMP prunes in so many `rounds` or by a `share` in each; got rounds={self.rounds} and "
-                f"share={self.share:g}. Leave one of them out."
+                f"IMP prunes in so many `rounds` or by a `prune_fraction` in each; got rounds={self.rounds} and "
+                f"prune_fraction={self.prune_fraction:g}. Leave one of them out."
             )
 
     def label(self) -> str:
@@ -68,17 +68,19 @@ class IMP(Method):
         ]
 
     def count_of_rounds(self) -> int:
-        """How many rounds it takes; the last one by `share` may be a partial one."""
-        if not self.share:
+        """How many rounds it takes; the last one by `prune_fraction` may be a partial one."""
+        if not self.prune_fraction:
             return self.rounds
-        return max(1, ceil(log(1 - self.sparsity) / log(1 - self.share) - 1e-9))  # 1 - 0.2 and 0.8 differ in bits
+        return max(
+            1, ceil(log(1 - self.sparsity) / log(1 - self.prune_fraction) - 1e-9)
+        )  # 1 - 0.2 and 0.8 differ in bits
 
     def keeps(self, total: int) -> list[int]:
         """Weights kept after each round."""
         final, rounds = keep_count(total, self.sparsity), self.count_of_rounds()
-        if not self.share:
+        if not self.prune_fraction:
             return in_rounds(total, final, rounds)
-        return [*(max(final, round((1 - self.share) ** number * total)) for number in range(1, rounds)), final]
+        return [*(max(final, round((1 - self.prune_fraction) ** number * total)) for number in range(1, rounds)), final]
 
     def remember(self, state: TrainingState) -> None:
         """Keep the values of everything at the epoch that is rewound to."""

@@ -42,4 +42,6 @@ class OneShot(Method):
 def check_count(count: str, distribution: str) -> None:
     """Say if the authors' rule for the last weights is asked for layer by layer, where there is none."""
     if count == "authors" and distribution != "global":
-        raise OptionError(f"count='authors' is a rule over all layers; with distribution='{distribution}' use 'exact'.")
+        raise OptionError(
+            f"tie_rule='authors' is a rule over all layers; with distribution='{distribution}' use 'exact'."
+        )

@@ -37,9 +37,11 @@ class RigL(Method):
     search: float = option(
         default=2.25, help="Epochs before the fine-tuning, as a multiple of it (360 to 160 in the paper).", gt=0
     )
-    end: float = option(default=0.75, help="From here on the mask stays, as a fraction of the search.", gt=0, le=1)
-    every: int = option(default=100, help="Steps between two moves.", ge=1)
-    fraction: float = option(
+    update_until: float = option(
+        default=0.75, help="From here on the mask stays, as a fraction of the search.", gt=0, le=1
+    )
+    update_every: int = option(default=100, help="Steps between two moves.", ge=1)
+    drop_fraction: float = option(
         default=0.3, help="Of a layer's kept weights, how many move at first; falls to 0 along a cosine.", gt=0, lt=1
     )
 
@@ -48,15 +50,15 @@ class RigL(Method):
 
     def plan(self, epochs: int) -> Sequence[Phase]:
         length = max(1, round(self.search * epochs))
-        moving = max(1, round(self.end * length))
+        moving = max(1, round(self.update_until * length))
         return [
             Phase(
                 "search",
                 epochs=moving,
                 enter=self.draw_mask,
                 adjust=partial(self.move, epochs=moving),
-                adjust_every=self.every,
-                adjust_replaces_step=self.every > 1,  # otherwise nothing would be learnt
+                adjust_every=self.update_every,
+                adjust_replaces_step=self.update_every > 1,  # otherwise nothing would be learnt
                 hold_lr=True,
                 check=self.check_budget,
             ),
@@ -94,6 +96,6 @@ class RigL(Method):
                 warnings.warn(f"RigL found all gradients zero and moved nothing: {BEFORE_ZERO_GRAD}", stacklevel=2)
             return
         # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
-        fraction = self.fraction * cosine(state.epoch / epochs)
+        fraction = self.drop_fraction * cosine(state.epoch / epochs)
         state.log["moved_fraction"] = fraction
         drop_and_grow_(state, growth, fraction=fraction)

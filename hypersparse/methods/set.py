@@ -26,14 +26,18 @@ class SET(Method):
         default="erk",
         help="Kept weights by layer: a share by the layer's shape (`erk`), or the same share of every one (`uniform`).",
     )
-    fraction: float = option(default=0.3, help="Of a layer's kept weights, how many move after an epoch.", gt=0, lt=1)
-    end: float = option(default=0.75, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1)
+    drop_fraction: float = option(
+        default=0.3, help="Of a layer's kept weights, how many move after an epoch.", gt=0, lt=1
+    )
+    update_until: float = option(
+        default=0.75, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1
+    )
 
     def label(self) -> str:
         return f"set-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        move = partial(self.move, until=round(self.end * epochs))
+        move = partial(self.move, until=round(self.update_until * epochs))
         return [Phase("train", epochs=epochs, enter=self.draw_mask, begin=move)]
 
     def draw_mask(self, state: TrainingState) -> None:
@@ -47,4 +51,4 @@ class SET(Method):
             # Deviation: by magnitude, not a share of the positive and one of the negative weights; and not to the end.
             # What grows begins at 0.0, as in one of the authors' two codes; in the other at a random value.
             learning = {name: weight for name, weight in state.weights.items() if weight.requires_grad}
-            drop_and_grow_(state, random_scores(learning, state.generator), fraction=self.fraction)
+            drop_and_grow_(state, random_scores(learning, state.generator), fraction=self.drop_fraction)

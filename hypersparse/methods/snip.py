@@ -23,19 +23,19 @@ class SNIP(OneShot, ScoringSamples):
     needs_task: ClassVar[bool] = True
 
     distribution: Distribution = option(default="global", help="How the layers share the kept weights.")
-    count: Literal["exact", "authors"] = option(
+    tie_rule: Literal["exact", "authors"] = option(
         default="exact",
         help="Keep exactly total - floor(sparsity * total), or int((1 - sparsity) * total) and all equal to the last "
         "of them (`authors`, for distribution=global).",
     )
 
     def __post_init__(self) -> None:
-        check_count(self.count, self.distribution)
+        check_count(self.tie_rule, self.distribution)
 
     def mask(self, state: TrainingState) -> Mask:
         weights, task = state.weights, state.task
         batches = self.batches(task, weights.device)
         found = scores.snip(weights.model, weights, batches, task.criterion, run=task.forward)
-        if self.count == "authors":
+        if self.tie_rule == "authors":
             return Mask.at_least(found, max(1, int(weights.total * (1 - self.sparsity))))
         return select(found, self.keep(weights), self.distribution)

@@ -30,13 +30,13 @@ class SRatio(OneShot):
         default="auto",
         help="How fast densities fall: `residual` as for ResNet, `plain` as for VGG, `auto` by the layers' shapes.",
     )
-    count: Literal["exact", "authors"] = option(
+    tie_rule: Literal["exact", "authors"] = option(
         default="exact",
         help="Keep exactly total - floor(sparsity * total), or round that down, and then every layer (`authors`).",
     )
 
     def mask(self, state: TrainingState) -> Mask:
-        weights, exact = state.weights, self.count == "exact"
+        weights, exact = state.weights, self.tie_rule == "exact"
         keep = self.keep(weights) if exact else max(1, keep_in_float32(weights.total, self.sparsity))
         rounding: Literal["exact", "down"] = "exact" if exact else "down"
         budget = sratio(weights, keep, linear_keep=self.linear_keep, rule=self.rule, rounding=rounding)

@@ -25,23 +25,29 @@ class TopKAST(Method):
 
     sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
     distribution: Distribution = option(default="uniform", help=DISTRIBUTION_HELP)
-    learning: float = option(default=2.0, help="How many weights learn, as a multiple of those that are used.", ge=1)
-    strength: float = option(default=1e-4, help="Decay of those that learn unused, divided by the density.", ge=0)
-    every: int = option(default=100, help="Steps between two choices.", ge=1)
-    end: float = option(default=1.0, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1)
+    backward_ratio: float = option(
+        default=2.0, help="How many weights learn, as a multiple of those that are used.", ge=1
+    )
+    exploration_decay: float = option(
+        default=1e-4, help="Decay of those that learn unused, divided by the density.", ge=0
+    )
+    update_every: int = option(default=100, help="Steps between two choices.", ge=1)
+    update_until: float = option(
+        default=1.0, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1
+    )
 
     def label(self) -> str:
         return f"topkast-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        exploring = min(epochs, max(1, round(self.end * epochs)))
+        exploring = min(epochs, max(1, round(self.update_until * epochs)))
         explore = Phase(
             "explore",
             epochs=exploring,
             schedule_epochs=epochs,
             enter=self.choose_largest,
             adjust=self.choose_largest,
-            adjust_every=self.every,
+            adjust_every=self.update_every,
             before_step=self.unite,
             after_step=self.part,
             learning=self.learners,
@@ -58,7 +64,7 @@ class TopKAST(Method):
         torch._foreach_add_(list(weights.values()), rest)
         scores, keep = magnitude(weights), keep_count(weights.total, self.sparsity)
         used = select(scores, keep, self.distribution)
-        chosen = used | select(scores, min(weights.total, round(self.learning * keep)), self.distribution)
+        chosen = used | select(scores, min(weights.total, round(self.backward_ratio * keep)), self.distribution)
         forget_past_(state, chosen - self.learners(state))
         for name, value, learns in zip(weights, rest, learning, strict=True):
             value.copy_(weights[name].masked_fill(used[name], 0.0))  # in place: a captured step knows the address
@@ -70,7 +76,7 @@ class TopKAST(Method):
         """Let the optimizer see all weights, used or not, and decay the unused."""
         for weight, value in zip(state.weights.values(), self.remembered(state)[0], strict=True):
             weight.add_(value)  # exact: one of the two is 0
-            decay_(state, weight, value, strength=self.strength / (1 - self.sparsity))
+            decay_(state, weight, value, strength=self.exploration_decay / (1 - self.sparsity))
 
     @torch.no_grad()
     def part(self, state: TrainingState) -> None:

@@ -12,7 +12,7 @@ from hypersparse.recipe import flatten, resolve
 
 Tables = Mapping[str, Any]  # of a recipe, nested as in TOML
 HEAD = ("data.name", "model.name", "method.name", "method.penalty", "method.sparsity")  # the preset fills in the rest
-ELSEWHERE = (*HEAD, "ablation.name", "until", "start", "start_digest")  # said in other words, or not of the variant
+ELSEWHERE = (*HEAD, "ablation.name", "until", "init_from", "init_digest")  # said in other words, or not of the variant
 PRETRAINING = "method.pretrain_epochs"
 
 
@@ -100,7 +100,7 @@ def _course(tables: Tables) -> list[str]:
     """What makes it another course of training, in words; always said."""
     ablation = tables.get("ablation", {}).get("name", "none")
     words = {
-        "from trained weights": bool(tables.get("start_digest")),
+        "from trained weights": bool(tables.get("init_digest")),
         "without pre-training": flatten(tables).get(PRETRAINING) == 0,
         f"ablation {ablation}": ablation != "none",
     }

@@ -20,15 +20,15 @@ def cosine(progress: float) -> float:
     return 0.5 * (1 + cos(pi * progress))
 
 
-def drops(at: tuple[float, ...] = (0.5, 0.75), factor: float = 0.1) -> Schedule:
-    """Multiply by `factor` at each of the given fractions of the phase.
+def multistep(milestones: tuple[float, ...] = (0.5, 0.75), gamma: float = 0.1) -> Schedule:
+    """Multiply by `gamma` at each milestone, a fraction of the phase.
 
-    >>> schedule = drops()
+    >>> schedule = multistep()
     >>> [round(schedule(epoch / 160), 3) for epoch in (0, 79, 80, 119, 120, 159)]
     [1.0, 1.0, 0.1, 0.1, 0.01, 0.01]
     """
 
     def schedule(progress: float) -> float:
-        return float(factor ** sum(progress >= fraction for fraction in at))
+        return float(gamma ** sum(progress >= milestone for milestone in milestones))
 
     return schedule

@@ -20,7 +20,7 @@ from hypersparse.storage.files import make_folder, remove_leftovers
 from hypersparse.storage.history import Epoch
 from hypersparse.storage.record import levels_of
 
-ONLY_LATER = ("epochs", "schedule", "drops", "drop_factor")  # training options that a held learning rate never sees
+ONLY_LATER = ("epochs", "schedule", "milestones", "gamma")  # training options that a held learning rate never sees
 # Of a machine and its versions, what decides the bits of a stage.
 SAME = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
 log = logging.getLogger("hypersparse")
@@ -52,7 +52,7 @@ class PhaseCache:
         if found["device"] != "cpu":
             found["threads"] = None  # they decide nothing on a GPU
         self._decides = {
-            **{name: tables[name] for name in ("data", "model", "training", "start_digest")},
+            **{name: tables[name] for name in ("data", "model", "training", "init_digest")},
             "seed": seed,
             "machine": {name: found[name] for name in SAME},
             # A run cannot make its record of epochs whose masks at its own sparsity nobody took down.

@@ -32,7 +32,7 @@ class CompiledEval:
 
     def prepare(self, images: Images) -> None:
         """Compile for full batches now, while nobody else is working."""
-        clean = [part for part in (images.rated, images.test) if isinstance(part, EvalLoader)]
+        clean = [part for part in (images.scoring, images.test) if isinstance(part, EvalLoader)]
         full = next((part for part in clean if len(part.labels) >= part.batch_size), None)
         if not self._wanted or full is None:
             return

@@ -11,7 +11,7 @@ from hypersparse.data.dataset import Dataset, Split
 from hypersparse.errors import DataError
 from hypersparse.recipe import Recipe
 
-RATED_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
+SCORING_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
 FIRST_LOOK_SEED = 2_000_003  # and so are those that weights are scored with before training
 
 
@@ -43,7 +43,7 @@ class Images:
     """What a run trains, scores and tests on."""
 
     batches: Batches
-    rated: Batches | EvalLoader  # what a method scores the network on
+    scoring: Batches | EvalLoader  # what a method scores the network on
     test: EvalLoader
     validation: EvalLoader | None
     first_look: ScoringLoader  # what weights are scored with before training
@@ -63,14 +63,16 @@ def bring_images(recipe: Recipe, seed: int, dataset: Dataset, device: torch.devi
             seed=seed,
             padding=options.padding,
             flip=options.flip,
-            last=options.last,
+            drop_last=options.drop_last,
             mean=dataset.mean,
             std=dataset.std,
         )
 
     return Images(
         batches=batches(seed),
-        rated=batches(seed + RATED_SEED) if options.rated == "augmented" else EvalLoader(train, dataset, device),
+        scoring=batches(seed + SCORING_SEED)
+        if options.scoring_images == "augmented"
+        else EvalLoader(train, dataset, device),
         test=EvalLoader(dataset.test, dataset, device),
         validation=EvalLoader(held_out, dataset, device) if held_out else None,
         first_look=ScoringLoader(lambda: batches(seed + FIRST_LOOK_SEED)),

@@ -122,9 +122,9 @@ class Training:
         self.recipe, self.seed, self.machine, self.run = recipe, seed, machine, run
         torch.manual_seed(seed)
         model = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
-        if recipe.start and not run.has_checkpoint():
-            check_digest(recipe.start, recipe.start_digest)
-            load_weights_(model, recipe.start)
+        if recipe.init_from and not run.has_checkpoint():
+            check_digest(recipe.init_from, recipe.init_digest)
+            load_weights_(model, recipe.init_from)
         self.model = model.to(device)
         if machine.chosen_engine() == "captured":
             channels_last_(self.model)
@@ -155,7 +155,7 @@ class Training:
         """The recipe's plan for this network."""
         task = Task(
             functional.cross_entropy,
-            self.images.rated,
+            self.images.scoring,
             on_scores=self.on_scores,
             forward=self.meter.run,
             train_loader=self.images.first_look,

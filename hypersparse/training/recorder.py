@@ -66,7 +66,7 @@ class Recorder:
         Shuffled images have no place in the file, so nothing is known of the single ones.
         """
         nonzero = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).sum()
-        if isinstance(self._images.rated, EvalLoader) and nonzero <= self._keep:
+        if isinstance(self._images.scoring, EvalLoader) and nonzero <= self._keep:
             self._pruned = scores.bool()
 
     @contextmanager

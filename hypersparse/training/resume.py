@@ -47,7 +47,7 @@ def take_checkpoint(run: RunFolder) -> dict[str, Any] | None:
 
 def state_of(training: "Training") -> dict[str, Any]:
     """Everything a later process needs to go on, bit for bit."""
-    sparsifier, rated = training.sparsifier, training.images.rated
+    sparsifier, scoring = training.sparsifier, training.images.scoring
     optimizer = sparsifier.state.optimizer
     elapsed = time.monotonic() - training.began if sparsifier.is_open else 0.0
     cuda = torch.cuda.is_available() and sparsifier.weights.device.type == "cuda"
@@ -63,7 +63,7 @@ def state_of(training: "Training") -> dict[str, Any]:
         "optimizer": to_cpu(optimizer_state(optimizer, sparsifier.weights, sparsifier.learning)),
         "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
         "batches": training.batches.state_dict(),
-        "rated": rated.state_dict() if isinstance(rated, Batches) else None,
+        "scoring_images": scoring.state_dict() if isinstance(scoring, Batches) else None,
         "record": to_cpu(training.epoch_loss.state_dict()),
         "scoring": dict(training.meter.scoring),
         "random": torch.get_rng_state(),
@@ -91,8 +91,8 @@ def resume_(training: "Training") -> None:
     optimizer = sparsifier.state.optimizer
     load_optimizer_state_(optimizer, sparsifier.weights, sparsifier.learning, state["optimizer"])
     training.batches.load_state_dict(state["batches"])
-    if isinstance(training.images.rated, Batches):
-        training.images.rated.load_state_dict(state["rated"])
+    if isinstance(training.images.scoring, Batches):
+        training.images.scoring.load_state_dict(state["scoring_images"])
     training.epoch_loss.load_state_dict(state["record"])
     training.meter.scoring |= state.get("scoring", {})  # not in the first checkpoints that were written
     torch.set_rng_state(state["random"])

@@ -26,7 +26,7 @@ def test_a_long_name_does_not_take_the_place_of_the_figure(tmp_path: Path) -> No
 @pytest.fixture
 def many(tmp_path: Path) -> list[FinishedRun]:
     """Two seeds each of ten variants with long names, and of the plain recipe, which shares no option with them."""
-    options = {"pretrain_epochs": 0, "max_regularized_epochs": 11, "strength": 0.0125, "select": "mean"}
+    options = {"pretrain_epochs": 0, "max_regularized_epochs": 11, "strength": 0.0125, "best_by": "mean"}
     own = [{}, *(options | {"growth": 1.01 + number / 100} for number in range(10))]
     return [write(tmp_path, seed=seed, method_options=each) for each in own for seed in range(2)]
 

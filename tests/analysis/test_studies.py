@@ -258,7 +258,7 @@ def test_data_sets_do_not_share_a_figure(tmp_path: Path) -> None:
 
 
 def test_numbers_have_room_beside_a_wide_legend(tmp_path: Path) -> None:
-    odd = [{}, {"strength": 1e-4, "growth": 1.017, "pretrain_epochs": 0}, {"penalty": "l1", "select": "mean"}]
+    odd = [{}, {"strength": 1e-4, "growth": 1.017, "pretrain_epochs": 0}, {"penalty": "l1", "best_by": "mean"}]
     runs = [write(tmp_path, method_options=more, training_flops=13e15 * (40 if more else 1)) for more in odd]
     (study,) = tradeoffs.accuracy(runs)
     study.figure.canvas.draw()

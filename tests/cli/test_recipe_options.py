@@ -13,7 +13,7 @@ def test_a_recipe_written_by_hand_can_begin_with_trained_weights(tmp_path: Path)
     file.write_text(f'start = "{weights}"\n')
     recipe = make_recipe(recipe=file, runs_dir=tmp_path)
     assert recipe.trained
-    assert recipe.start_digest == digest(weights)
+    assert recipe.init_digest == digest(weights)
     weights.write_bytes(b"other")
     assert make_recipe(recipe=file, runs_dir=tmp_path).key != recipe.key
 
@@ -26,4 +26,4 @@ def test_a_recipe_that_is_no_text_is_said(tmp_path: Path) -> None:
 
 def test_a_folder_without_final_weights_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has that run finished"):
-        make_recipe(start=tmp_path, runs_dir=tmp_path)
+        make_recipe(init_from=tmp_path, runs_dir=tmp_path)

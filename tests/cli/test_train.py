@@ -88,7 +88,7 @@ BAD = {
     "a sparsity in percent": (["train", "--sparsity", "98"], "pass 0.98"),
     "a sparsity that leaves nothing": (["train", *QUICK, "--sparsity", "1"], "That leaves no weight."),
     "a count that leaves nothing": (
-        ["train", *QUICK, "--sparsity", "0.99999", "--set", "method.count=authors"],
+        ["train", *QUICK, "--sparsity", "0.99999", "--set", "method.tie_rule=authors"],
         "leaves none of 19608 weights",
     ),
     "an unknown data set": (["train", "--data", "cifar"], "did you mean `cifar10`"),
@@ -104,7 +104,7 @@ BAD = {
     "missing data": (["train", "--data", "cifar10"], "cifar-10-python.tar.gz"),
     "a missing file": (["train", "--data", "nothing.npz"], "nothing.npz"),
     "a missing recipe": (["train", "--recipe", "nothing.toml"], "nothing.toml"),
-    "weights that are missing": (["train", "--start", "nothing.pt"], "nothing.pt"),
+    "weights that are missing": (["train", "--init-from", "nothing.pt"], "nothing.pt"),
     "a model without weights": (["train", *QUICK, "--model", "empty:make"], "no prunable weight"),
     "a model that is none": (["train", *QUICK, "--model", "torch:zeros"], "torch:zeros"),
     "a run that is missing": (["evaluate", "nothing"], "There is no run"),
@@ -256,7 +256,15 @@ def test_several_runs_share_a_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_one_of_several_runs_that_fails_is_said_and_the_others_finish(tmp_path: Path) -> None:
     done = run(
-        "train", "--sparsity", "0.5,0.99999", "--set", "method.count=authors", "--at-once", "1", *SHORT, folder=tmp_path
+        "train",
+        "--sparsity",
+        "0.5,0.99999",
+        "--set",
+        "method.tie_rule=authors",
+        "--at-once",
+        "1",
+        *SHORT,
+        folder=tmp_path,
     )
     assert done.returncode == 2
     (reason,) = [line for line in done.stdout.splitlines() if line.startswith("failed: ")]

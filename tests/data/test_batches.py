@@ -60,11 +60,11 @@ def test_full_batches_in_a_new_order_every_epoch() -> None:
 
 
 def test_last_batch_can_be_kept() -> None:
-    batches = make(last="keep")
+    batches = make(drop_last=False)
     assert len(batches) == 4
     assert [len(labels) for _, labels in batches] == [3, 3, 3, 2]
     assert sorted(labels_of(list(batches))) == list(range(11))
-    assert len(make(count=9, last="keep")) == 3
+    assert len(make(count=9, drop_last=False)) == 3
 
 
 def test_seed_decides_order_and_augmentation() -> None:
@@ -110,15 +110,17 @@ def test_an_interrupted_epoch_goes_on_where_it_stopped() -> None:
     count=st.integers(3, 12),
     before=st.integers(0, 14),
     after=st.integers(1, 9),
-    last=st.sampled_from(["drop", "keep"]),
+    drop_last=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_resume_is_exact_between_any_two_batches(count: int, before: int, after: int, last: str, seed: int) -> None:
-    unbroken = make(count, seed=seed, last=last)
+def test_resume_is_exact_between_any_two_batches(
+    count: int, before: int, after: int, drop_last: bool, seed: int
+) -> None:
+    unbroken = make(count, seed=seed, drop_last=drop_last)
     expected = take(unbroken, before + after)
-    stopped = make(count, seed=seed, last=last)
+    stopped = make(count, seed=seed, drop_last=drop_last)
     take(stopped, before)
-    resumed = make(count, seed=seed + 1, last=last)  # the state alone decides
+    resumed = make(count, seed=seed + 1, drop_last=drop_last)  # the state alone decides
     resumed.load_state_dict(stopped.state_dict())
     assert resumed.position == stopped.position
     assert same(take(resumed, after), expected[before:])
@@ -190,14 +192,13 @@ def test_too_few_images_for_one_batch_is_an_error_that_says_what_to_do() -> None
         OptionError, match=r'11 images do not fill one batch of 64: make `batch_size` at most 11.*"keep"'
     ):
         make(batch_size=64)
-    assert [len(labels) for _, labels in make(batch_size=64, last="keep")] == [11]
+    assert [len(labels) for _, labels in make(batch_size=64, drop_last=False)] == [11]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"batch_size": 0}, "`batch_size` must be at least 1; got 0"),
-        ({"last": "repeat"}, "`last` must be"),
         ({"padding": -1}, "`padding` is a number of pixels"),
         ({"mean": [0.5, 0.5, 0.5]}, "one for each of the 2 channels"),
         ({"std": [0.0]}, "`std` must be above 0"),

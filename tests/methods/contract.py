@@ -18,9 +18,9 @@ QUICK: dict[str, dict[str, Any]] = {
     "imp": {"rounds": 2, "rewind": 0.3},
     "iter_snip": {"rounds": 5},
     "magnitude": {"dense_epochs": 2},
-    "rigl": {"distribution": "erk", "every": 2, "search": 1.5},  # the first layer is too large to be kept whole
+    "rigl": {"distribution": "erk", "update_every": 2, "search": 1.5},  # the first layer is too large to be kept whole
     "synflow": {"rounds": 5},
-    "topkast": {"every": 2, "end": 0.5},
+    "topkast": {"update_every": 2, "update_until": 0.5},
 }
 SPARSITY = 0.8
 PRUNING = [

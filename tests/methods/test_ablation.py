@@ -167,13 +167,16 @@ def test_a_mask_that_moves_to_the_end_is_ablated_afterwards() -> None:
 
 
 def test_a_mask_that_is_chosen_anew_between_steps_is_ablated_afterwards() -> None:
-    for method, names in ((TopKAST(), ["explore", "retrain"]), (TopKAST(end=0.5), ["explore", "settle", "retrain"])):
+    for method, names in (
+        (TopKAST(), ["explore", "retrain"]),
+        (TopKAST(update_until=0.5), ["explore", "settle", "retrain"]),
+    ):
         plan = plan_of(method, epochs=4, ablation=Ablation(name="shuffle"))
         assert [phase.name for phase in plan] == names
 
 
 def test_the_rest_of_a_training_that_began_before_is_followed_by_a_whole_one() -> None:
-    plan = plan_of(TopKAST(end=0.5), epochs=8, ablation=Ablation(name="redraw"))
+    plan = plan_of(TopKAST(update_until=0.5), epochs=8, ablation=Ablation(name="redraw"))
     assert [(phase.name, phase.epochs) for phase in plan] == [("explore", 4), ("settle", 4), ("retrain", 8)]
     assert (plan[-1].schedule_start, plan[-1].schedule_epochs) == (0, None)
     assert [phase.name for phase in plan_of(IMP(rounds=1), epochs=8, ablation=Ablation(name="redraw"))] == [
@@ -181,7 +184,7 @@ def test_the_rest_of_a_training_that_began_before_is_followed_by_a_whole_one() -
         "dense",
         "round 1",  # which begins with a rewinding anyway
     ]
-    for whole in (IMP(), TopKAST(end=0.5), SNIP()):
+    for whole in (IMP(), TopKAST(update_until=0.5), SNIP()):
         assert [phase.epochs for phase in plan_of(whole, epochs=8, ablation=Ablation(name="narrow"))] == [8]
 
 

@@ -177,7 +177,7 @@ def remembered(method: ART, scores: list[float]) -> list[tuple[int, float, float
 
 
 def test_the_best_is_the_middle_of_three_and_compared_by_its_own_score() -> None:
-    assert remembered(ART(select="single"), [0.5, 0.3, 0.9, 0.2, 0.8]) == [
+    assert remembered(ART(best_by="single"), [0.5, 0.3, 0.9, 0.2, 0.8]) == [
         (0, 0.5, 0.5),
         (0, 0.5, 0.5),  # average 0.4 is not above 0.5
         (1, 0.3, 0.5667),  # 0.5667 is above 0.5: the middle of the three, whose own score is 0.3
@@ -187,7 +187,7 @@ def test_the_best_is_the_middle_of_three_and_compared_by_its_own_score() -> None
 
 
 def test_the_best_by_mean_is_compared_with_the_mean() -> None:
-    assert remembered(ART(select="mean"), [0.5, 0.3, 0.9, 0.2, 0.8]) == [
+    assert remembered(ART(best_by="mean"), [0.5, 0.3, 0.9, 0.2, 0.8]) == [
         (0, 0.5, 0.5),
         (0, 0.5, 0.5),
         (1, 0.3, 0.5667),
@@ -225,7 +225,7 @@ def test_remembering_agrees_with_the_authors_code(scores: list[float]) -> None:
 def test_by_the_paper_the_dense_network_is_scored_like_the_pruned_one() -> None:
     task = Scripted(0.5, 0.6, 0.7, 0.6)
     state = state_of(task)
-    method = ART(sparsity=0.75, stop="paper")
+    method = ART(sparsity=0.75, stop_reference="paper")
     state.observed.add(torch.tensor([0.0]), 1)  # not asked
     assert not method.pruning_is_free(state)
     state.epoch = 1
@@ -239,7 +239,7 @@ def test_by_the_paper_the_dense_network_is_scored_like_the_pruned_one() -> None:
 
 def test_the_average_of_the_best_must_reach_the_dense_score_not_its_own() -> None:
     state = state_of(Scripted(0.3, 1.0, 0.9, 0.7))
-    method = ART(sparsity=0.75, stop="paper")
+    method = ART(sparsity=0.75, stop_reference="paper")
     method.pruning_is_free(state)
     state.epoch = 1
     assert not method.pruning_is_free(state)  # its own score is 0.9, its average 0.6
@@ -265,7 +265,7 @@ def test_auto_scores_the_dense_network_where_nothing_was_seen() -> None:
 
 
 def test_by_the_code_without_observe_is_an_error_in_the_first_epoch() -> None:
-    sparsifier = attached(ART(sparsity=0.75, stop="code", pretrain_epochs=5), Scripted())
+    sparsifier = attached(ART(sparsity=0.75, stop_reference="code", pretrain_epochs=5), Scripted())
     sparsifier.begin_epoch()
     train_epoch(sparsifier)
     with pytest.raises(LoopError, match=r"call `sparsifier\.observe\(outputs, labels\)` in every step"):

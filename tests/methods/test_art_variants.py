@@ -22,8 +22,8 @@ VARIANTS = [
     {"method": {"regularized_lr": 0.5}},
     {"method": {"growth_steps": 4}},
     {"method": {"growth_steps": 4, "refresh_every": 2}},
-    {"method": {"stop": "paper"}},
-    {"method": {"select": "mean"}},
+    {"method": {"stop_reference": "paper"}},
+    {"method": {"best_by": "mean"}},
     {"training": {"schedule": "cosine"}},
 ]
 
@@ -70,7 +70,7 @@ def test_the_regularized_phase_may_have_another_rate() -> None:
 
 @pytest.mark.parametrize("batches", [0, 2])
 def test_the_pruned_copy_may_have_statistics_of_its_own(batches: int) -> None:
-    method = ART(sparsity=0.75, pretrain_epochs=0, max_regularized_epochs=1, reestimate=batches, stop="paper")
+    method = ART(sparsity=0.75, pretrain_epochs=0, max_regularized_epochs=1, reestimate=batches, stop_reference="paper")
     sparsifier = attached(method, Task(cross_entropy, three_classes(), metric=lambda *_: torch.tensor(1.0)))
     sparsifier.begin_epoch()
     train_epoch(sparsifier)
@@ -89,7 +89,7 @@ def test_the_pruned_copy_may_have_statistics_of_its_own(batches: int) -> None:
 
 
 def test_the_dense_network_keeps_its_statistics() -> None:
-    method = ART(sparsity=0.75, pretrain_epochs=0, max_regularized_epochs=5, reestimate=2, stop="code")
+    method = ART(sparsity=0.75, pretrain_epochs=0, max_regularized_epochs=5, reestimate=2, stop_reference="code")
     scores = iter([0.1, 0.2])
     task = Task(cross_entropy, three_classes(), metric=lambda *_: torch.tensor(next(scores)), metric_over_dataset=True)
     sparsifier = attached(method, task)

@@ -31,7 +31,7 @@ def test_four_weights() -> None:
     assert best.kept == 3
     sharper = GraSP(sparsity=14 / 16, **options).mask(state_of(four_weights(), task))
     assert sharper["weight"].diagonal().tolist() == [True, False, True, False]
-    authors = GraSP(sparsity=14 / 16, count="authors", **options).mask(state_of(four_weights(), task))
+    authors = GraSP(sparsity=14 / 16, tie_rule="authors", **options).mask(state_of(four_weights(), task))
     assert authors["weight"].diagonal().tolist() == [True, True, True, False]  # the boundary stays: one more
 
 

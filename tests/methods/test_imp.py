@@ -32,21 +32,21 @@ def test_geometric_rounds() -> None:
 
 
 def test_rounds_of_a_fifth_with_a_partial_last_one() -> None:
-    assert IMP(sparsity=0.6, share=0.2).keeps(1000) == [800, 640, 512, 410, 400]
+    assert IMP(sparsity=0.6, prune_fraction=0.2).keeps(1000) == [800, 640, 512, 410, 400]
     sparsities = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
-    rounds = [IMP(sparsity=sparsity, share=0.2).count_of_rounds() for sparsity in sparsities]
+    rounds = [IMP(sparsity=sparsity, prune_fraction=0.2).count_of_rounds() for sparsity in sparsities]
     assert rounds == [11, 14, 18, 21, 24, 28]  # facts 3, row 17
-    assert IMP(sparsity=0.2, share=0.2).count_of_rounds() == 1
-    assert IMP(sparsity=0.36, share=0.2).count_of_rounds() == 2
+    assert IMP(sparsity=0.2, prune_fraction=0.2).count_of_rounds() == 1
+    assert IMP(sparsity=0.36, prune_fraction=0.2).count_of_rounds() == 2
 
 
 def test_rounds_and_a_share_are_not_both_given() -> None:
-    with pytest.raises(OptionError, match=r"got rounds=3 and share=0\.2\. Leave one of them out\."):
-        IMP(rounds=3, share=0.2)
+    with pytest.raises(OptionError, match=r"got rounds=3 and prune_fraction=0\.2\. Leave one of them out\."):
+        IMP(rounds=3, prune_fraction=0.2)
 
 
 def test_a_recipe_with_a_share_is_read_back() -> None:
-    recipe = Recipe(method=IMP(share=0.2))  # its file says rounds = 5 too, as all that is left at its default
+    recipe = Recipe(method=IMP(prune_fraction=0.2))  # its file says rounds = 5 too, as all that is left at its default
     assert Recipe.from_toml(recipe.to_toml()) == recipe
 
 

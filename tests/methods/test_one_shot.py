@@ -135,8 +135,8 @@ def test_recipes_survive_toml(name: str, data: str) -> None:
 
 @pytest.mark.parametrize("kind", [SNIP, GraSP])
 def test_the_authors_count_is_for_all_layers_together(kind: type[Method]) -> None:
-    with pytest.raises(OptionError, match="count='authors' is a rule over all layers"):
-        kind(count="authors", distribution="erk")
+    with pytest.raises(OptionError, match="tie_rule='authors' is a rule over all layers"):
+        kind(tie_rule="authors", distribution="erk")
 
 
 def test_a_network_in_float64() -> None:

@@ -44,7 +44,7 @@ def test_the_update_by_hand() -> None:
     weight = state.weights["weight"]
     weight.grad = torch.tensor([[0.0, 0.0, 0.0, 0.0, 0.5, 0.1, -0.9, 0.7, 0.2, 0.3]])
     state.optimizer.state[weight]["momentum_buffer"] = torch.ones_like(weight)
-    RigL(fraction=0.4).move(state, epochs=4)
+    RigL(drop_fraction=0.4).move(state, epochs=4)
     # Epoch 0: 0.4 of five are two. -2 and 1 go; -0.9 and 0.7 are the largest gradients.
     assert weight.tolist() == [[5.0, -4.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     assert state.weights.mask is not None
@@ -56,7 +56,7 @@ def test_the_update_by_hand() -> None:
     # return, and does.
     state.epoch = 2
     weight.grad = torch.tensor([[0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.8, 0.2, 0.3]])
-    RigL(fraction=0.4).move(state, epochs=4)
+    RigL(drop_fraction=0.4).move(state, epochs=4)
     assert state.weights.mask["weight"].int().tolist() == [[1, 1, 1, 0, 0, 0, 1, 1, 0, 0]]
     assert state.log == {"moved_fraction": pytest.approx(0.2)}
 
@@ -74,14 +74,14 @@ def test_the_drop_fraction_falls_along_a_cosine() -> None:
 
 
 def test_the_cosine_ends_where_the_mask_begins_to_stay() -> None:
-    sparsifier = attached(RigL(sparsity=0.25, every=1, search=2.0, end=0.5), epochs=4)
+    sparsifier = attached(RigL(sparsity=0.25, update_every=1, search=2.0, update_until=0.5), epochs=4)
     found = [sparsifier.state.log["moved_fraction"] for _ in epochs_of(sparsifier) if sparsifier.phase.name == "search"]
     assert found == pytest.approx([0.15 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)])
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "erk", "literal"])
 def test_counts_by_layer_never_change_and_the_mask_stays_in_the_end(distribution: str) -> None:
-    method = RigL(sparsity=0.25, distribution=distribution, every=2, search=2.0, end=0.5)
+    method = RigL(sparsity=0.25, distribution=distribution, update_every=2, search=2.0, update_until=0.5)
     sparsifier = attached(method, epochs=2)
     steps: list[tuple[str, Mask]] = []
 
@@ -131,7 +131,7 @@ def test_a_budget_smaller_than_the_first_layer_is_said_when_attached() -> None:
 
 
 def test_gradients_thrown_away_too_early_are_an_error() -> None:
-    sparsifier = attached(RigL(sparsity=0.25, every=1), epochs=1)
+    sparsifier = attached(RigL(sparsity=0.25, update_every=1), epochs=1)
     sparsifier.begin_epoch()
     with pytest.raises(LoopError, match=r"before `optimizer\.zero_grad"):
         sparsifier.step()
@@ -142,7 +142,7 @@ def test_a_step_that_a_grad_scaler_leaves_out_moves_nothing(value: float) -> Non
     state = layer_state()
     weight, mask = state.weights["weight"], state.weights.mask
     weight.grad = torch.tensor([[0.0] * 9 + [value]])
-    RigL(fraction=0.4).move(state, epochs=4)
+    RigL(drop_fraction=0.4).move(state, epochs=4)
     assert state.weights.mask is mask
     assert weight.tolist() == [[5.0, -4.0, 3.0, -2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
 
@@ -152,7 +152,7 @@ def test_gradients_that_were_zeroed_too_early_are_said_and_move_nothing() -> Non
     mask = state.weights.mask
     state.weights["weight"].grad = torch.zeros(1, 10)
     with pytest.warns(UserWarning, match=r"all gradients zero and moved nothing: call `sparsifier\.step\(\)` before"):
-        RigL(fraction=0.4).move(state, epochs=4)
+        RigL(drop_fraction=0.4).move(state, epochs=4)
     assert state.weights.mask is mask
 
 
@@ -163,8 +163,8 @@ def our_own_loop(options: dict[str, Any], folder: Path) -> Training:
 
 
 def test_moves_in_every_step_leave_the_optimizer_its_own(tmp_path: Path) -> None:
-    assert [phase.adjust_replaces_step for phase in RigL(every=1).plan(4) if phase.adjust] == [False]
-    training = our_own_loop({"sparsity": 0.8, "every": 1}, tmp_path)
+    assert [phase.adjust_replaces_step for phase in RigL(update_every=1).plan(4) if phase.adjust] == [False]
+    training = our_own_loop({"sparsity": 0.8, "update_every": 1}, tmp_path)
     before = training.model.get_parameter("linear.bias").detach().clone()
     training.begin_epoch()
     training.step_of_phase()(0)
@@ -172,7 +172,7 @@ def test_moves_in_every_step_leave_the_optimizer_its_own(tmp_path: Path) -> None
 
 
 def test_in_our_own_loop_a_move_replaces_the_optimizers_step(tmp_path: Path) -> None:
-    training = our_own_loop({"sparsity": 0.8, "every": 3, "search": 2.0}, tmp_path)
+    training = our_own_loop({"sparsity": 0.8, "update_every": 3, "search": 2.0}, tmp_path)
     weights = training.sparsifier.weights
     training.begin_epoch()
     step = training.step_of_phase()

@@ -9,7 +9,7 @@ from tests.methods.tiny import attached, copy_of, epochs_of
 
 
 def test_counts_by_layer_never_change_and_a_fraction_moves_every_epoch() -> None:
-    sparsifier = attached(SET(sparsity=0.5, fraction=0.25, end=0.75), epochs=8)
+    sparsifier = attached(SET(sparsity=0.5, drop_fraction=0.25, update_until=0.75), epochs=8)
     masks: list[Mask] = []
     for _ in epochs_of(sparsifier):
         assert sparsifier.mask is not None
@@ -42,7 +42,7 @@ def test_nothing_moves_before_the_first_epoch() -> None:
 
 
 def test_the_smallest_go() -> None:
-    sparsifier = attached(SET(sparsity=0.5, fraction=0.25, end=1.0), epochs=2)
+    sparsifier = attached(SET(sparsity=0.5, drop_fraction=0.25, update_until=1.0), epochs=2)
     before: Mask | None = None
     for _ in epochs_of(sparsifier):
         before = sparsifier.mask
@@ -75,7 +75,7 @@ def test_the_places_are_drawn_from_the_methods_generator() -> None:
 
 
 def test_nothing_moves_in_a_frozen_layer_where_it_could_not_grow() -> None:
-    sparsifier = attached(SET(sparsity=0.5, fraction=0.5), epochs=4)
+    sparsifier = attached(SET(sparsity=0.5, drop_fraction=0.5), epochs=4)
     first = sparsifier.weights["0.weight"].requires_grad_(False)
     masks: list[Mask] = []
     for _ in epochs_of(sparsifier):

@@ -12,7 +12,7 @@ def test_the_papers_resnet() -> None:
     model = models.build("resnet32", shape=(3, 32, 32), classes=100)
     exact = SRatio(sparsity=0.98).mask(state_of(model))
     assert exact.kept == 37_343
-    authors = SRatio(sparsity=0.98, count="authors").mask(state_of(model))
+    authors = SRatio(sparsity=0.98, tie_rule="authors").mask(state_of(model))
     assert list(authors.kept_by_layer().values())[:6] == [124, 1255, 1181, 1109, 1040, 973]
     assert authors.kept_by_layer()["linear.weight"] == 3840
     assert authors.kept == 37_324

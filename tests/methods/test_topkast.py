@@ -38,7 +38,7 @@ def stored(sparsifier: Sparsifier) -> list[float]:
 
 def test_two_steps_and_a_choice_by_hand() -> None:
     # Of five weights two are used and four learn. The decay of the third and fourth is 0.1 / 0.4 = 0.25 a unit.
-    method = TopKAST(sparsity=0.6, learning=2.0, strength=0.1, every=2)
+    method = TopKAST(sparsity=0.6, backward_ratio=2.0, exploration_decay=0.1, update_every=2)
     sparsifier = one_layer([5.0, -4.0, 3.0, -2.0, 1.0], method)
     sparsifier.begin_epoch()
     assert sparsifier.weights["weight"].tolist() == [[5.0, -4.0, 0.0, 0.0, 0.0]]
@@ -59,7 +59,9 @@ def test_two_steps_and_a_choice_by_hand() -> None:
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_grad_scaler_changes_nothing(fused: bool) -> None:
     """A fused optimizer gets scaled gradients, and so must the decay be."""
-    sparsifier = one_layer([5.0, -4.0, 3.0, -2.0, 1.0], TopKAST(sparsity=0.6, strength=0.1, every=2), fused=fused)
+    sparsifier = one_layer(
+        [5.0, -4.0, 3.0, -2.0, 1.0], TopKAST(sparsity=0.6, exploration_decay=0.1, update_every=2), fused=fused
+    )
     sparsifier.begin_epoch()
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
     loss = (sparsifier.weights["weight"] * torch.tensor([[10.0, -20.0, -15.0, 5.0, 100.0]])).sum()
@@ -99,7 +101,7 @@ def test_it_is_the_training_of_a_network_with_two_masks(momentum: float) -> None
 
     groups: list[dict[str, Any]] = [{"params": [layer.weight], "weight_decay": 0.01}, {"params": [layer.bias]}]
     optimizer = torch.optim.SGD(groups, lr=0.05, momentum=momentum)
-    method = TopKAST(sparsity=0.8, learning=2.5, strength=0.02, every=5)
+    method = TopKAST(sparsity=0.8, backward_ratio=2.5, exploration_decay=0.02, update_every=5)
     sparsifier = hypersparse.attach(layer, optimizer, method, epochs=1)
     sparsifier.begin_epoch()
     for number in range(20):
@@ -117,7 +119,7 @@ def test_it_is_the_training_of_a_network_with_two_masks(momentum: float) -> None
 
 
 def test_counts_are_exact_and_what_does_not_learn_keeps_its_bits() -> None:
-    sparsifier = attached(TopKAST(sparsity=0.75, learning=1.5, every=1000, distribution="erk"), epochs=2)
+    sparsifier = attached(TopKAST(sparsity=0.75, backward_ratio=1.5, update_every=1000, distribution="erk"), epochs=2)
     before = {name: weight.detach().clone() for name, weight in sparsifier.weights.items()}
     for _ in epochs_of(sparsifier):
         if sparsifier.total_epoch == 1:
@@ -132,7 +134,9 @@ def test_counts_are_exact_and_what_does_not_learn_keeps_its_bits() -> None:
 
 
 def test_weights_come_and_go_while_it_explores_and_stay_when_it_settles() -> None:
-    sparsifier = attached(TopKAST(sparsity=0.75, learning=3.0, strength=0.0, every=2, end=0.5), epochs=8)
+    sparsifier = attached(
+        TopKAST(sparsity=0.75, backward_ratio=3.0, exploration_decay=0.0, update_every=2, update_until=0.5), epochs=8
+    )
     masks: dict[str, list[Mask | None]] = {"explore": [], "settle": []}
     rates = []
     for epoch in epochs_of(sparsifier):
@@ -148,17 +152,17 @@ def test_weights_come_and_go_while_it_explores_and_stay_when_it_settles() -> Non
 
 
 def test_one_schedule_goes_through_both_phases() -> None:
-    plan = TopKAST(end=0.7).plan(10)
+    plan = TopKAST(update_until=0.7).plan(10)
     assert [(phase.epochs, phase.schedule_start, phase.schedule_epochs) for phase in plan] == [(7, 0, 10), (3, 7, 10)]
     assert [phase.name for phase in TopKAST().plan(10)] == ["explore"]
-    assert [phase.epochs for phase in TopKAST(end=0.01).plan(10)] == [1, 9]
+    assert [phase.epochs for phase in TopKAST(update_until=0.01).plan(10)] == [1, 9]
 
 
 def test_a_state_that_was_saved_or_loaded_stays_as_it_was() -> None:
-    first = one_layer([5.0, -4.0, 3.0, -2.0, 1.0], TopKAST(sparsity=0.6, learning=2.0, every=9))
+    first = one_layer([5.0, -4.0, 3.0, -2.0, 1.0], TopKAST(sparsity=0.6, backward_ratio=2.0, update_every=9))
     first.begin_epoch()
     saved = first.state_dict()
-    other = one_layer([5.0, -4.0, 0.0, 0.0, 0.0], TopKAST(sparsity=0.6, learning=2.0, every=9))
+    other = one_layer([5.0, -4.0, 0.0, 0.0, 0.0], TopKAST(sparsity=0.6, backward_ratio=2.0, update_every=9))
     other.load_state_dict(saved)
     step(other, [1.0, 1.0, 1.0, 1.0, 1.0])
     assert stored(other)[2:] == pytest.approx([2.9, -2.1, 1.0], abs=1e-3)
@@ -168,5 +172,5 @@ def test_a_state_that_was_saved_or_loaded_stays_as_it_was() -> None:
 
 
 def test_fewer_cannot_learn_than_are_used() -> None:
-    with pytest.raises(OptionError, match="`learning` should be greater than or equal to 1"):
-        TopKAST(learning=0.5)
+    with pytest.raises(OptionError, match="`backward_ratio` should be greater than or equal to 1"):
+        TopKAST(backward_ratio=0.5)

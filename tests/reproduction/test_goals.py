@@ -78,5 +78,5 @@ def test_what_began_with_trained_weights_does_not_count(tmp_path: Path) -> None:
     (folder,) = tmp_path.glob("*/seed-1")
     recipe = folder / "recipe.toml"
     text = recipe.read_text()
-    recipe.write_text(text.replace('start_digest = ""', f'start_digest = "{"0" * 64}"'))
+    recipe.write_text(text.replace('init_digest = ""', f'init_digest = "{"0" * 64}"'))
     assert [row["verdict"] for row in rows(tmp_path).values()] == ["open", "missing"]

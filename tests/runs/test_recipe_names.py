@@ -19,13 +19,13 @@ def recipe(**tables: Any) -> dict[str, Any]:
         ({"method": {"penalty": "l1"}}, "art l1"),
         ({"method": {"pretrain_epochs": 0}}, "art hypersparse, without pre-training"),
         ({"method": {"pretrain_epochs": 7}}, "art hypersparse, pretrain_epochs=7"),
-        ({"method": {"name": "rigl", "every": 50}, "training": {"lr": 0.05}}, "rigl, lr=0.05, every=50"),
+        ({"method": {"name": "rigl", "update_every": 50}, "training": {"lr": 0.05}}, "rigl, lr=0.05, every=50"),
         ({"ablation": {"name": "shuffle"}}, "art hypersparse, ablation shuffle"),
         (
             {"ablation": {"name": "rewind", "rewind_epoch": 3}},
             "art hypersparse, ablation rewind, rewind_epoch=3",
         ),
-        ({"start": "x", "start_digest": "ab"}, "art hypersparse, from trained weights"),
+        ({"init_from": "x", "init_digest": "ab"}, "art hypersparse, from trained weights"),
         ({"model": {"name": "mine:network", "width": 2}}, "art hypersparse, width=2"),
         (
             {"model": {"name": "mine:network", "size": 2}, "data": {"name": "synthetic", "size": 8}},

@@ -92,7 +92,7 @@ def test_what_comes_after_the_mask_goes_on_from_the_same_mask_to_the_same_bits(
 
 
 @pytest.mark.parametrize(
-    "method", [{"sparsity": 0.95}, {"penalty": "l1"}, {"growth": 2.0}, {"strength": 2e-2}, {"stop": "code"}]
+    "method", [{"sparsity": 0.95}, {"penalty": "l1"}, {"growth": 2.0}, {"strength": 2e-2}, {"stop_reference": "code"}]
 )
 def test_another_way_to_the_mask_is_trained_anew(tmp_path: Path, method: dict[str, Any]) -> None:
     stages = tmp_path / "stages"

@@ -146,7 +146,7 @@ def test_dense_samples_are_right_where_the_network_is(tmp_path: Path) -> None:
     dataset = data.load("synthetic", options=recipe.data.options)
     model = models.build("resnet8", shape=dataset.shape, classes=4, options=recipe.model.options)
     load_weights_(model, tmp_path / "final.safetensors")
-    hits = evaluate(model, bring_images(recipe, 0, dataset, torch.device("cpu")).rated).hits
+    hits = evaluate(model, bring_images(recipe, 0, dataset, torch.device("cpu")).scoring).hits
     assert record["dense_correct"].tolist() == hits.int().tolist()
     assert record["dense_epochs"] == 1
 
@@ -154,7 +154,7 @@ def test_dense_samples_are_right_where_the_network_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("penalty", ["hypersparse", "l1", "l2"])
 def test_curves_are_the_sorted_weights_and_their_gradient(tmp_path: Path, penalty: str) -> None:
     watcher = Weights()
-    method = {"penalty": penalty, "max_regularized_epochs": 12, "strength": 1e-9, "growth": 1.0, "select": "mean"}
+    method = {"penalty": penalty, "max_regularized_epochs": 12, "strength": 1e-9, "growth": 1.0, "best_by": "mean"}
     with mock.patch("hypersparse.methods.art.ART.dense_score", return_value=2.0):  # never good enough: all 12 epochs
         record = recorded(small(method=method, training={"epochs": 1}), tmp_path, watcher=watcher)
     assert record["curve_epochs"].tolist() == [PRETRAINED, PRETRAINED + 10]
@@ -275,18 +275,18 @@ def test_a_dense_run_has_accuracies_only(tmp_path: Path) -> None:
 def test_a_network_that_comes_trained_has_no_dense_epochs(tmp_path: Path) -> None:
     train(small(method={"name": "dense"}), 0, CPU, tmp_path / "dense")
     file = tmp_path / "dense" / "final.safetensors"
-    record = recorded(small(start=str(file), start_digest=digest(file)), tmp_path / "from")
+    record = recorded(small(init_from=str(file), init_digest=digest(file)), tmp_path / "from")
     assert (record["dense_correct"].shape, int(record["dense_epochs"])) == ((0,), 0)
     assert record["pruned_epochs"] >= 1
 
 
 def test_augmented_images_have_no_place_in_the_file(tmp_path: Path) -> None:
-    record = recorded(small(data={"rated": "augmented"}), tmp_path)
+    record = recorded(small(data={"scoring_images": "augmented"}), tmp_path)
     assert (record["pruned_correct"].shape, int(record["pruned_epochs"])) == ((0,), 0)
     assert record["dense_correct"].shape == (128,)
 
 
-@pytest.mark.parametrize("method", [{"stop": "paper"}, {"count": "authors"}, {"select": "mean"}])
+@pytest.mark.parametrize("method", [{"stop_reference": "paper"}, {"tie_rule": "authors"}, {"best_by": "mean"}])
 def test_other_rules_of_art_score_the_pruned_copy_too(tmp_path: Path, method: dict[str, Any]) -> None:
     record, log = recorded(small(method=method), tmp_path), RunFolder(tmp_path).log()
     scores = [entry["pruned_score"] for entry in log if entry["phase"] == "regularize"]

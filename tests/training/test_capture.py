@@ -113,7 +113,7 @@ class Notes(CaptureLock):
 @pytest.mark.usefixtures("pretended_gpu")
 def test_steps_that_move_weights_are_alone_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
-    recipe = small(method={"name": "rigl", "sparsity": 0.5, "every": 2}, model=WIDER)
+    recipe = small(method={"name": "rigl", "sparsity": 0.5, "update_every": 2}, model=WIDER)
     training = begun(recipe, tmp_path)
     step = training.step_of_phase()
     assert type(step) is CapturedStep

@@ -21,9 +21,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "imp": {"rounds": 2, "rewind": 0.25},
     "lth": {},
     "powerprop": {},
-    "rigl": {"every": 3, "search": 1.0},
+    "rigl": {"update_every": 3, "search": 1.0},
     "set": {},
-    "topkast": {"every": 3, "end": 0.75},
+    "topkast": {"update_every": 3, "update_until": 0.75},
 }
 
 

@@ -146,7 +146,7 @@ def test_a_second_process_is_refused(whole: Path) -> None:
 def test_start_begins_at_the_penalty(tmp_path: Path) -> None:
     train(small(method={"name": "dense"}), 0, CPU, tmp_path / "dense")
     file = tmp_path / "dense" / "final.safetensors"
-    recipe = small(start=str(file), start_digest=digest(file))
+    recipe = small(init_from=str(file), init_digest=digest(file))
     result = train(recipe, 0, CPU, tmp_path / "from")
     assert list(result["epochs"]) == ["regularize", "fine-tune"]
     assert result["dense"] is None
@@ -160,7 +160,7 @@ def test_start_begins_at_the_penalty(tmp_path: Path) -> None:
     train(recipe, 0, CPU, tmp_path / "stopped")  # the checkpoint has the weights
     assert same_network(tmp_path / "from", tmp_path / "stopped")
     with pytest.raises(ModelError, match="There are no weights at"):
-        train(small(start=str(tmp_path / "nothing.pt"), start_digest="d"), 0, CPU, tmp_path / "missing")
+        train(small(init_from=str(tmp_path / "nothing.pt"), init_digest="d"), 0, CPU, tmp_path / "missing")
 
 
 def test_validation_picks_the_best_epoch_on_held_out_samples(tmp_path: Path) -> None:
@@ -182,9 +182,9 @@ def test_held_out_samples_are_apart_from_the_rest() -> None:
         hold_out(Split(images, torch.arange(10)), 10)
 
 
-@pytest.mark.parametrize("rated", ["clean", "augmented"])
-def test_rated_images_are_as_the_recipe_says_and_resume(tmp_path: Path, rated: str) -> None:
-    recipe = small(data={"rated": rated})
+@pytest.mark.parametrize("scoring_images", ["clean", "augmented"])
+def test_scoring_images_are_as_the_recipe_says_and_resume(tmp_path: Path, scoring_images: str) -> None:
+    recipe = small(data={"scoring_images": scoring_images})
     train(recipe, 0, CPU, tmp_path / "whole")
     watcher = StopAfter(14)
     with pytest.raises(Stopped):

@@ -42,7 +42,7 @@ def test_a_run_keeps_exactly_what_it_should_and_can_be_stopped(name: str, tmp_pa
 
 @pytest.mark.parametrize(("name", "more"), [("snip", 0), ("grasp", 1), ("sratio", None)])
 def test_the_authors_counts(name: str, more: int | None, tmp_path: Path) -> None:
-    result = train(recipe_of(name, count="authors"), 0, CPU, tmp_path)
+    result = train(recipe_of(name, tie_rule="authors"), 0, CPU, tmp_path)
     exact = result["total"] - int(result["total"] * 0.9)
     if more is None:
         assert exact - 12 <= result["kept"] < exact

@@ -78,7 +78,7 @@ def test_eager_runs_on_the_gpu_are_what_they_are_alone(tmp_path: Path, monkeypat
 def test_captured_runs_on_the_gpu_train_side_by_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine(device="cuda", engine="captured", precision="bf16")
     recipes = [small(method={"strength": 1e-4}) for _ in range(4)]
-    recipes += [small(method={"name": "rigl", "sparsity": 0.9, "every": 2}) for _ in range(2)]
+    recipes += [small(method={"name": "rigl", "sparsity": 0.9, "update_every": 2}) for _ in range(2)]
     jobs = jobs_in(tmp_path, recipes)
     for result in train_together(jobs, machine, images(recipes[0]), at_once=4, stages=tmp_path / "stages"):
         assert isinstance(result, dict)
