@@ -135,7 +135,7 @@ def parse_setting(text: str) -> dict[str, Any]:
     """A table from `TABLE.NAME=VALUE`, the value as in TOML or else a word.
 
     >>> parse_setting("method.growth=1.1"), parse_setting("data.drop_last=false")
-    ({'method': {'growth': 1.1}}, {'data': {'last': 'keep'}})
+    ({'method': {'growth': 1.1}}, {'data': {'drop_last': False}})
     """
     path, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"\w+(\.\w+)+", path.strip()):

@@ -10,7 +10,7 @@ from hypersparse.storage.weights_io import digest
 def test_a_recipe_written_by_hand_can_begin_with_trained_weights(tmp_path: Path) -> None:
     weights, file = tmp_path / "weights.pt", tmp_path / "mine.toml"
     weights.write_bytes(b"weights")
-    file.write_text(f'start = "{weights}"\n')
+    file.write_text(f'init_from = "{weights}"\n')
     recipe = make_recipe(recipe=file, runs_dir=tmp_path)
     assert recipe.trained
     assert recipe.init_digest == digest(weights)

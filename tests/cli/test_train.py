@@ -204,7 +204,7 @@ def test_plan_prints_phases_and_recipe(tmp_path: Path, call: Call) -> None:
 
 def test_plan_says_what_happens_in_every_phase(call: Call) -> None:
     options = ("--data", "cifar10", "--set", "training.schedule=cosine")
-    done = call("plan", "topkast", *options, "--set", "method.end=0.5", "--ablation", "shuffle").stdout
+    done = call("plan", "topkast", *options, "--set", "method.update_until=0.5", "--ablation", "shuffle").stdout
     words = " ".join(done.split())
     for text in (
         "explore 80 0.1 to 0.05, cosine first choose largest, choose largest every 100 steps",

@@ -35,7 +35,7 @@ def test_without_pre_training() -> None:
 def test_the_papers_options_are_the_defaults() -> None:
     method = ART()
     assert (method.pretrain_epochs, method.strength, method.growth) == (60, 5e-6, 1.05)
-    assert (method.penalty, method.select, method.count) == ("hypersparse", "single", "exact")
+    assert (method.penalty, method.best_by, method.tie_rule) == ("hypersparse", "single", "exact")
     assert ART(sparsity=0.98).label() == "art-hypersparse-0.98"
 
 
@@ -252,7 +252,7 @@ def test_by_the_code_the_score_seen_while_training_counts(stop: str) -> None:
         task = Scripted(0.5)  # a second score would raise StopIteration
         state = state_of(task)
         state.observed.add(torch.tensor([seen]), 1)
-        assert ART(sparsity=0.75, stop=stop).pruning_is_free(state) is free
+        assert ART(sparsity=0.75, stop_reference=stop).pruning_is_free(state) is free
         assert state.log["dense_score"] == seen
         assert task.nonzero == [27]
 

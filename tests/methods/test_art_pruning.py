@@ -58,7 +58,7 @@ def test_the_best_copy_comes_back_with_its_statistics(scores: list[float], best:
 
 @pytest.mark.parametrize(("count", "kept"), [("exact", 27), ("authors", 26)])
 def test_how_many_are_kept(count: str, kept: int) -> None:
-    sparsifier = trained(ART(sparsity=0.75, pretrain_epochs=0, count=count), Scripted(1.0, 1.0))
+    sparsifier = trained(ART(sparsity=0.75, pretrain_epochs=0, tie_rule=count), Scripted(1.0, 1.0))
     assert sparsifier.mask is not None
     assert sparsifier.mask.kept == kept
     assert int(sparsifier.weights.vector().count_nonzero()) == kept

@@ -159,7 +159,7 @@ def test_a_mask_shrinks_in_every_layer_or_over_all() -> None:
 @pytest.mark.parametrize("distribution", ["uniform", "erk", "sratio"])
 @pytest.mark.parametrize("kind", [ACDC, GMP, IMP, LTH, PowerProp, TopKAST])
 def test_layers_share_by_a_rule(kind: type[Method], distribution: Distribution) -> None:
-    options = {"rounds": 1} if kind is IMP else {"every": 2} if kind is TopKAST else {}
+    options = {"rounds": 1} if kind is IMP else {"update_every": 2} if kind is TopKAST else {}
     method = kind(sparsity=0.75, distribution=distribution, **options)
     sparsifier = trained(method, sequence_network(), three_classes((2, 8)), epochs=2)
     assert sparsifier.mask is not None

@@ -23,7 +23,7 @@ def test_four_weights() -> None:
     inputs = torch.tensor([[8.0, 3.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
     task = Task(summed, [(inputs, torch.tensor([0, 1]))])  # scores 10, 10, 9, 8
     masks = {
-        (sparsity, count): SNIP(sparsity=sparsity, per_class=1, count=count).mask(state_of(four_weights(), task))
+        (sparsity, count): SNIP(sparsity=sparsity, per_class=1, tie_rule=count).mask(state_of(four_weights(), task))
         for sparsity in (0.25, 0.5, 0.75)
         for count in ("exact", "authors")
     }
@@ -36,7 +36,7 @@ def test_four_weights() -> None:
 
 def test_the_authors_round_what_is_kept_and_we_what_is_removed() -> None:
     task = Task(summed, [(torch.tensor([[8.0, 3.0, 1.0, 1.0]]), torch.tensor([0]))])  # scores 8, 6, 3, 4
-    kept = {count: SNIP(sparsity=0.3, per_class=1, count=count) for count in ("exact", "authors")}
+    kept = {count: SNIP(sparsity=0.3, per_class=1, tie_rule=count) for count in ("exact", "authors")}
     assert kept["exact"].mask(state_of(four_weights(), task))["weight"].tolist() == [[True, True, False, True]]
     assert kept["authors"].mask(state_of(four_weights(), task))["weight"].tolist() == [[True, True, False, False]]
 

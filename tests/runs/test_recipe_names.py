@@ -19,7 +19,7 @@ def recipe(**tables: Any) -> dict[str, Any]:
         ({"method": {"penalty": "l1"}}, "art l1"),
         ({"method": {"pretrain_epochs": 0}}, "art hypersparse, without pre-training"),
         ({"method": {"pretrain_epochs": 7}}, "art hypersparse, pretrain_epochs=7"),
-        ({"method": {"name": "rigl", "update_every": 50}, "training": {"lr": 0.05}}, "rigl, lr=0.05, every=50"),
+        ({"method": {"name": "rigl", "update_every": 50}, "training": {"lr": 0.05}}, "rigl, lr=0.05, update_every=50"),
         ({"ablation": {"name": "shuffle"}}, "art hypersparse, ablation shuffle"),
         (
             {"ablation": {"name": "rewind", "rewind_epoch": 3}},
