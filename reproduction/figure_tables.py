@@ -7,14 +7,14 @@ from hypersparse.analysis.plotting import AnalysisResult
 from reproduction.tables import markdown
 
 
-def layers_table(study: AnalysisResult) -> list[str]:
+def layers_table(result: AnalysisResult) -> list[str]:
     """Weights kept in each block of the network."""
-    return markdown(study.tables[f"{study.name}-blocks"])
+    return markdown(result.tables[f"{result.name}-blocks"])
 
 
-def finetuning_table(study: AnalysisResult) -> list[str]:
+def finetuning_table(result: AnalysisResult) -> list[str]:
     """Test accuracy at the start and at the end of each learning rate, a row for each recipe."""
-    (gains,) = study.tables.values()
+    (gains,) = result.tables.values()
     if gains.empty:
         return []
     rows: dict[str, dict[str, str]] = {}

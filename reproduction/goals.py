@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, grouped, to_their_end
-from hypersparse.analysis.paper import Ours, margin, table
+from hypersparse.analysis.finished_runs import FinishedRun, completed_runs, group_by
+from hypersparse.analysis.paper import SeedValues, margin, table
 from hypersparse.runs.store import RunStore
 
 SLACK = 1.05  # on the epochs: nobody knows before how many the mask takes
@@ -24,15 +24,15 @@ COLUMNS = (
 class Aim:
     """How many points above the paper, in what share of the epochs of ART as it is, from which sparsity on."""
 
-    words: str
+    description: str
     points: float
     share: float
     least_sparsity: float
 
 
 AIMS = (
-    Aim(words="a point more in as many epochs", points=1.0, share=1.0, least_sparsity=0.99),
-    Aim(words="as much in half the epochs", points=0.0, share=0.5, least_sparsity=0.98),
+    Aim(description="a point more in as many epochs", points=1.0, share=1.0, least_sparsity=0.99),
+    Aim(description="as much in half the epochs", points=0.0, share=0.5, least_sparsity=0.98),
 )
 
 
@@ -42,8 +42,8 @@ def aim(store: RunStore) -> pd.DataFrame:
     Both by the best epoch, as the paper has it; `margin` is twice the standard error of the difference. What is short
     of an aim by less than that is `open`: more seeds would tell.
     """
-    runs = [run for run in to_their_end(store) if run.words["method"] == "art" and _trained_here(run)]
-    groups = grouped(runs, "data", "model", "sparsity")
+    runs = [run for run in completed_runs(store) if run.settings["method"] == "art" and _trained_here(run)]
+    groups = group_by(runs, "data", "model", "sparsity")
     known = table("accuracy")
     known = known[known["method"] == "art-hypersparse"]
     rows = [
@@ -56,11 +56,11 @@ def aim(store: RunStore) -> pd.DataFrame:
 
 def said(frame: pd.DataFrame) -> list[str]:
     """An item an aim: in how many cells it is reached, and how far off the nearest is."""
-    return [f"- {_said(each, frame[frame['aim'] == each.words])}" for each in AIMS]
+    return [f"- {_said(each, frame[frame['aim'] == each.description])}" for each in AIMS]
 
 
 def _said(each: Aim, own: pd.DataFrame) -> str:
-    head = f"{each.words.capitalize()}, at {100 * each.least_sparsity:g} % and above:"
+    head = f"{each.description.capitalize()}, at {100 * each.least_sparsity:g} % and above:"
     there = own[own["seeds"] > 0]
     if there.empty:
         return f"{head} missing; no run of ART has taken so few epochs."
@@ -88,7 +88,7 @@ def _cell(each: Aim, cell: Any) -> dict[str, Any]:
     return {
         "data": cell.dataset,
         "model": cell.model,
-        "aim": each.words,
+        "aim": each.description,
         "sparsity": cell.sparsity,
         "paper": cell.accuracy_mean,
         "paper_deviation": cell.accuracy_std,
@@ -97,10 +97,10 @@ def _cell(each: Aim, cell: Any) -> dict[str, Any]:
 
 def _best(each: Aim, cell: Any, runs: Sequence[FinishedRun]) -> dict[str, Any]:
     """Of the recipes that take few enough epochs the one with the highest mean."""
-    usual = _epochs([run for run in runs if run.is_usual and run.words["penalty"] == "hypersparse"])
+    usual = _epochs([run for run in runs if run.matches_preset and run.settings["penalty"] == "hypersparse"])
     few = {
         recipe: members
-        for (recipe,), members in grouped(runs, "variant").items()
+        for (recipe,), members in group_by(runs, "variant").items()
         if usual and _epochs(members) <= SLACK * each.share * usual
     }
     if not few:
@@ -131,5 +131,5 @@ def _epochs(runs: Sequence[FinishedRun]) -> float:
     return fmean(run.epochs for run in runs) if runs else 0.0
 
 
-def _accuracies(runs: Sequence[FinishedRun], which: str) -> Ours:
-    return Ours(tuple(100 * run.scores[which] for run in runs if run.scores))
+def _accuracies(runs: Sequence[FinishedRun], which: str) -> SeedValues:
+    return SeedValues(tuple(100 * run.scores[which] for run in runs if run.scores))

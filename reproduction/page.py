@@ -99,19 +99,19 @@ TABLES = (
     ),
 )
 FIGURES = (
-    FigureSection(heading="Which weights the penalty pulls", draw=gradients.studies),
+    FigureSection(heading="Which weights the penalty pulls", draw=gradients.analyze),
     FigureSection(
         heading="Where the kept weights lie",
-        draw=allocation.studies,
+        draw=allocation.analyze,
         table_below=layers_table,
         text="Kept weights of each part of the network, mean over seeds, and in brackets the share of it in per cent.",
     ),
-    FigureSection(heading="How soon the final mask is found", draw=intersection.studies),
+    FigureSection(heading="How soon the final mask is found", draw=intersection.analyze),
     FigureSection(heading="Weights that cross the cut", draw=masks.crossings),
-    FigureSection(heading="How long the penalty grows", draw=epochs.study),
+    FigureSection(heading="How long the penalty grows", draw=epochs.analyze),
     FigureSection(
         heading="What fine-tuning gains",
-        draw=finetuning.studies,
+        draw=finetuning.analyze,
         table_below=finetuning_table,
         text=f"Test accuracy in per cent, from the mean over the first {finetuning.EDGE} epochs of each learning rate "
         f"to that over the last {finetuning.EDGE} (half of them where it has fewer than {2 * finetuning.EDGE}), mean "
@@ -128,7 +128,7 @@ FIGURES = (
     ),
     FigureSection(
         heading="Compression Position",
-        draw=positions.studies,
+        draw=positions.analyze,
         table_below=positions.table_below,
         text="Which training images the pruned copies get right first, from 0 to 1; dense is the network in "
         "pre-training ([more](positions.md)). Images are told apart by how many of CIFAR-N's people named them "
@@ -166,7 +166,7 @@ def write_page(root: Path, notes: Path = NOTES) -> list[Path]:
     for figures in FIGURES:
         drawn = list(_drawn(figures, runs))
         lines += _figure_lines(figures, drawn, written_by_hand)
-        written += [path for study in drawn for path in _write_for_page(root / PAGE.with_suffix(""), study)]
+        written += [path for result in drawn for path in _write_for_page(root / PAGE.with_suffix(""), result)]
     lines += [f"## {RUNS}", "", *written_by_hand.get(RUNS, []), *_runs(runs)]
     write_text(root / PAGE, "\n".join(lines).rstrip() + "\n")
     return [root / PAGE, *written]
@@ -202,15 +202,15 @@ def _figure_lines(
 ) -> list[str]:
     heading = section.heading
     lines = [f"## {heading}", "", *([section.text, ""] if section.text else []), *notes.get(heading, [])]
-    for study in drawn:
-        lines += [f"![{heading}: {study.name}]({PAGE.stem}/{study.name}.png)", ""]
-        lines += [*section.table_below(study), ""] if section.table_below else []
+    for result in drawn:
+        lines += [f"![{heading}: {result.name}]({PAGE.stem}/{result.name}.png)", ""]
+        lines += [*section.table_below(result), ""] if section.table_below else []
     return lines if drawn else [*lines, "Missing: no stored run has what this figure needs.", ""]
 
 
-def _write_for_page(folder: Path, study: AnalysisResult) -> list[Path]:
+def _write_for_page(folder: Path, result: AnalysisResult) -> list[Path]:
     """The figure as PNG and its tables; SVG and all points are left to `hypersparse analyze`."""
-    return [write_figure(folder, study, "png"), *write_tables(folder, study.tables)]
+    return [write_figure(folder, result, "png"), *write_tables(folder, result.tables)]
 
 
 def _runs(runs: Sequence[FinishedRun]) -> list[str]:

@@ -6,10 +6,10 @@ import pandas as pd
 
 from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.analysis.paper import table
-from hypersparse.analysis.plotting import AnalysisResult, file_name, spoken
+from hypersparse.analysis.plotting import AnalysisResult, class_label, file_name
 from hypersparse.analysis.positions import ALL, IN_THE_PAPER, PAPER_DATA, agreement
-from hypersparse.analysis.positions_figure import study_of
-from hypersparse.analysis.positions_kept import read_kept, with_kept
+from hypersparse.analysis.positions_figure import analyze_rows
+from hypersparse.analysis.stored_positions import read_positions, runs_with_positions
 from hypersparse.data.cifar import SUPERCLASSES
 from reproduction.tables import details, markdown
 
@@ -27,15 +27,17 @@ FACTS = {
 }
 
 
-def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
+def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """A figure for each model on each data set, of ART's pruned copies and the dense network; none without files."""
-    kept = with_kept(runs)
+    kept = runs_with_positions(runs)
     if not kept:
         return []
-    rows = read_kept(kept)
+    rows = read_positions(kept)
     rows = rows[rows["method"].isin(IN_THE_PAPER)]
     groups = rows.groupby(["data", "model"], sort=True)
-    return [study_of(own, str(data), file_name("positions", str(data), str(model))) for (data, model), own in groups]
+    return [
+        analyze_rows(own, str(data), file_name("positions", str(data), str(model))) for (data, model), own in groups
+    ]
 
 
 def table_below(drawn: AnalysisResult) -> list[str]:
@@ -63,18 +65,18 @@ def _facts(facts: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
     rows = []
     for level in levels:
         row = known.get(level)
-        words = {"seeds": "missing"} if row is None else {FACTS[name]: spoken(_word(row[name])) for name in there}
+        words = {"seeds": "missing"} if row is None else {FACTS[name]: class_label(_word(row[name])) for name in there}
         rows.append({"sparsity": _level(level), **words})
     return pd.DataFrame(rows).fillna("")
 
 
 def _cells(means: pd.DataFrame) -> pd.DataFrame:
-    """Ours, and the paper's in brackets: sparsity and people who were wrong down, classes across."""
+    """SeedValues, and the paper's in brackets: sparsity and people who were wrong down, classes across."""
     rows = []
     for _, own in means.groupby(["sparsity", "human_label_errors"], sort=True):
         sparsity, errors = float(own["sparsity"].iloc[0]), int(own["human_label_errors"].iloc[0])
         words = {"sparsity": _level(sparsity), "people wrong": "all images" if errors == ALL else str(errors)}
-        rows.append(words | {spoken(str(row["class"])): _cell(row) for _, row in own.iterrows()})
+        rows.append(words | {class_label(str(row["class"])): _cell(row) for _, row in own.iterrows()})
     return pd.DataFrame(rows).fillna("")
 
 
@@ -88,7 +90,7 @@ def _kinds(means: pd.DataFrame) -> pd.DataFrame:
     sums = weighted.groupby(["kind", "sparsity"])[["sum", "images"]].sum()
     across = (sums["sum"] / sums["images"]).unstack("sparsity").sort_index(axis="columns")
     across = across.sort_values(across.columns[0])
-    shown = across.map(lambda position: f"{position:.3f}").rename(columns=_level, index=spoken)
+    shown = across.map(lambda position: f"{position:.3f}").rename(columns=_level, index=class_label)
     return shown.rename_axis(index="super-class", columns=None).reset_index()
 
 

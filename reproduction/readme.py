@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from hypersparse.analysis import paper, plotting
 from hypersparse.analysis.finished_runs import load
 from hypersparse.analysis.plotting import BLUE, FAINT, GREY, PAGE, TEXT, AnalysisResult, legend, panels, title
-from hypersparse.analysis.tables import readable
+from hypersparse.analysis.tables import format_cells
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import write_text
@@ -87,7 +87,7 @@ def lines(store: RunStore, found: AnalysisResult) -> list[str]:
 
 def _rows(there: pd.DataFrame) -> pd.DataFrame:
     """Three rows for each network: its best and last epoch and the paper's, with a column for each sparsity."""
-    shown = readable(there)
+    shown = format_cells(there)
     several = [f" ({seeds})" if seeds > 1 else "" for seeds in there["seeds"]]
     cells = {
         (row, *place): text + (also if row == "best" else "")
@@ -174,9 +174,9 @@ def _draw_model(axes: Axes, cells: pd.DataFrame) -> None:
     axes.set_xticks(range(len(cells)), [_level(sparsity) for sparsity in cells["sparsity"]])
 
 
-def _epochs(store: RunStore, data: str, model: str, sparsity: float) -> paper.Ours:
+def _epochs(store: RunStore, data: str, model: str, sparsity: float) -> paper.SeedValues:
     counts = [paper.epochs_to_mask(run) for run in paper.runs_of(_cell(data, model, sparsity), store)]
-    return paper.Ours(tuple(float(count) for count in counts if count is not None))
+    return paper.SeedValues(tuple(float(count) for count in counts if count is not None))
 
 
 def _own(known: pd.DataFrame, column: str, *wanted: str) -> pd.DataFrame:

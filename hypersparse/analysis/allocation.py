@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, by_name, grouped, network
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, group_by, group_by_name, task_title
 from hypersparse.analysis.plotting import (
     FAINT,
     GREY,
@@ -17,7 +17,7 @@ from hypersparse.analysis.plotting import (
     PALE,
     AnalysisResult,
     file_name,
-    legend_beside,
+    legend_right,
     line_styles,
     panels,
     title,
@@ -27,21 +27,21 @@ from hypersparse.errors import RunError
 MOST_LINES = 8  # of a figure; with more there is a figure for each sparsity
 
 
-def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
+def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """A figure for each model on each data set; for each sparsity where that would be too many lines."""
     sparse = [run for run in runs if run.result["kept"] < run.result["total"]]
     if not sparse:
         raise NoRunsError("None of these runs has a sparse network, so there are no weights per layer to compare.")
     found = []
-    for (data, model), members in grouped(sparse, "data", "model").items():
-        several = len(by_name(members)) > MOST_LINES
-        for (sparsity,), own in grouped(members, "sparsity").items() if several else [((None,), members)]:
+    for (data, model), members in group_by(sparse, "data", "model").items():
+        several = len(group_by_name(members)) > MOST_LINES
+        for (sparsity,), own in group_by(members, "sparsity").items() if several else [((None,), members)]:
             share, at = (f"-{sparsity:g}", f" at {100 * sparsity:g} %") if isinstance(sparsity, float) else ("", "")
-            found.append(_study(file_name("layers", data, f"{model}{share}"), own, f"{network(own[0])}{at}"))
+            found.append(_analyze_group(file_name("layers", data, f"{model}{share}"), own, f"{task_title(own[0])}{at}"))
     return found
 
 
-def _study(file: str, runs: Sequence[FinishedRun], what: str) -> AnalysisResult:
+def _analyze_group(file: str, runs: Sequence[FinishedRun], what: str) -> AnalysisResult:
     """Kept weights of each layer, mean over seeds; all runs must have the same layers."""
     totals = runs[0].result["total_by_layer"]
     for run in runs:
@@ -50,7 +50,7 @@ def _study(file: str, runs: Sequence[FinishedRun], what: str) -> AnalysisResult:
             raise RunError(
                 f"{run.recipe.label} has other layers than {first}; compare runs of one model on one data set."
             )
-    groups = by_name(runs)
+    groups = group_by_name(runs)
     rows = []
     for name, members in groups.items():
         for number, (layer, total) in enumerate(totals.items(), start=1):
@@ -101,7 +101,7 @@ def _draw(frame: pd.DataFrame, what: str) -> Figure:
         each.set_yscale("log")
         each.set_ylabel(label, fontsize=8)
     shares.set_xlabel("layer, from input to output", fontsize=8)
-    legend_beside(counts)
+    legend_right(counts)
     title(figure, f"Where the kept weights lie: {what}")
     return figure
 

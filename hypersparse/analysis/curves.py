@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
-from hypersparse.analysis.layers import Layer, layers
+from hypersparse.analysis.layers import LayerWeights, layer_weights
 from hypersparse.analysis.plotting import BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, RED
 from hypersparse.errors import RunError
 from hypersparse.runs.run_listing import Row, row_of
@@ -35,7 +35,7 @@ def save(run: RunFolder, png: Path) -> None:
 
 def draw(run: RunFolder) -> Figure:
     """The figure of one run, finished or not."""
-    entries, row, bars = run.log(), row_of(run), layers(run)
+    entries, row, bars = run.log(), row_of(run), layer_weights(run)
     if row.status == "damaged":
         raise RunError(f"{run.path} is damaged and cannot be drawn: {row.problem}")
     if not entries:
@@ -144,7 +144,7 @@ def _ticks(ratio: float) -> Locator:
     return LogLocator(subs=(1, 2, 5) if ratio < 30 else (1,), numticks=6)
 
 
-def _draw_layers(axes: Axes, bars: Sequence[Layer]) -> None:
+def _draw_layers(axes: Axes, bars: Sequence[LayerWeights]) -> None:
     places = range(len(bars))
     small = 8 if len(bars) <= 40 else 6
     known = all(layer.total for layer in bars)
@@ -171,7 +171,7 @@ def _draw_layers(axes: Axes, bars: Sequence[Layer]) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _count(layer: Layer) -> str:
+def _count(layer: LayerWeights) -> str:
     if not layer.total:
         return f"{layer.kept:,}"
     return f"{layer.kept:,} of {layer.total:,}  ({100 * layer.kept / layer.total:.2g} %)"

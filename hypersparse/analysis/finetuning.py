@@ -7,15 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, by_name, grouped, network
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, group_by, group_by_name, task_title
 from hypersparse.analysis.plotting import (
     AnalysisResult,
     file_name,
-    legend_beside,
+    legend_right,
+    legend_width,
     line_styles,
     panels,
     title,
-    width_beside,
 )
 
 PHASE = "fine-tune"
@@ -25,25 +25,27 @@ SMOOTH = 5  # epochs of a running mean: at a high rate the test accuracy jumps b
 FALLS = "from "  # begins the name of a rate that falls in nearly every epoch
 
 
-def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
+def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Test accuracy over the epochs of fine-tuning, and what each rate gained; a figure for each model and data set."""
     usable = [run for run in runs if _entries(run)]
     if not usable:
         raise NoRunsError("None of these runs was fine-tuned with its rate and accuracies in its log.")
-    return [_study(file_name("finetuning", *place), own) for place, own in grouped(usable, "data", "model").items()]
+    return [
+        _analyze_group(file_name("finetuning", *place), own) for place, own in group_by(usable, "data", "model").items()
+    ]
 
 
-def _study(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
+def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows: list[dict[str, Any]] = []
     gains: list[dict[str, Any]] = []
-    groups = by_name(runs)
-    figure, ((axes,),) = panels(width=width_beside(groups))
+    groups = group_by_name(runs)
+    figure, ((axes,),) = panels(width=legend_width(groups))
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
         gains += _gains(name, members)
         for number, run in enumerate(members):
             entries = _entries(run)
             rows += [
-                {**run.words, "seed": run.seed, "epoch": epoch, "rate": entry["lr"]}
+                {**run.settings, "seed": run.seed, "epoch": epoch, "rate": entry["lr"]}
                 | {which: entry[which] for which in NUMBERS}
                 for epoch, entry in enumerate(entries)
             ]
@@ -52,8 +54,8 @@ def _study(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
             axes.plot(smooth, linewidth=1.2, label=label, markevery=20, markersize=3.5, **style)
     axes.set_xlabel(f"epoch of fine-tuning (means over {SMOOTH})", fontsize=8)
     axes.set_ylabel("test accuracy (%)", fontsize=8)
-    legend_beside(axes)
-    title(figure, f"What fine-tuning gains: {network(runs[0])}")
+    legend_right(axes)
+    title(figure, f"What fine-tuning gains: {task_title(runs[0])}")
     return AnalysisResult(file, figure, pd.DataFrame(rows), {f"{file}-gains": pd.DataFrame(gains)})
 
 

@@ -57,7 +57,7 @@ class FinishedRun:
         return sum(self.result["epochs"].values())
 
     @property
-    def words(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """What tells it from other runs, apart from its seed."""
         method = self.recipe.method
         return {
@@ -75,9 +75,9 @@ class FinishedRun:
         return recipe_names.variant(self.recipe.to_mapping())
 
     @cached_property
-    def is_usual(self) -> bool:
+    def matches_preset(self) -> bool:
         """Whether all is as in the preset."""
-        return recipe_names.is_usual(self.recipe.to_mapping())
+        return recipe_names.matches_preset(self.recipe.to_mapping())
 
 
 def load(paths: Iterable[Path]) -> list[FinishedRun]:
@@ -93,7 +93,7 @@ def load(paths: Iterable[Path]) -> list[FinishedRun]:
     return found
 
 
-def to_their_end(store: RunStore) -> list[FinishedRun]:
+def completed_runs(store: RunStore) -> list[FinishedRun]:
     """The runs that went through their whole plan; there may be none."""
     runs = (FinishedRun(run, result) for run in store.runs() if (result := run.result()) is not None)
     return [run for run in runs if run.result["until"] is None]
@@ -109,32 +109,32 @@ def with_records(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     return having
 
 
-def names(runs: Sequence[FinishedRun], *more: str) -> list[str]:
+def short_names(runs: Sequence[FinishedRun], *more: str) -> list[str]:
     """A short name of each run: its variant, and of `more` (sparsity, model, data) what not all of them share."""
     return recipe_names.names([run.recipe.to_mapping() for run in runs], *more)
 
 
-def grouped(runs: Sequence[FinishedRun], *words: str) -> dict[tuple[Any, ...], list[FinishedRun]]:
+def group_by(runs: Sequence[FinishedRun], *words: str) -> dict[tuple[Any, ...], list[FinishedRun]]:
     """Runs by what these words say of them."""
     groups: dict[tuple[Any, ...], list[FinishedRun]] = {}
     for run in runs:
-        groups.setdefault(tuple(run.words[word] for word in words), []).append(run)
+        groups.setdefault(tuple(run.settings[word] for word in words), []).append(run)
     return groups
 
 
-def network(run: FinishedRun) -> str:
+def task_title(run: FinishedRun) -> str:
     """Model and data of a run, as a title says them: a model of one's own and data at a path by their last names."""
-    return f"{str(run.words['model']).rpartition(':')[2]} on {data_name(run)}"
+    return f"{str(run.settings['model']).rpartition(':')[2]} on {data_name(run)}"
 
 
 def data_name(run: FinishedRun) -> str:
     """The data of a run, as a title says them."""
-    return Path(str(run.words["data"])).stem
+    return Path(str(run.settings["data"])).stem
 
 
-def by_name(runs: Sequence[FinishedRun]) -> dict[str, list[FinishedRun]]:
+def group_by_name(runs: Sequence[FinishedRun]) -> dict[str, list[FinishedRun]]:
     """Runs that differ only in their seed, under their short name."""
     groups: dict[str, list[FinishedRun]] = {}
-    for name, run in zip(names(runs, "sparsity", "model", "data"), runs, strict=True):
+    for name, run in zip(short_names(runs, "sparsity", "model", "data"), runs, strict=True):
         groups.setdefault(name, []).append(run)
     return groups

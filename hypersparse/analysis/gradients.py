@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, network, with_records
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, task_title, with_records
 from hypersparse.analysis.plotting import BLUE, GREY, ORANGE, PAGE, AnalysisResult, file_name, legend, panels, title
 from hypersparse.errors import OptionError, RunError
 
@@ -17,7 +17,7 @@ BEYOND = 0.05  # of the kept weights are larger than the panel shows, so that th
 SHOWN = 3.5  # times the kept share: what is drawn, from the right; 0.65 to 1 at 90 % sparsity as in the paper
 
 
-def study(run: FinishedRun, epochs: Sequence[int] | None = None) -> AnalysisResult:
+def analyze_run(run: FinishedRun, epochs: Sequence[int] | None = None) -> AnalysisResult:
     """One run, at these regularized epochs or at a few spread over all that were taken down."""
     record = run.record
     if not len(record["curve_epochs"]):
@@ -39,9 +39,9 @@ def study(run: FinishedRun, epochs: Sequence[int] | None = None) -> AnalysisResu
             )
         ]
     )
-    words, sparsity = run.words, float(record["sparsity"])
+    words, sparsity = run.settings, float(record["sparsity"])
     name = f"gradients-{run.recipe.label}-seed-{run.seed}"
-    return AnalysisResult(name, _draw(frame, sparsity, str(words["penalty"]), network(run)), frame)
+    return AnalysisResult(name, _draw(frame, sparsity, str(words["penalty"]), task_title(run)), frame)
 
 
 def with_curves(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
@@ -52,20 +52,20 @@ def with_curves(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     return having
 
 
-def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
+def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Of each model on each data set the least sparse run with HyperSparse, where the curves are easiest to see.
 
     One that was pressed so briefly that it has a single curve comes after those with several.
     """
-    having = [run for run in with_curves(runs) if run.words["penalty"] == "hypersparse"]
+    having = [run for run in with_curves(runs) if run.settings["penalty"] == "hypersparse"]
     found: dict[tuple[str, str], FinishedRun] = {}
     for run in sorted(having, key=_rank):
-        found.setdefault((run.words["data"], run.words["model"]), run)
-    return [replace(study(run), name=file_name("gradients", *place)) for place, run in found.items()]
+        found.setdefault((run.settings["data"], run.settings["model"]), run)
+    return [replace(analyze_run(run), name=file_name("gradients", *place)) for place, run in found.items()]
 
 
 def _rank(run: FinishedRun) -> tuple[Any, ...]:
-    return len(run.record["curve_epochs"]) < 2, run.words["sparsity"], not run.is_usual, run.variant, run.seed
+    return len(run.record["curve_epochs"]) < 2, run.settings["sparsity"], not run.matches_preset, run.variant, run.seed
 
 
 def _choose(there: Sequence[int], wanted: Sequence[int] | None) -> list[int]:

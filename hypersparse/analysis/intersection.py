@@ -6,8 +6,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, by_name, grouped, load, network, with_records
-from hypersparse.analysis.paper import runs_of, table, words_of
+from hypersparse.analysis.finished_runs import (
+    FinishedRun,
+    NoRunsError,
+    group_by,
+    group_by_name,
+    load,
+    task_title,
+    with_records,
+)
+from hypersparse.analysis.paper import cell_columns, runs_of, table
 from hypersparse.analysis.plotting import (
     COLUMN,
     GREY,
@@ -16,7 +24,7 @@ from hypersparse.analysis.plotting import (
     AnalysisResult,
     file_name,
     legend,
-    legend_beside,
+    legend_right,
     line_styles,
     panels,
     title,
@@ -30,7 +38,7 @@ MOST_INSIDE = 3  # lines whose names fit between them
 PAPER_COLUMNS = ("epochs_to_final_mask", "intersection_after_pretraining", "intersection_one_epoch_before")
 
 
-def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
+def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Intersection over the epochs, with the two keypoints of the paper beside its own numbers.
 
     A figure for each model on each data set.
@@ -38,20 +46,20 @@ def studies(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     usable = [run for run in with_records(runs) if not np.isnan(run.record["intersection"]).all()]  # nor if empty
     if not usable:
         raise NoRunsError("None of these runs has a final mask and epochs before it; the intersection needs both.")
-    return [_study(file_name(NAME, *place), own) for place, own in grouped(usable, "data", "model").items()]
+    return [_analyze_group(file_name(NAME, *place), own) for place, own in group_by(usable, "data", "model").items()]
 
 
-def _study(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
-    groups = by_name(runs)
+def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
+    groups = group_by_name(runs)
     rows = [
-        {**run.words, "seed": run.seed, "name": name, "epoch": epoch, "phase": phase, "intersection": value}
+        {**run.settings, "seed": run.seed, "name": name, "epoch": epoch, "phase": phase, "intersection": value}
         for name, members in groups.items()
         for run in members
         for epoch, (phase, value) in enumerate(zip(run.record["phase"], run.record["intersection"], strict=True))
         if not np.isnan(value)
     ]
     points = pd.DataFrame([keypoints(run) for members in groups.values() for run in members])
-    return AnalysisResult(file, _draw(groups, network(runs[0])), pd.DataFrame(rows), {f"{file}-keypoints": points})
+    return AnalysisResult(file, _draw(groups, task_title(runs[0])), pd.DataFrame(rows), {f"{file}-keypoints": points})
 
 
 def keypoints(run: FinishedRun) -> dict[str, Any]:
@@ -63,9 +71,9 @@ def keypoints(run: FinishedRun) -> dict[str, Any]:
     (found,) = np.nonzero(values == 1.0)
     final = int(found[0]) + 1 if len(found) else None
     (dense,) = np.nonzero(phases == "pre-train")
-    known = known_keypoints(run.words) if run.is_usual else {}
+    known = known_keypoints(run.settings) if run.matches_preset else {}
     return {
-        **run.words,
+        **run.settings,
         "seed": run.seed,
         "final_epoch": final,
         "paper_final_epoch": known.get("epochs_to_final_mask"),
@@ -82,7 +90,7 @@ def beside_paper(store: RunStore) -> pd.DataFrame:
     for cell in table("mask_intersection").itertuples():
         folders = [run for run in runs_of(cell, store) if run.record_file.is_file()]
         points = pd.DataFrame([keypoints(run) for run in load(run.path for run in folders)] if folders else [])
-        row = {**words_of(cell), "seeds": len(points)}
+        row = {**cell_columns(cell), "seeds": len(points)}
         for name, theirs in zip(KEYPOINTS, PAPER_COLUMNS, strict=True):
             row[f"paper_{name}"] = getattr(cell, theirs)
             row[name] = float(points[name].mean()) if len(points) else None
@@ -117,7 +125,7 @@ def _draw(groups: dict[str, list[FinishedRun]], what: str) -> Any:
     axes.set_xlabel("epochs trained")
     axes.set_ylabel("share of the final mask")
     if beside:
-        legend_beside(axes)
+        legend_right(axes)
     else:
         legend(axes, loc="lower right")
     title(figure, f"Share of the final mask found already: {what}")

@@ -7,7 +7,7 @@ from hypersparse.storage.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerWeights:
     """One prunable layer: its name, the weights it keeps, and all it has (None where that is not known)."""
 
     name: str
@@ -15,13 +15,15 @@ class Layer:
     total: int | None
 
 
-def layers(run: RunFolder) -> list[Layer]:
+def layer_weights(run: RunFolder) -> list[LayerWeights]:
     """The layers from input to output; of an unfinished run what its method would keep now, if it says so."""
     if result := current_result(run):
         totals = result["total_by_layer"]
-        return [Layer(_short(name), kept, totals[name]) for name, kept in result["kept_by_layer"].items()]
+        return [LayerWeights(_short(name), kept, totals[name]) for name, kept in result["kept_by_layer"].items()]
     said = [entry["kept_by_layer"] for entry in run.log() if "kept_by_layer" in entry]
-    return [Layer(f"layer {number}", kept, None) for number, kept in enumerate(said[-1] if said else [], start=1)]
+    return [
+        LayerWeights(f"layer {number}", kept, None) for number, kept in enumerate(said[-1] if said else [], start=1)
+    ]
 
 
 def _short(name: str) -> str:

@@ -7,17 +7,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, by_name, grouped, network, with_records
+from hypersparse.analysis.finished_runs import (
+    FinishedRun,
+    NoRunsError,
+    group_by,
+    group_by_name,
+    task_title,
+    with_records,
+)
 from hypersparse.analysis.plotting import (
     GREY,
     AnalysisResult,
     file_name,
-    folded,
-    legend_beside,
+    legend_right,
+    legend_width,
     line_styles,
     panels,
     title,
-    width_beside,
+    wrap_label,
 )
 from hypersparse.errors import RunError
 
@@ -30,12 +37,12 @@ def crossings(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     usable = [run for run in with_records(runs) if (run.record["crossed"] >= 0).any()]
     if not usable:
         raise NoRunsError("None of these runs has epochs in which weights could cross the cut.")
-    return [_crossing(file_name("crossing", *place), own) for place, own in grouped(usable, "data", "model").items()]
+    return [_crossing(file_name("crossing", *place), own) for place, own in group_by(usable, "data", "model").items()]
 
 
 def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
-    rows, groups = [], by_name(usable)
-    figure, ((axes,),) = panels(width=width_beside(groups))
+    rows, groups = [], group_by_name(usable)
+    figure, ((axes,),) = panels(width=legend_width(groups))
     for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
         for number, run in enumerate(members):
             crossed, keep = run.record["crossed"], int(run.record["keep"])
@@ -44,7 +51,7 @@ def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
             label = name if number == 0 else None
             axes.plot(epochs, 100 * shares, linewidth=1.2, label=label, markevery=10, markersize=3.5, **style)
             rows += [
-                {**run.words, "seed": run.seed, "epoch": epoch, "phase": run.record["phase"][epoch], "share": share}
+                {**run.settings, "seed": run.seed, "epoch": epoch, "phase": run.record["phase"][epoch], "share": share}
                 for epoch, share in zip(epochs.tolist(), shares.tolist(), strict=True)
             ]
     for boundary in {int((run.record["phase"] == "pre-train").sum()) for run in usable} - {0}:
@@ -52,8 +59,8 @@ def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("epoch (dotted: pre-training ends)", fontsize=8)
     axes.set_ylabel("new among the largest (%)", fontsize=8)
-    legend_beside(axes)
-    title(figure, f"Weights that cross the cut: {network(usable[0])}")
+    legend_right(axes)
+    title(figure, f"Weights that cross the cut: {task_title(usable[0])}")
     return AnalysisResult(file, figure, pd.DataFrame(rows))
 
 
@@ -61,20 +68,20 @@ def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
     """How much of one seed's final mask another seed's has too, beside what chance would give."""
     usable = [run for run in with_records(runs) if len(run.record.get("final_sample", ()))]
     # Named among all runs, since the title says neither network nor sparsity.
-    groups = {name: members for name, members in by_name(usable).items() if len(members) > 1} if usable else {}
+    groups = {name: members for name, members in group_by_name(usable).items() if len(members) > 1} if usable else {}
     if not groups:
         raise NoRunsError(
             "Agreement needs a recipe with two seeds that have final masks in their records; there is none."
         )
     rows = [
-        {"name": name, **one.words, "seeds": f"{one.seed}, {other.seed}", **_agreement(one, other)}
+        {"name": name, **one.settings, "seeds": f"{one.seed}, {other.seed}", **_agreement(one, other)}
         for name, members in groups.items()
         for one, other in combinations(members, 2)
     ]
     frame = pd.DataFrame(rows)
-    names = list(map(folded, groups))
+    names = list(map(wrap_label, groups))
     inches = max(0.35, *(0.1 + 0.13 * len(name.splitlines()) for name in names))  # of a row
-    figure, ((axes,),) = panels(width=width_beside(groups), height=0.9 + inches * len(names))
+    figure, ((axes,),) = panels(width=legend_width(groups), height=0.9 + inches * len(names))
     for place, (name, style) in enumerate(zip(groups, line_styles(len(groups)), strict=True)):
         own = frame[frame["name"] == name]
         axes.plot(100 * own["agreement"], [place] * len(own), markersize=5, alpha=0.8, **style | {"linestyle": ""})

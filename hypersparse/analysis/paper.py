@@ -21,7 +21,7 @@ WITHOUT_PRETRAINING = "-no-pretrain"
 
 
 @dataclass(frozen=True)
-class Ours:
+class SeedValues:
     """What our runs of a cell gave."""
 
     values: tuple[float, ...]
@@ -37,12 +37,12 @@ class Ours:
         return statistics.deviation(self.values)
 
 
-def margin(ours: Ours, paper_deviation: float) -> float:
+def margin(ours: SeedValues, paper_deviation: float) -> float:
     """Twice the standard error of the difference between our mean and the paper's.
 
     The deviation is pooled over both; with fewer than three seeds of ours the paper's stands in.
 
-    >>> round(margin(Ours((92.5, 92.6)), 0.22), 3)
+    >>> round(margin(SeedValues((92.5, 92.6)), 0.22), 3)
     0.368
     """
     count, spread = len(ours.values), paper_deviation
@@ -51,11 +51,11 @@ def margin(ours: Ours, paper_deviation: float) -> float:
     return 2 * spread * sqrt(1 / count + 1 / PAPER_SEEDS)
 
 
-def verdict(ours: Ours, paper_mean: float, paper_deviation: float, *, more_is_better: bool = True) -> Verdict:
+def verdict(ours: SeedValues, paper_mean: float, paper_deviation: float, *, more_is_better: bool = True) -> Verdict:
     """Reproduced if the means differ by at most twice their standard error (`margin`).
 
-    >>> verdict(Ours((92.5,)), 92.69, 0.22), verdict(Ours((91.0,)), 92.69, 0.22), verdict(Ours(()), 92.69, 0.22)
-    ('reproduced', 'differs', 'missing')
+    >>> [verdict(SeedValues(values), 92.69, 0.22) for values in ((92.5,), (91.0,), ())]
+    ['reproduced', 'differs', 'missing']
     """
     if ours.mean is None:
         return "missing"
@@ -80,11 +80,11 @@ def accuracy(store: RunStore, cells: pd.DataFrame | None = None) -> pd.DataFrame
     for cell in (table("accuracy") if cells is None else cells).itertuples():
         results = [run.result() for run in runs_of(cell, store)]
         parts = [result["sparse"] or result["dense"] for result in results if result and result["until"] is None]
-        best, last = (Ours(tuple(100 * part[which] for part in parts)) for which in ("best", "last"))
+        best, last = (SeedValues(tuple(100 * part[which] for part in parts)) for which in ("best", "last"))
         known: tuple[float, float] = (cell.accuracy_mean, cell.accuracy_std)  # type: ignore[assignment]
         rows.append(
             {
-                **words_of(cell),
+                **cell_columns(cell),
                 "paper": known[0],
                 "paper_deviation": known[1],
                 "seeds": len(parts),
@@ -104,11 +104,11 @@ def regularized_epochs(store: RunStore) -> pd.DataFrame:
     rows = []
     for cell in table("regularized_epochs").itertuples():
         counts = [epochs_to_mask(run) for run in runs_of(cell, store)]
-        ours = Ours(tuple(float(count) for count in counts if count is not None))
+        ours = SeedValues(tuple(float(count) for count in counts if count is not None))
         known: tuple[float, float] = (cell.epochs_mean, cell.epochs_std)  # type: ignore[assignment]
         rows.append(
             {
-                **words_of(cell),
+                **cell_columns(cell),
                 "paper": known[0],
                 "paper_deviation": known[1],
                 "seeds": len(ours.values),
@@ -140,7 +140,7 @@ def variant_of(cell: Any) -> str:
     return variant(recipe_of(cell).to_mapping())
 
 
-def words_of(cell: Any) -> dict[str, Any]:
+def cell_columns(cell: Any) -> dict[str, Any]:
     """The first columns of the row of a cell."""
     return {"data": cell.dataset, "model": cell.model, "method": variant_of(cell), "sparsity": cell.sparsity}
 

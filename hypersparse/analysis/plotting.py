@@ -44,7 +44,7 @@ class AnalysisResult:
 
 
 def file_name(*words: str) -> str:
-    """What a study of these words is called on disk; a data set may be a path.
+    """What a result of these words is called on disk; a data set may be a path.
 
     >>> file_name("layers", "my data/faces.npz", "mlp")
     'layers-my_data_faces.npz-mlp'
@@ -52,10 +52,10 @@ def file_name(*words: str) -> str:
     return re.sub(r"[^\w.,:=+-]+", "_", "-".join(words))
 
 
-def spoken(name: str) -> str:
+def class_label(name: str) -> str:
     """A class as people write it, where files join its words.
 
-    >>> spoken("pickup_truck")
+    >>> class_label("pickup_truck")
     'pickup truck'
     """
     return name.replace("_", " ")
@@ -69,11 +69,11 @@ def panels(
     FigureCanvasAgg(figure)
     axes: NDArray[Any] = figure.subplots(rows, columns, squeeze=False, **options)
     for each in axes.flat:
-        plain(each)
+        style_axes(each)
     return figure, axes
 
 
-def plain(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
     """Little ink: two spines, a faint grid, small text."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color=PALE, linewidth=0.7)
@@ -94,11 +94,11 @@ def legend(axes: Axes, **options: Any) -> None:
     """Without a frame, in small text; nothing where no line has a name."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:  # the name of a run with many options of its own would take the place of the figure
-        short = [folded(label) for label in labels]
+        short = [wrap_label(label) for label in labels]
         axes.legend(handles, short, **({"frameon": False, "fontsize": TEXT - 1} | options))
 
 
-def legend_beside(axes: Axes, **options: Any) -> None:
+def legend_right(axes: Axes, **options: Any) -> None:
     """At the right, outside of the axes, where it can hide nothing; the figure grows with it."""
     legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
     names, figure = axes.get_legend(), axes.figure
@@ -107,7 +107,7 @@ def legend_beside(axes: Axes, **options: Any) -> None:
         figure.set_figheight(max(height, figure.get_figheight()))
 
 
-def spread_ticks(figure: Figure) -> None:
+def thin_ticks(figure: Figure) -> None:
     """Leave out every second number of an x axis on which numbers run into each other, until none do.
 
     To be called last: how much room there is depends on the legend and the title.
@@ -127,17 +127,17 @@ def _ticks_touch(figure: Figure, axes: Axes) -> bool:
     return any(one.x1 + TICK_GAP > other.x0 for one, other in pairwise(boxes))
 
 
-def folded(name: str) -> str:
+def wrap_label(name: str) -> str:
     """A name of many options on several lines, so that it leaves room for the axes."""
     return fill(name, LONGEST_NAME, break_on_hyphens=False)
 
 
-def width_under(text: str) -> float:
+def title_width(text: str) -> float:
     """A column, or a page where a title of these words would be cut off in a column."""
     return COLUMN if len(wrap(text, _letters(COLUMN))) <= TITLE_LINES else PAGE
 
 
-def width_beside(names: Collection[str]) -> float:
+def legend_width(names: Collection[str]) -> float:
     """A column, or a page where a legend of these names would leave little of a column."""
     roomy = len(names) <= FEW_NAMES and all(len(name) <= SHORT_NAME for name in names)
     return COLUMN if roomy else PAGE

@@ -38,7 +38,7 @@ def compression_position(correct: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class LearningOrder:
     """What one network, dense or pruned, learnt in which order."""
 
     run: FinishedRun
@@ -47,9 +47,9 @@ class Counted:
     epochs: int
 
     @property
-    def words(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Model, variant of the method and sparsity; the dense network's method is the phase it is counted in."""
-        words = self.run.words
+        words = self.run.settings
         method = words["variant"]
         if self.sparsity == DENSE:  # art's holds the learning rate, so that of another method is another training
             method = PRETRAINING if words["method"] == "art" else f"{PRETRAINING} of {words['method']}"
@@ -61,31 +61,31 @@ class Counted:
         return compression_position(self.correct)
 
 
-def counted(runs: Sequence[FinishedRun], samples: Samples) -> list[Counted]:
+def learning_orders(runs: Sequence[FinishedRun], samples: Samples) -> list[LearningOrder]:
     """Every network that was looked at, the dense one first; what runs share because they began alike counts once."""
-    found: dict[Any, Counted] = {}
+    found: dict[Any, LearningOrder] = {}
     for run in with_records(runs):
         check_counts(run, samples)
-        for each in networks_of(run):
-            found.setdefault((*each.words.values(), run.seed, each.correct.tobytes()), each)
+        for each in learning_orders_of(run):
+            found.setdefault((*each.settings.values(), run.seed, each.correct.tobytes()), each)
     if not found:
         raise RunError(
             "None of these runs counted how often each training image was right; that is taken down in pre-training, "
             "and by methods that score pruned copies on images that are not augmented (art)."
         )
-    return sorted(found.values(), key=lambda each: (each.sparsity, *map(str, each.words.values()), each.run.seed))
+    return sorted(found.values(), key=lambda each: (each.sparsity, *map(str, each.settings.values()), each.run.seed))
 
 
-def networks_of(run: FinishedRun) -> Iterator[Counted]:
+def learning_orders_of(run: FinishedRun) -> Iterator[LearningOrder]:
     """What the record of a run counts: the dense network in pre-training, its pruned copies, or both."""
     record = run.record
     if record["dense_epochs"]:
-        yield Counted(run, DENSE, record["dense_correct"], int(record["dense_epochs"]))
+        yield LearningOrder(run, DENSE, record["dense_correct"], int(record["dense_epochs"]))
     if record["pruned_epochs"] and not np.isnan(record["sparsity"]):
-        yield Counted(run, float(record["sparsity"]), record["pruned_correct"], int(record["pruned_epochs"]))
+        yield LearningOrder(run, float(record["sparsity"]), record["pruned_correct"], int(record["pruned_epochs"]))
 
 
-def by_seed(networks: Sequence[Counted], samples: Samples) -> pd.DataFrame:
+def by_seed(networks: Sequence[LearningOrder], samples: Samples) -> pd.DataFrame:
     """One row a network, class and hardness, with CP and psi averaged over the images; hardness -1 is all of them."""
     frames = []
     for network in networks:
@@ -103,7 +103,7 @@ def by_seed(networks: Sequence[Counted], samples: Samples) -> pd.DataFrame:
             means = groups.agg(
                 images=("psi", "size"), compression_position=("compression_position", "mean"), psi=("psi", "mean")
             )
-            frames.append(means.reset_index().assign(**network.words, seed=network.run.seed, epochs=network.epochs))
+            frames.append(means.reset_index().assign(**network.settings, seed=network.run.seed, epochs=network.epochs))
     frame = pd.concat(frames, ignore_index=True)
     return frame.assign(**{"class": frame["class"].astype(str)})
 
@@ -140,7 +140,7 @@ def paper_positions(means: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([known, classes], ignore_index=True)
 
 
-def wide(means: pd.DataFrame, column: str = "compression_position") -> pd.DataFrame:
+def paper_layout(means: pd.DataFrame, column: str = "compression_position") -> pd.DataFrame:
     """As in the paper: sparsity and human label errors down, classes across; `all` where they are not told apart."""
     having = means.dropna(subset=[column])
     down = ["sparsity", *(name for name in ("model", "method") if _tells_apart(having, name)), "human_label_errors"]

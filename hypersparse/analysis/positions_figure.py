@@ -21,24 +21,24 @@ from hypersparse.analysis.plotting import (
     PALE,
     TEXT,
     AnalysisResult,
+    class_label,
     panels,
-    plain,
-    spoken,
+    style_axes,
     title,
 )
 from hypersparse.analysis.positions import (
     ALL,
     DENSE,
-    Counted,
+    LearningOrder,
     agreement,
     by_class,
     by_seed,
-    counted,
+    learning_orders,
     level_names,
     levels,
     over_seeds,
+    paper_layout,
     rank_correlation,
-    wide,
 )
 from hypersparse.analysis.samples import Samples
 
@@ -50,18 +50,18 @@ APART = 0.17  # between ours and the paper's, in classes
 LONGEST_TITLE = 85  # letters that fit a page's width
 
 
-def study(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
+def analyze(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
     """CP by class and hardness of every sparsity, beside the paper's table where it has one."""
-    return study_of(by_seed(counted(runs, samples), samples), samples.data)
+    return analyze_rows(by_seed(learning_orders(runs, samples), samples), samples.data)
 
 
-def study_of(rows: pd.DataFrame, data: str, name: str = NAME) -> AnalysisResult:
+def analyze_rows(rows: pd.DataFrame, data: str, name: str = NAME) -> AnalysisResult:
     """The same from rows as `by_seed` makes them."""
     means = over_seeds(rows, data)
     found = agreement(means)
-    tables = {f"{name}-classes": by_class(means), f"{name}-agreement": found, f"{name}-table": wide(means)}
+    tables = {f"{name}-classes": by_class(means), f"{name}-agreement": found, f"{name}-table": paper_layout(means)}
     if means["paper"].notna().any():
-        tables[f"{name}-difference"] = wide(means, "difference")
+        tables[f"{name}-difference"] = paper_layout(means, "difference")
     if rows["seed"].nunique() > 1:
         tables[f"{name}-seeds"] = rows
     figure = _draw(means, found, data)
@@ -83,7 +83,7 @@ def _draw(means: pd.DataFrame, found: pd.DataFrame, data: str) -> Figure:
         each.set_title(_level_words(facts, level["class"].nunique()), loc="right", fontsize=TEXT - 1)
         each.set_ylim(0, 1)
         each.set_ylabel("CP")
-    axes[-1, 0].set_xticks(range(len(classes)), map(spoken, classes), rotation=90 if len(classes) > 12 else 0)
+    axes[-1, 0].set_xticks(range(len(classes)), map(class_label, classes), rotation=90 if len(classes) > 12 else 0)
     if words := _left_out(means["class"].nunique()):
         axes[-1, 0].set_xlabel(f"{words} in the lowest panel" if len(groups) > 1 else words)
     title(figure, _headline(found, names, data))
@@ -158,7 +158,7 @@ def people_wrong(errors: int, people: int) -> str:
 
 
 def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
-    words = [f"{class_name(facts['first'])} first, {spoken(facts['last'])} last"]
+    words = [f"{class_name(facts['first'])} first, {class_label(facts['last'])} last"]
     if pd.notna(facts["harder_is_later"]):
         words.append(f"harder later in {facts['harder_is_later']:.0f} of {classes}")
     if pd.notna(facts["rank_correlation"]):
@@ -168,34 +168,34 @@ def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
 
 def class_name(name: str) -> str:
     """As it stands in a sentence: `deer`, but `class 8`."""
-    return f"class {name}" if name.isdigit() else spoken(name)
+    return f"class {name}" if name.isdigit() else class_label(name)
 
 
 def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
     sparse = found.assign(level=[name.replace(" pruned", "") for name in names])[found["sparsity"] > DENSE]
     if len(sparse) == 0:
         return f"Classes of {data} in the order in which the dense network learns them"
-    levels_of = {str(first): list(own["level"]) for first, own in sparse.groupby("first", sort=False)}
-    if len(levels_of) == 1 and len(sparse) > 1:
-        return f"What the largest weights know first: {class_name(next(iter(levels_of)))} at every sparsity"
-    firsts = [f"{class_name(first)} at {', '.join(names)}" for first, names in levels_of.items()]
+    sample_orders = {str(first): list(own["level"]) for first, own in sparse.groupby("first", sort=False)}
+    if len(sample_orders) == 1 and len(sparse) > 1:
+        return f"What the largest weights know first: {class_name(next(iter(sample_orders)))} at every sparsity"
+    firsts = [f"{class_name(first)} at {', '.join(names)}" for first, names in sample_orders.items()]
     words = f"What the largest weights know first: {'; '.join(firsts)}"
     return words if len(words) <= LONGEST_TITLE else f"What the largest weights know first, by class of {data}"
 
 
-def class_study(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
+def analyze_classes(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
     """Test accuracy of each class over the epochs, and its area under the curve beside CP."""
-    networks = counted(runs, samples)
+    networks = learning_orders(runs, samples)
     curves = [_accuracies(network, samples) for network in networks]
-    shown: dict[tuple[Any, ...], tuple[Counted, pd.DataFrame]] = {}
+    shown: dict[tuple[Any, ...], tuple[LearningOrder, pd.DataFrame]] = {}
     for network, own in zip(networks, curves, strict=True):  # one of each; even a seed may have been trained twice
-        shown.setdefault(tuple(network.words.values()), (network, own))
+        shown.setdefault(tuple(network.settings.values()), (network, own))
     areas = _areas(networks, curves, samples)
     rows = pd.concat(curves, ignore_index=True)
     return AnalysisResult(ACCURACY, _draw_accuracy(list(shown.values()), areas), rows, {"class-accuracy-area": areas})
 
 
-def epochs_of(network: Counted) -> NDArray[np.int64]:
+def epochs_of(network: LearningOrder) -> NDArray[np.int64]:
     """The epochs of the run over which it was counted: pre-training, or those with pruned copies."""
     phases = network.run.record["phase"]
     if network.sparsity == DENSE:
@@ -205,14 +205,14 @@ def epochs_of(network: Counted) -> NDArray[np.int64]:
     return scored if len(scored) else np.arange(len(phases))
 
 
-def _accuracies(network: Counted, samples: Samples) -> pd.DataFrame:
+def _accuracies(network: LearningOrder, samples: Samples) -> pd.DataFrame:
     record, epochs = network.run.record, epochs_of(network)
     right = record["class_correct"][epochs].astype(float)
     right[right < 0] = np.nan
     accuracy = right / np.maximum(record["class_total"], 1)
     frame = pd.DataFrame(accuracy, columns=list(samples.classes)).assign(epoch=epochs)
     long = frame.melt(id_vars="epoch", var_name="class", value_name="test_accuracy")
-    return long.assign(**network.words, seed=network.run.seed)
+    return long.assign(**network.settings, seed=network.run.seed)
 
 
 def area_under_curve(values: NDArray[Any]) -> float:
@@ -227,7 +227,7 @@ def area_under_curve(values: NDArray[Any]) -> float:
     return float(np.trapezoid(known)) / (len(known) - 1)
 
 
-def _areas(networks: Sequence[Counted], curves: Sequence[pd.DataFrame], samples: Samples) -> pd.DataFrame:
+def _areas(networks: Sequence[LearningOrder], curves: Sequence[pd.DataFrame], samples: Samples) -> pd.DataFrame:
     """By network and class, over seeds."""
     parts = []
     for network, own in zip(networks, curves, strict=True):
@@ -240,15 +240,15 @@ def _areas(networks: Sequence[Counted], curves: Sequence[pd.DataFrame], samples:
     return means[["compression_position", "training_area", "test_area"]].mean().reset_index()
 
 
-def _draw_accuracy(networks: Sequence[tuple[Counted, pd.DataFrame]], areas: pd.DataFrame) -> Figure:
+def _draw_accuracy(networks: Sequence[tuple[LearningOrder, pd.DataFrame]], areas: pd.DataFrame) -> Figure:
     shown = min(areas["class"].nunique(), MOST_CLASSES)
     each = 0.6 + 0.13 * shown  # inches
     figure, axes = panels(
         len(networks), 2, width=PAGE, height=0.9 + each * len(networks), width_ratios=(2.2, 1), sharey="row"
     )
-    names = level_names([network.words for network, _ in networks])
+    names = level_names([network.settings for network, _ in networks])
     for (left, right), (network, curves), name in zip(axes, networks, names, strict=True):
-        words = network.words
+        words = network.settings
         own = areas[(areas[list(words)] == pd.Series(words)).all(axis=1)].sort_values("compression_position")
         same = rank_correlation(own["test_area"], -own["compression_position"])
         half = MOST_CLASSES // 2
@@ -273,7 +273,7 @@ def _draw_accuracy(networks: Sequence[tuple[Counted, pd.DataFrame]], areas: pd.D
 def _draw_grid(axes: Axes, grid: pd.DataFrame) -> AxesImage:
     """Classes down, epochs across."""
     extent = (int(grid.columns[0]) - 0.5, int(grid.columns[-1]) + 0.5, len(grid) - 0.5, -0.5)
-    axes.set_yticks(range(len(grid)), map(spoken, grid.index))
+    axes.set_yticks(range(len(grid)), map(class_label, grid.index))
     axes.grid(visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes.imshow(grid, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest", extent=extent)
@@ -294,4 +294,4 @@ def _draw_areas(axes: Axes, own: pd.DataFrame) -> None:
         axes.plot(own[column], places, linestyle="", markersize=4, label=label, **look)
     axes.set_xlim(-0.03, 1.03)
     axes.tick_params(axis="y", length=0)
-    plain(axes)
+    style_axes(axes)

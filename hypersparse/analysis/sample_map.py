@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
-from hypersparse.analysis.plotting import GREY, PAGE, TEXT, AnalysisResult, class_styles, panels, spoken, title
-from hypersparse.analysis.positions import Counted, level_names
+from hypersparse.analysis.plotting import GREY, PAGE, TEXT, AnalysisResult, class_label, class_styles, panels, title
+from hypersparse.analysis.positions import LearningOrder, level_names
 from hypersparse.analysis.positions_figure import class_name, people_wrong
 from hypersparse.analysis.samples import Samples
 from hypersparse.analysis.tsne import Points
@@ -28,27 +28,27 @@ BEHIND = 3000  # faint points that show the whole map
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class SampleOrder:
     """One sparsity: the images in CP order, over seeds."""
 
     name: str  # such as `98 % pruned`
-    words: dict[str, Any]
+    settings: dict[str, Any]
     positions: NDArray[np.float64]
     order: NDArray[np.int64]  # of all images on the map, the earliest first
 
 
-def levels_of(networks: Sequence[Counted], chosen: NDArray[np.int64]) -> list[Level]:
+def sample_orders(networks: Sequence[LearningOrder], chosen: NDArray[np.int64]) -> list[SampleOrder]:
     """Each sparsity's order of the `chosen` images; CP is averaged over seeds and ties are in random order."""
-    groups: dict[tuple[Any, ...], list[Counted]] = {}
+    groups: dict[tuple[Any, ...], list[LearningOrder]] = {}
     for network in networks:
-        groups.setdefault(tuple(network.words.values()), []).append(network)
+        groups.setdefault(tuple(network.settings.values()), []).append(network)
     shuffled = np.random.default_rng(0).permutation(len(chosen))  # files may be sorted by class
     found = []
-    names = level_names([members[0].words for members in groups.values()])
+    names = level_names([members[0].settings for members in groups.values()])
     for name, members in zip(names, groups.values(), strict=True):
         positions = np.mean([network.positions for network in members], axis=0)[chosen]
         order = shuffled[np.argsort(positions[shuffled], kind="stable")]
-        found.append(Level(name, members[0].words, positions, order))
+        found.append(SampleOrder(name, members[0].settings, positions, order))
     return found
 
 
@@ -61,11 +61,11 @@ def window(order: NDArray[np.int64], start: float, end: float) -> NDArray[np.int
     return order[round(start * len(order)) : round(end * len(order))]
 
 
-def study(levels: Sequence[Level], samples: Samples, points: Points, *, total: int) -> AnalysisResult:
+def analyze(levels: Sequence[SampleOrder], samples: Samples, points: Points, *, total: int) -> AnalysisResult:
     """The first 5 %, 40 to 45 % and the last 5 % of the images of every level."""
     rows, counts, seen = [], [], []
     figure, axes = panels(len(levels), len(WINDOWS), width=PAGE, height=0.95 + 1.95 * len(levels))
-    looks = looks_of(samples, np.concatenate([window(level.order, *WINDOWS[0]) for level in levels]))
+    looks = class_markers(samples, np.concatenate([window(level.order, *WINDOWS[0]) for level in levels]))
     for level, across in zip(levels, axes, strict=True):
         for (start, end), each in zip(WINDOWS, across, strict=True):
             inside = window(level.order, start, end)
@@ -73,7 +73,7 @@ def study(levels: Sequence[Level], samples: Samples, points: Points, *, total: i
             _draw_panel(each, samples, points, inside, drawn, looks)
             shares = _shares(samples, inside)
             each.set_title(f"{_window_name(start, end)}: {_most(shares)}", fontsize=TEXT - 1, loc="left")
-            words = {**level.words, "start": start, "end": end}
+            words = {**level.settings, "start": start, "end": end}
             rows.append(_rows(samples, points, drawn).assign(**words, compression_position=level.positions[drawn]))
             counts.append({**words, "images": len(inside), **shares, "embedding": points.source})
             seen.append({"level": level.name, "images": _window_name(start, end), "classes": _most(shares)})
@@ -84,14 +84,14 @@ def study(levels: Sequence[Level], samples: Samples, points: Points, *, total: i
     return AnalysisResult(NAME, figure, pd.concat(rows, ignore_index=True), tables)
 
 
-def hardness_study(samples: Samples, points: Points, *, total: int) -> AnalysisResult:
+def analyze_hardness(samples: Samples, points: Points, *, total: int) -> AnalysisResult:
     """A panel for each number of people who were wrong."""
     if samples.hardness is None:
         raise ValueError("the hardness of the images is not known")
     kinds, classes = list(range(samples.people + 1)), _common(samples, samples.hardness)
     columns = 2 if len(kinds) > 1 else 1
     figure, axes = panels(-(-len(kinds) // columns), columns, width=PAGE, height=0.95 + 2.6 * (-(-len(kinds) // 2)))
-    looks, rows, spreads = looks_of(samples, np.arange(len(samples))), [], []
+    looks, rows, spreads = class_markers(samples, np.arange(len(samples))), [], []
     for kind, each in zip(kinds, axes.flat, strict=True):
         (inside,) = np.nonzero(samples.hardness == kind)
         drawn = inside[:: max(1, round(len(inside) / DRAWN))]
@@ -123,7 +123,7 @@ def ellipse_of(points: NDArray[Any]) -> tuple[NDArray[np.float64], float, float,
     return points.mean(0, dtype=np.float64), float(width), float(height), angle
 
 
-def looks_of(samples: Samples, among: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
+def class_markers(samples: Samples, among: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
     """Colour and marker by label; of more than ten classes those that are most frequent `among` some images."""
     counts = np.bincount(samples.labels[among], minlength=len(samples.classes))
     shown = sorted(np.argsort(-counts, kind="stable")[:MOST_CLASSES].tolist())
@@ -172,7 +172,7 @@ def _frame(axes: Axes, where: NDArray[np.float32]) -> None:
 def _finish(figure: Figure, looks: dict[int, dict[str, Any]], samples: Samples, points: Points, total: int) -> None:
     handles = [
         Line2D([], [], linestyle="", markersize=1.5 * _size(look), markeredgewidth=0, label=name, **look)
-        for name, look in ((spoken(samples.classes[label]), look) for label, look in looks.items())
+        for name, look in ((class_label(samples.classes[label]), look) for label, look in looks.items())
     ]
     if len(looks) < len(samples.classes):
         handles.append(Line2D([], [], linestyle="", marker=".", color=GREY, label="others"))
@@ -184,7 +184,7 @@ def _finish(figure: Figure, looks: dict[int, dict[str, Any]], samples: Samples, 
     )  # fmt: skip
 
 
-def _headline(levels: Sequence[Level], samples: Samples) -> str:
+def _headline(levels: Sequence[SampleOrder], samples: Samples) -> str:
     found = [
         sum(share > 0 for share in _shares(samples, window(level.order, *WINDOWS[0])).values()) for level in levels
     ]

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pandas as pd
 
 
-def tally(frame: pd.DataFrame) -> str:
+def count_verdicts(frame: pd.DataFrame) -> str:
     """How often each verdict was given; for a table without verdicts how many cells we have."""
     verdicts = [name for name in map(str, frame) if name.endswith("verdict")]
     if not verdicts:
@@ -22,16 +22,16 @@ def _counted(verdicts: "pd.Series[str]") -> str:
     return ", ".join(f"{count} {name}" for name, count in verdicts.value_counts().items())
 
 
-def spaced(name: object) -> str:
+def column_title(name: object) -> str:
     """A column as people read it.
 
-    >>> spaced("best_verdict")
+    >>> column_title("best_verdict")
     'best verdict'
     """
     return str(name).replace("_", " ")
 
 
-def readable(frame: pd.DataFrame) -> pd.DataFrame:
+def format_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """Means and deviations put together, such as 92.69 ± 0.22, and differences with intervals: +0.76 (-1.09 to 2.60).
 
     The interval from `low` to `high` is that of the column before it. A variant's name says its method and penalty.
@@ -53,8 +53,8 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def with_missing(shown: pd.DataFrame) -> pd.DataFrame:
-    """What `readable` gave, with a word where there are no seeds."""
+def mark_missing(shown: pd.DataFrame) -> pd.DataFrame:
+    """What `format_cells` gave, with a word where there are no seeds."""
     return shown.assign(seeds=["missing" if seeds == "0" else seeds for seeds in shown["seeds"]])
 
 
@@ -63,12 +63,12 @@ def render(frame: pd.DataFrame, shown: pd.DataFrame, format: str) -> str:
     if format == "csv":
         return frame.to_csv(index=False)
     if format == "html":
-        return shown.rename(columns=spaced).to_html(index=False) + "\n"
+        return shown.rename(columns=column_title).to_html(index=False) + "\n"
     if format == "latex":
         rows = [" & ".join(str(value).replace("±", r"$\pm$") for value in row) + r" \\" for row in shown.to_numpy()]
-        header = " & ".join(map(spaced, shown)) + r" \\ \hline"
+        header = " & ".join(map(column_title, shown)) + r" \\ \hline"
         return "\n".join([rf"\begin{{tabular}}{{{'l' * len(shown.columns)}}}", header, *rows, r"\end{tabular}"]) + "\n"
-    lines = [list(map(spaced, shown.columns)), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
+    lines = [list(map(column_title, shown.columns)), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 

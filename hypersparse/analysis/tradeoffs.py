@@ -9,21 +9,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, data_name, grouped, network, with_records
-from hypersparse.analysis.finished_runs import names as names_of
+from hypersparse.analysis.finished_runs import (
+    FinishedRun,
+    NoRunsError,
+    data_name,
+    group_by,
+    short_names,
+    task_title,
+    with_records,
+)
 from hypersparse.analysis.plotting import (
     GREY,
     PAGE,
     AnalysisResult,
+    class_label,
     file_name,
-    legend_beside,
+    legend_right,
+    legend_width,
     line_styles,
     panels,
-    spoken,
-    spread_ticks,
+    thin_ticks,
     title,
-    width_beside,
-    width_under,
+    title_width,
 )
 
 COSTS = {
@@ -45,28 +52,28 @@ def accuracy(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
         raise NoRunsError(
             "None of these runs went to its end; runs that end with the final mask have no accuracy to show."
         )
-    return [_accuracy(file_name("accuracy", data), own) for (data,), own in grouped(ended, "data").items()]
+    return [_accuracy(file_name("accuracy", data), own) for (data,), own in group_by(ended, "data").items()]
 
 
 def _accuracy(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = []
-    for run, group in zip(runs, names_of(runs, "model"), strict=True):
+    for run, group in zip(runs, short_names(runs, "model"), strict=True):
         part = run.scores or {}  # all of them have some
         kept = 100 * run.result["kept"] / run.result["total"]
         costs = {"kept": kept, **{name: run.result.get(name) for name in ("training_flops", "final_bytes")}}
         accuracies = {name: 100 * part[name] for name in ("last", "best")}
-        rows.append({**run.words, "seed": run.seed, "group": group, **costs, **accuracies})
+        rows.append({**run.settings, "seed": run.seed, "group": group, **costs, **accuracies})
     frame = pd.DataFrame(rows)
     known = [cost for cost in COSTS if frame[cost].notna().any()]
     figure, axes = panels(1, len(known), width=PAGE, height=2.8, sharey=True)
     for each, cost in zip(axes[0], known, strict=True):
         _draw_cost(each, frame, cost)
     axes[0, 0].set_ylabel("test accuracy, last epoch (%)", fontsize=8)
-    legend_beside(axes[0, -1])
+    legend_right(axes[0, -1])
     *first, last = (NAMED[cost] for cost in known)
     against = " and ".join([", ".join(first), last] if first else [last])
     title(figure, f"Accuracy of {_of_what(runs)} against {against}")
-    spread_ticks(figure)
+    thin_ticks(figure)
     return AnalysisResult(file, figure, frame)
 
 
@@ -77,33 +84,33 @@ def effective(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     ]
     if not known:
         raise NoRunsError("None of these runs says how many of its kept weights lie on a path; train them again.")
-    return [_effective(file_name("effective", data), own) for (data,), own in grouped(known, "data").items()]
+    return [_effective(file_name("effective", data), own) for (data,), own in group_by(known, "data").items()]
 
 
 def _of_what(runs: Sequence[FinishedRun]) -> str:
     """The data of runs, and their model too if it is one: of several the legend says which."""
-    models = {run.words["model"] for run in runs}
-    return network(runs[0]) if len(models) == 1 else f"{len(models)} models on {data_name(runs[0])}"
+    models = {run.settings["model"] for run in runs}
+    return task_title(runs[0]) if len(models) == 1 else f"{len(models)} models on {data_name(runs[0])}"
 
 
 def _effective(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = [
-        {**run.words, "seed": run.seed, "group": group, "kept": run.result["kept"],
+        {**run.settings, "seed": run.seed, "group": group, "kept": run.result["kept"],
          "effective": run.result["effective_kept"], "share": run.result["effective_kept"] / run.result["kept"]}
-        for run, group in zip(runs, names_of(runs, "model"), strict=True)
+        for run, group in zip(runs, short_names(runs, "model"), strict=True)
     ]  # fmt: skip
     frame = pd.DataFrame(rows)
     groups = list(dict.fromkeys(frame["group"]))
     many = frame["sparsity"].nunique() > FEW_LEVELS
-    figure, ((axes,),) = panels(width=PAGE if many else width_beside(groups))
+    figure, ((axes,),) = panels(width=PAGE if many else legend_width(groups))
     for group, style in zip(groups, line_styles(len(groups)), strict=True):
         means = frame[frame["group"] == group].groupby("sparsity")["share"].mean()
         axes.plot(1 - means.index.to_numpy(), 100 * means, label=group, linewidth=1.2, markersize=4, **style)
     _sparsity_axis(axes, frame)
     axes.set_ylabel("kept weights on a path (%)", fontsize=8)
-    legend_beside(axes)
+    legend_right(axes)
     title(figure, f"Kept weights that can matter: {_of_what(runs)}")
-    spread_ticks(figure)
+    thin_ticks(figure)
     return AnalysisResult(file, figure, frame)
 
 
@@ -116,9 +123,9 @@ def classes(runs: Sequence[FinishedRun], names: Sequence[str] | None = None) -> 
     if not usable:
         raise NoRunsError("None of these runs went to its end with a record; the damage is that of the last epoch.")
     found = []
-    for place, here in grouped(usable, "data", "model").items():
+    for place, here in group_by(usable, "data", "model").items():
         dense = [run for run in here if run.result["sparse"] is None]
-        for (variant,), members in grouped([run for run in here if run not in dense], "variant").items():
+        for (variant,), members in group_by([run for run in here if run not in dense], "variant").items():
             same = [run for run in dense if run.recipe.data == members[0].recipe.data]  # of a name alone may be others
             file = file_name("classes", *place, variant.replace(", ", "-").replace(" ", "-"))
             found.append(_damage(file, same, members, names))
@@ -139,7 +146,7 @@ def _damage(
     ordered = [*dense, *sorted(runs, key=lambda run: run.result["kept"], reverse=True)]
     frame = pd.DataFrame(
         [
-            {**run.words, "seed": run.seed, "kept": run.result["kept"], "class": name, "accuracy": accuracy}
+            {**run.settings, "seed": run.seed, "kept": run.result["kept"], "class": name, "accuracy": accuracy}
             for run in ordered
             for name, accuracy in zip(names, _by_class(run), strict=True)
         ]
@@ -152,7 +159,7 @@ def _damage(
     wide = change.T.sort_values(change.index[-1])
     table = wide.reset_index()
     table.columns = ["class", *(f"{kept:,} kept" for kept in wide.columns)]
-    figure = _draw_damage(wide, total, f"{network(runs[0])}, {runs[0].variant}", against)
+    figure = _draw_damage(wide, total, f"{task_title(runs[0])}, {runs[0].variant}", against)
     return AnalysisResult(file, figure, frame, {f"{file}-damage": table})
 
 
@@ -170,21 +177,21 @@ def _draw_damage(wide: pd.DataFrame, total: int, what: str, against: str | None)
     half = MOST_CLASSES // 2
     shown = wide if len(wide) <= MOST_CLASSES else pd.concat([wide.iloc[:half], wide.iloc[-half:]])
     words = f"{'Whom sparsity hurts' if against else 'Accuracy of each class'}: {what}"
-    figure, ((axes,),) = panels(width=width_under(words), height=0.9 + 0.19 * len(shown))
+    figure, ((axes,),) = panels(width=title_width(words), height=0.9 + 0.19 * len(shown))
     title(figure, words)
     for kept, style in zip(shown.columns, line_styles(len(shown.columns)), strict=True):
         name = _share_removed(kept, total)
         axes.plot(shown[kept], range(len(shown)), markersize=4.5, label=name, **style | {"linestyle": ""})
     if against:
         axes.axvline(0, color=GREY, linewidth=0.8)
-    axes.set_yticks(range(len(shown)), map(spoken, shown.index), fontsize=7)
+    axes.set_yticks(range(len(shown)), map(class_label, shown.index), fontsize=7)
     label = f"points of accuracy against {against}" if against else "accuracy (%)"
     if len(shown) < len(wide):
         axes.axhline(half - 0.5, color=GREY, linewidth=0.8, linestyle=":")
         kinds = f"{half} least and {half} most hurt" if against else f"{half} best and {half} worst"
         label += f"\n{kinds} of {len(wide)} classes at {_share_removed(wide.columns[-1], total)}"
     axes.set_xlabel(label, fontsize=8)
-    legend_beside(axes, title="sparsity", title_fontsize=7)
+    legend_right(axes, title="sparsity", title_fontsize=7)
     return figure
 
 

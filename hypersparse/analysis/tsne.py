@@ -30,7 +30,7 @@ def key_of(identity: str, places: NDArray[np.int64], *, perplexity: float, seed:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def stored_points(path: Path, key: str, source: str, make: Callable[[], NDArray[np.float32]]) -> tuple[Points, bool]:
+def cached_points(path: Path, key: str, source: str, make: Callable[[], NDArray[np.float32]]) -> tuple[Points, bool]:
     """The points in a file if they are the ones meant, else those of `make`, stored; and whether they were there."""
     kept = _read(path, key)
     if kept is not None:
@@ -53,7 +53,7 @@ def _read(path: Path, key: str) -> NDArray[np.float32] | None:
         return None
 
 
-def lay_out(vectors: NDArray[np.float32], *, perplexity: float, seed: int) -> NDArray[np.float32]:
+def embed(vectors: NDArray[np.float32], *, perplexity: float, seed: int) -> NDArray[np.float32]:
     """t-SNE to two dimensions."""
     from sklearn.manifold import TSNE
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, grouped, to_their_end
+from hypersparse.analysis.finished_runs import FinishedRun, completed_runs, group_by
 from hypersparse.analysis.paper import table
 from hypersparse.analysis.statistics import compare_paired, deviation, mean
 from hypersparse.runs.store import RunStore
@@ -31,9 +31,9 @@ def variants(store: RunStore) -> pd.DataFrame:
     best epochs' mean minus the paper's number for ART with this penalty, `loss` the last epoch's on training images.
     """
     rows = []
-    for task, here in grouped(to_their_end(store), *TASK).items():
-        plain = [run for run in here if run.is_usual]
-        own = grouped([run for run in here if not run.is_usual], "variant")
+    for task, here in group_by(completed_runs(store), *TASK).items():
+        plain = [run for run in here if run.matches_preset]
+        own = group_by([run for run in here if not run.matches_preset], "variant")
         rows += [
             {**dict(zip(TASK, task, strict=True)), **_row(name, members, plain)} for (name,), members in own.items()
         ]

@@ -49,55 +49,55 @@ def gradients(
     chosen = None if epochs is None else _numbers(epochs)
     found = find(runs, runs_dir)
     for run in with_records(found) if runs else _gradients.with_curves(found):  # one that was named is not left out
-        show(_gradients.study(run, chosen), out)
+        show(_gradients.analyze_run(run, chosen), out)
 
 
 @analyze.command()
 def intersection(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """How soon the final mask is found (figure 2 of the paper)."""
-    for study in _intersection.studies(find(runs, runs_dir)):
-        show(study, out)
+    for result in _intersection.analyze(find(runs, runs_dir)):
+        show(result, out)
 
 
 @analyze.command()
 def layers(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Weights per layer under the blocks of the network (figure 3 of the paper)."""
-    for study in allocation.studies(find(runs, runs_dir)):
-        show(study, out)
+    for result in allocation.analyze(find(runs, runs_dir)):
+        show(result, out)
 
 
 @analyze.command()
 def epochs(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Regularized epochs to the final mask, per penalty (table 2 of the paper)."""
-    show(_epochs.study(find(runs, runs_dir)), out)
+    show(_epochs.analyze(find(runs, runs_dir)), out)
 
 
 @analyze.command()
 def finetuning(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """What fine-tuning gains at each of its learning rates."""
-    for study in _finetuning.studies(find(runs, runs_dir)):
-        show(study, out)
+    for result in _finetuning.analyze(find(runs, runs_dir)):
+        show(result, out)
 
 
 @analyze.command()
 def accuracy(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Accuracy against sparsity, against training work and against bytes."""
-    for study in tradeoffs.accuracy(find(runs, runs_dir)):
-        show(study, out)
+    for result in tradeoffs.accuracy(find(runs, runs_dir)):
+        show(result, out)
 
 
 @analyze.command()
 def crossing(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """How many weights cross the cut in each epoch: from exploration to exploitation."""
-    for study in masks.crossings(find(runs, runs_dir)):
-        show(study, out)
+    for result in masks.crossings(find(runs, runs_dir)):
+        show(result, out)
 
 
 @analyze.command()
 def effective(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Kept weights that lie on a path from input to output."""
-    for study in tradeoffs.effective(find(runs, runs_dir)):
-        show(study, out)
+    for result in tradeoffs.effective(find(runs, runs_dir)):
+        show(result, out)
 
 
 @analyze.command()
@@ -109,8 +109,8 @@ def agreement(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = P
 @analyze.command()
 def classes(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Whom sparsity hurts: accuracy by class."""
-    for study in tradeoffs.classes(find(runs, runs_dir)):
-        show(study, out)
+    for result in tradeoffs.classes(find(runs, runs_dir)):
+        show(result, out)
 
 
 def find(names: Sequence[str] | None, runs_dir: Path) -> list[FinishedRun]:
@@ -119,12 +119,12 @@ def find(names: Sequence[str] | None, runs_dir: Path) -> list[FinishedRun]:
     return load(find_all(names, store) if names else [run.path for run in store.runs()])
 
 
-def show(study: AnalysisResult, out: Path) -> None:
-    """Write a study's files, print its main numbers and say where the files are."""
+def show(result: AnalysisResult, out: Path) -> None:
+    """Write a result's files, print its main numbers and say where the files are."""
     console = table_console(highlight=False)
-    for frame in study.tables.values():
+    for frame in result.tables.values():
         console.print(as_table(frame))
-    for path in write(out, study):
+    for path in write(out, result):
         console.print(str(path), style="dim", markup=False, soft_wrap=True)
 
 

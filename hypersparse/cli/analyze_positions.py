@@ -15,14 +15,14 @@ from rich.progress import Progress
 from hypersparse.analysis.embedding import Encoder, Kind, best_encoder, make_encoder, read_vectors
 from hypersparse.analysis.finished_runs import FinishedRun, with_records
 from hypersparse.analysis.plotting import AnalysisResult, write
-from hypersparse.analysis.positions import counted
-from hypersparse.analysis.positions_figure import MOST_CLASSES, class_study
-from hypersparse.analysis.positions_figure import study as positions_study
-from hypersparse.analysis.positions_kept import keep
-from hypersparse.analysis.sample_map import hardness_study, levels_of
-from hypersparse.analysis.sample_map import study as map_study
+from hypersparse.analysis.positions import learning_orders
+from hypersparse.analysis.positions_figure import MOST_CLASSES, analyze_classes
+from hypersparse.analysis.positions_figure import analyze as analyze_positions
+from hypersparse.analysis.sample_map import analyze as analyze_map
+from hypersparse.analysis.sample_map import analyze_hardness, sample_orders
 from hypersparse.analysis.samples import Samples, samples_of
-from hypersparse.analysis.tsne import PERPLEXITY, Points, key_of, lay_out, stored_points
+from hypersparse.analysis.stored_positions import store_positions
+from hypersparse.analysis.tsne import PERPLEXITY, Points, cached_points, embed, key_of
 from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
 from hypersparse.cli.console import table_console
 from hypersparse.cli.display import load_data
@@ -55,21 +55,21 @@ def positions(
     """Which classes, and which images, are learnt first (table 3 of the paper)."""
     stored = with_records(find(runs, runs_dir))
     _, samples = bring(stored, human, data_dir)
-    found, accuracies = positions_study(stored, samples), class_study(stored, samples)
+    found, accuracies = analyze_positions(stored, samples), analyze_classes(stored, samples)
     classes, facts = found.tables["positions-classes"], found.tables["positions-agreement"]
     few = [classes.round(3)] if len(samples.classes) <= MOST_CLASSES else []  # more would only scroll by
     tell([found, accuracies], [*few, turned(facts.round(3))], out)
-    for path in keep(stored, samples) if kept else ():
+    for path in store_positions(stored, samples) if kept else ():
         typer.echo(path)
 
 
-def tell(studies: Sequence[AnalysisResult], tables: Sequence[pd.DataFrame], out: Path) -> None:
+def tell(results: Sequence[AnalysisResult], tables: Sequence[pd.DataFrame], out: Path) -> None:
     """Print the tables that fit a terminal, write all files and say where they are."""
     console = table_console(highlight=False)
     for frame in tables:
         console.print(as_table(frame))
-    for study in studies:
-        for path in write(out, study):
+    for result in results:
+        for path in write(out, result):
             console.print(str(path), style="dim", markup=False, soft_wrap=True)
 
 
@@ -114,17 +114,17 @@ def sample_map(
     """Training images on a map, in the order in which they are learnt (figure 4 of the paper)."""
     stored = with_records(find(runs, runs_dir))
     dataset, everyone = bring(stored, human, data_dir)
-    networks = counted(stored, everyone)
+    networks = learning_orders(stored, everyone)
     chosen = _chosen(len(everyone), samples, seed)
     ours = everyone.take(chosen)
     encoder = _encoder(embedding, stored, dataset, ours, clip=clip, pixels=pixels)
     points = _points(encoder, ours, dataset, out / "map-coordinates.npz", perplexity=perplexity, seed=seed)
-    studies = [map_study(levels_of(networks, chosen), ours, points, total=len(everyone))]
-    tables = [studies[0].tables["map-windows"].drop(columns="embedding")]
+    results = [analyze_map(sample_orders(networks, chosen), ours, points, total=len(everyone))]
+    tables = [results[0].tables["map-windows"].drop(columns="embedding")]
     if ours.hardness is not None:
-        studies.append(hardness_study(ours, points, total=len(everyone)))
-        tables.append(studies[1].tables["map-spread"].drop(columns="embedding"))
-    tell(studies, tables, out)
+        results.append(analyze_hardness(ours, points, total=len(everyone)))
+        tables.append(results[1].tables["map-spread"].drop(columns="embedding"))
+    tell(results, tables, out)
 
 
 def _chosen(total: int, samples: int | None, seed: int) -> NDArray[np.int64]:
@@ -157,9 +157,9 @@ def _points(
         with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("Looking at images", total=len(samples))
             vectors = encoder.vectors(samples.images(dataset), lambda done: bar.update(task, completed=done))
-        return lay_out(vectors, perplexity=perplexity, seed=seed)
+        return embed(vectors, perplexity=perplexity, seed=seed)
 
     key = key_of(encoder.identity, samples.places, perplexity=perplexity, seed=seed)
-    points, reused = stored_points(path, key, encoder.name, make)
+    points, reused = cached_points(path, key, encoder.name, make)
     typer.echo(f"{'Stored coordinates, made of' if reused else 'Made of'} {encoder.name}")
     return points

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from hypersparse.analysis import intersection, variants
 from hypersparse.analysis import paper as published
-from hypersparse.analysis.tables import readable, render, spaced, tally, with_missing
+from hypersparse.analysis.tables import column_title, count_verdicts, format_cells, mark_missing, render
 from hypersparse.cli.console import table_console
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
@@ -57,12 +57,12 @@ def paper(
     store = _store(results)
     frame = TABLES[which](store)
     there = frame[frame["seeds"] > 0]
-    shown = with_missing(readable(frame if all_cells else there))
+    shown = mark_missing(format_cells(frame if all_cells else there))
     if format == "table":
         console = table_console()
         if len(shown):
             console.print(_brief(shown, BRIEF[which]) if which in BRIEF else _table(shown))
-        console.print(tally(frame), highlight=False)
+        console.print(count_verdicts(frame), highlight=False)
         return
     typer.echo(render(frame if all_cells else there, shown, format), nl=False)
 
@@ -74,20 +74,20 @@ def _store(results: Path | None) -> RunStore:
 
 
 def _table(shown: pd.DataFrame) -> Table:
-    table = Table(*(spaced(name) for name in shown), box=None, pad_edge=False, header_style="dim")
+    table = Table(*(column_title(name) for name in shown), box=None, pad_edge=False, header_style="dim")
     for row in shown.to_numpy().tolist():
         table.add_row(*(f"[{COLORS[value]}]{value}[/]" if value in COLORS else str(value) for value in row))
     return table
 
 
 def _brief(shown: pd.DataFrame, columns: Sequence[str]) -> Table:
-    """Some columns of a wide table, cell by cell; the first one is folded where there is no room."""
+    """Some columns of a wide table, cell by cell; the first one is wrap_label where there is no room."""
     first, *others = columns
     table = Table(box=None, pad_edge=False, header_style="dim", caption="more columns: --format csv")
     table.caption_justify = "left"
-    table.add_column(spaced(first), overflow="fold")
+    table.add_column(column_title(first), overflow="fold")
     for name in others:
-        table.add_column(spaced(name), no_wrap=True)
+        table.add_column(column_title(name), no_wrap=True)
     for cell, rows in shown.groupby(list(CELL), sort=False):
         table.add_row(f"[bold]{', '.join(map(str, cell))}[/]")
         for row in rows[list(columns)].to_numpy().tolist():

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hypersparse.analysis.layers import Layer, layers
+from hypersparse.analysis.layers import LayerWeights, layer_weights
 from hypersparse.cli.formats import bar, count, duration, flops, percent, sparkline
 from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir
@@ -44,7 +44,7 @@ def show(
     _print_outcome(console, row, outcome_of(folder))
     if entries:
         _print_phases(console, entries)
-    if bars := layers(folder):
+    if bars := layer_weights(folder):
         _print_layers(console, bars)
     if entries:
         _draw(console, folder, png)
@@ -107,7 +107,7 @@ def _print_phases(console: Console, entries: Sequence[Entry]) -> None:
     console.print("", table, sep="\n")
 
 
-def _print_layers(console: Console, bars: Sequence[Layer]) -> None:
+def _print_layers(console: Console, bars: Sequence[LayerWeights]) -> None:
     known = all(layer.total for layer in bars)
     table = _table("layer", ">kept", *([">of", ">%", ""] if known else []))
     shares = [layer.kept / layer.total if layer.total else 0.0 for layer in bars]

@@ -56,7 +56,7 @@ def names(recipes: Sequence[Tables], *more: str) -> list[str]:
     ]
 
 
-def is_usual(tables: Tables) -> bool:
+def matches_preset(tables: Tables) -> bool:
     """Whether all is as in the preset: only then the paper's numbers are of the same training."""
     return not _course(tables) and not changed(tables)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hypersparse.analysis.curves import draw, phase_spans, save
-from hypersparse.analysis.layers import Layer, layers
+from hypersparse.analysis.layers import LayerWeights, layer_weights
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from tests.analysis.report.made import make_run
@@ -26,7 +26,7 @@ def test_a_finished_run_has_three_panels(store: RunStore) -> None:
     assert [float(point[0]) for point in lines["pruned score (training images)"]] == [1, 2]
     assert any("best (picked on test)" in label for label in lines)
     assert penalty.get_yscale() == bars.get_xscale() == "log"
-    assert len(bars.patches) == 2 * len(layers(run))
+    assert len(bars.patches) == 2 * len(layer_weights(run))
     assert {"pre-train (1 epoch)", "fine-tune (2 epochs)"} <= {text.get_text() for text in accuracy.texts}
     assert recipe().label in figure.get_suptitle()
 
@@ -64,15 +64,16 @@ def test_layers_of_a_finished_and_an_unfinished_run(store: RunStore) -> None:
     run = run_of(store, FINISHED)
     result = run.result()
     assert result is not None
-    found = layers(run)
-    assert found[0] == Layer("conv1", result["kept_by_layer"]["conv1.weight"], 36)
+    found = layer_weights(run)
+    assert found[0] == LayerWeights("conv1", result["kept_by_layer"]["conv1.weight"], 36)
     assert sum(layer.kept for layer in found) == 249
     cut(run, epochs=3)
-    assert layers(run) == [
-        Layer(f"layer {number}", kept, None) for number, kept in enumerate(run.log()[2]["kept_by_layer"], start=1)
+    assert layer_weights(run) == [
+        LayerWeights(f"layer {number}", kept, None)
+        for number, kept in enumerate(run.log()[2]["kept_by_layer"], start=1)
     ]
     run.cut_log(1)
-    assert layers(run) == []
+    assert layer_weights(run) == []
 
 
 def test_names_of_phases_do_not_lie_over_each_other(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_folders_without_clip_are_said(tmp_path: Path) -> None:
 
 def test_the_runs_own_network_as_a_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "IMAGENET_PACKAGE", "no_such_package")
-    monkeypatch.setattr(embedding, "clip_is_here", lambda: False)
+    monkeypatch.setattr(embedding, "clip_is_cached", lambda: False)
     path = store(tmp_path, dense=[1, 2, 1])
     data = dataset([0, 1, 2], name="digits")
     runs = runs_in(tmp_path)

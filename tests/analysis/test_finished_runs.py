@@ -2,27 +2,27 @@ from pathlib import Path
 
 import pytest
 
-from hypersparse.analysis.finished_runs import by_name, load, names, with_records
+from hypersparse.analysis.finished_runs import group_by_name, load, short_names, with_records
 from hypersparse.errors import RunError
 from tests.analysis.small import write
 
 
 def test_names_say_what_differs(tmp_path: Path) -> None:
     runs = [write(tmp_path), write(tmp_path, sparsity=0.98), write(tmp_path, seed=1)]
-    assert names(runs, "sparsity", "data") == [f"art hypersparse, {sparsity} %" for sparsity in (90, 98, 90)]
-    assert {name: [run.seed for run in members] for name, members in by_name(runs).items()} == {
+    assert short_names(runs, "sparsity", "data") == [f"art hypersparse, {sparsity} %" for sparsity in (90, 98, 90)]
+    assert {name: [run.seed for run in members] for name, members in group_by_name(runs).items()} == {
         "art hypersparse, 90 %": [0, 1],
         "art hypersparse, 98 %": [0],
     }
-    assert names([*runs, write(tmp_path, method="dense")], "sparsity")[-1] == "dense"
-    assert names(runs) == ["art hypersparse"] * 3
+    assert short_names([*runs, write(tmp_path, method="dense")], "sparsity")[-1] == "dense"
+    assert short_names(runs) == ["art hypersparse"] * 3
 
 
 def test_options_that_are_not_the_presets_make_a_variant(tmp_path: Path) -> None:
     usual, other = write(tmp_path), write(tmp_path, method_options={"growth": 1.5})
     assert (usual.variant, other.variant) == ("art hypersparse", "art hypersparse, growth=1.5")
-    assert (usual.is_usual, other.is_usual) == (True, False)
-    assert names([usual, other]) == [usual.variant, other.variant]
+    assert (usual.matches_preset, other.matches_preset) == (True, False)
+    assert short_names([usual, other]) == [usual.variant, other.variant]
 
 
 def test_unfinished_runs_are_left_out_and_none_is_said(tmp_path: Path) -> None:

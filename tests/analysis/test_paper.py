@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hypersparse.analysis import paper
-from hypersparse.analysis.paper import Ours, verdict
+from hypersparse.analysis.paper import SeedValues, verdict
 from hypersparse.runs.store import RunStore
 
 
@@ -23,16 +23,16 @@ from hypersparse.runs.store import RunStore
     ],
 )
 def test_verdicts(values: tuple[float, ...], expected: str) -> None:
-    assert verdict(Ours(values), 92.69, 0.22) == expected
+    assert verdict(SeedValues(values), 92.69, 0.22) == expected
 
 
 def test_the_deviation_is_pooled_from_three_seeds_on() -> None:
     ours = (91.0, 92.0, 93.0)  # deviation 1
     pooled = sqrt((2 * 1.0**2 + 4 * 0.22**2) / 6)
     edge = 92.0 + 2 * pooled * sqrt(1 / 3 + 1 / 5)
-    assert verdict(Ours(ours), edge - 1e-6, 0.22) == "reproduced"
-    assert verdict(Ours(ours), edge + 1e-6, 0.22) == "differs"
-    assert verdict(Ours(ours), edge + 1e-6, 0.22, more_is_better=False) == "better"
+    assert verdict(SeedValues(ours), edge - 1e-6, 0.22) == "reproduced"
+    assert verdict(SeedValues(ours), edge + 1e-6, 0.22) == "differs"
+    assert verdict(SeedValues(ours), edge + 1e-6, 0.22, more_is_better=False) == "better"
 
 
 def test_every_cell_has_a_recipe_of_its_own() -> None:

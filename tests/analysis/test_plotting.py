@@ -10,13 +10,13 @@ import pytest
 from hypersparse.analysis import epochs, intersection, masks, tradeoffs
 from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.analysis.plotting import COLUMN, PAGE, AnalysisResult, line_styles, panels, title
-from hypersparse.analysis.plotting import write as write_study
+from hypersparse.analysis.plotting import write as write_result
 from tests.analysis.small import write
 
 
 def test_a_long_name_does_not_take_the_place_of_the_figure(tmp_path: Path) -> None:
     options = {"pretrain_epochs": 7, "max_regularized_epochs": 11, "growth": 1.25, "strength": 0.0125}
-    named = epochs.study([write(tmp_path), write(tmp_path, method_options=options)])
+    named = epochs.analyze([write(tmp_path), write(tmp_path, method_options=options)])
     (names,) = [axes.get_legend().get_texts() for axes in named.figure.axes]
     lines = [line for name in names for line in name.get_text().splitlines()]
     assert "strength=0.0125" in " ".join(lines)
@@ -31,7 +31,7 @@ def many(tmp_path: Path) -> list[FinishedRun]:
     return [write(tmp_path, seed=seed, method_options=each) for each in own for seed in range(2)]
 
 
-@pytest.mark.parametrize("make", [masks.crossings, tradeoffs.effective, tradeoffs.accuracy, intersection.studies])
+@pytest.mark.parametrize("make", [masks.crossings, tradeoffs.effective, tradeoffs.accuracy, intersection.analyze])
 def test_a_figure_has_room_for_all_names_beside_it(
     many: list[FinishedRun], make: Callable[..., list[AnalysisResult]]
 ) -> None:
@@ -53,14 +53,14 @@ def test_rows_with_long_names_leave_room_for_their_numbers(many: list[FinishedRu
 
 
 def test_damage_of_variants_with_long_names_is_told_apart(many: list[FinishedRun]) -> None:
-    titles = {study.figure.get_suptitle() for study in tradeoffs.classes(many)}
+    titles = {result.figure.get_suptitle() for result in tradeoffs.classes(many)}
     assert len(titles) == 11
     assert not any(title.endswith("...") for title in titles)
 
 
 def test_many_lines_are_named_beside_them(tmp_path: Path) -> None:
     runs = [write(tmp_path, sparsity=sparsity) for sparsity in (0.9, 0.95, 0.98, 0.99)]
-    few, many = (intersection.studies(some)[0].figure.get_size_inches()[0] for some in (runs[:3], runs))
+    few, many = (intersection.analyze(some)[0].figure.get_size_inches()[0] for some in (runs[:3], runs))
     assert (few, many) == (COLUMN, PAGE)
 
 
@@ -91,10 +91,10 @@ def test_lines_are_told_apart_where_colours_come_again() -> None:
 
 def test_a_study_is_written_as_pictures_and_numbers(tmp_path: Path) -> None:
     run = write(tmp_path / "runs")
-    (study,) = masks.crossings([run])
-    paths = write_study(tmp_path / "figures", study)
+    (result,) = masks.crossings([run])
+    paths = write_result(tmp_path / "figures", result)
     assert [path.name for path in paths] == [f"crossing-digits-resnet8.{suffix}" for suffix in ("png", "svg", "csv")]
     assert pd.read_csv(paths[2])["share"].tolist() == [0.4, 0.3, 0.1]
     first = [path.read_bytes() for path in paths]
     (again,) = masks.crossings([run])
-    assert [path.read_bytes() for path in write_study(tmp_path / "figures", again)] == first
+    assert [path.read_bytes() for path in write_result(tmp_path / "figures", again)] == first

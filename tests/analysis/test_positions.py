@@ -15,13 +15,13 @@ from hypersparse.analysis.positions import (
     by_class,
     by_seed,
     compression_position,
-    counted,
+    learning_orders,
     level_names,
     over_seeds,
+    paper_layout,
     paper_positions,
-    wide,
 )
-from hypersparse.analysis.positions_figure import class_study, epochs_of, shown_classes, study
+from hypersparse.analysis.positions_figure import analyze, analyze_classes, epochs_of, shown_classes
 from hypersparse.analysis.samples import samples_of
 from hypersparse.data.cifar_n import HumanLabels
 from hypersparse.errors import DataError, RunError
@@ -54,8 +54,8 @@ def test_classes_and_hardness_by_hand(tmp_path: Path) -> None:
     store(tmp_path, dense=[2, 1, 1, 0], pruned=[2, 2, 1, 0], data="cifar10", sparsity=0.98)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1]))
-    means = over_seeds(by_seed(counted(runs, samples), samples), samples.data)
-    found = wide(means).set_index(["sparsity", "human_label_errors"])
+    means = over_seeds(by_seed(learning_orders(runs, samples), samples), samples.data)
+    found = paper_layout(means).set_index(["sparsity", "human_label_errors"])
     # Pruned: places 0 and 1 shared by the deer (0.25), then 2 (0.625) and 3 (0.875) for the horses.
     assert found.loc[(0.98, "all"), "deer"] == pytest.approx(0.25)
     assert found.loc[(0.98, "all"), "horse"] == pytest.approx(0.75)
@@ -93,7 +93,7 @@ def test_the_paper_stands_beside(tmp_path: Path) -> None:
     store(tmp_path, pruned=[2, 2, 1, 0], data="cifar10", sparsity=0.98)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1]))
-    means = over_seeds(by_seed(counted(runs, samples), samples), samples.data)
+    means = over_seeds(by_seed(learning_orders(runs, samples), samples), samples.data)
     easy_deer = means[(means["class"] == "deer") & (means["human_label_errors"] == 0)].iloc[0]
     assert (easy_deer["paper"], easy_deer["difference"]) == (0.045, pytest.approx(0.25 - 0.045))
     all_deer = by_class(means).set_index("class").loc["deer"]
@@ -117,7 +117,7 @@ def test_other_data_and_other_methods_have_no_paper(tmp_path: Path) -> None:
     store(tmp_path, dense=[2, 1, 1, 0])
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(LABELS, name="digits"))
-    found = study(runs, samples)
+    found = analyze(runs, samples)
     assert found.data["paper"].isna().all()
     assert "positions-difference" not in found.tables
 
@@ -128,7 +128,7 @@ def test_what_runs_share_counts_once_and_seeds_are_averaged(tmp_path: Path) -> N
     store(tmp_path, dense=[0, 1, 1, 2], pruned=[0, 1, 1, 2], seed=1)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(LABELS, name="digits"))
-    rows = by_seed(counted(runs, samples), samples)
+    rows = by_seed(learning_orders(runs, samples), samples)
     means = over_seeds(rows, samples.data).set_index(["sparsity", "class"])
     assert means["seeds"].to_dict() == {
         (0.0, "deer"): 2, (0.0, "horse"): 2, (0.9, "deer"): 2, (0.9, "horse"): 2, (0.98, "deer"): 1, (0.98, "horse"): 1
@@ -143,7 +143,7 @@ def test_held_out_images_are_left_out(tmp_path: Path) -> None:
     samples = samples_of(runs, dataset([0, 1, 2, 3], name="digits"))
     assert len(samples) == 2
     assert samples.labels.tolist() == samples.places.tolist() == sorted(samples.places.tolist())
-    assert [row["class"] for _, row in by_seed(counted(runs, samples), samples).iterrows()] == [
+    assert [row["class"] for _, row in by_seed(learning_orders(runs, samples), samples).iterrows()] == [
         CIFAR[label] for label in samples.labels
     ]
 
@@ -153,7 +153,7 @@ def test_runs_on_other_images_are_refused(tmp_path: Path) -> None:
     store(tmp_path / "b", dense=[2, 1], validation=2)
     runs = runs_in(tmp_path / "a")
     with pytest.raises(RunError, match="counts 4 training images but digits has 3"):
-        counted(runs, samples_of(runs, dataset(LABELS[:3], name="digits")))
+        learning_orders(runs, samples_of(runs, dataset(LABELS[:3], name="digits")))
     with pytest.raises(RunError, match=r"digits \(0 held out\) and digits \(2 held out\)"):
         samples_of([*runs, *runs_in(tmp_path / "b")], dataset(LABELS, name="digits"))
     with pytest.raises(DataError, match="clean labels differ"):
@@ -164,7 +164,7 @@ def test_runs_that_counted_nothing_are_said(tmp_path: Path) -> None:
     store(tmp_path)
     runs = runs_in(tmp_path)
     with pytest.raises(RunError, match="None of these runs counted"):
-        counted(runs, samples_of(runs, dataset(LABELS, name="digits")))
+        learning_orders(runs, samples_of(runs, dataset(LABELS, name="digits")))
 
 
 def test_levels_are_named_apart() -> None:
@@ -177,9 +177,9 @@ def test_class_accuracy_and_its_area(tmp_path: Path) -> None:
     store(tmp_path, dense=[2] * 10, pruned=[1] * 10)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(labels, name="digits"))
-    dense, pruned = counted(runs, samples)
+    dense, pruned = learning_orders(runs, samples)
     assert (epochs_of(dense).tolist(), epochs_of(pruned).tolist()) == ([0, 1], [2, 3])
-    areas = class_study(runs, samples).tables["class-accuracy-area"].set_index(["sparsity", "class"])
+    areas = analyze_classes(runs, samples).tables["class-accuracy-area"].set_index(["sparsity", "class"])
     assert areas.loc[(0.0, "airplane"), "test_area"] == pytest.approx((0 + 1) / 2 / 20)
     assert areas.loc[(0.9, "automobile"), "test_area"] == pytest.approx((3 + 4) / 2 / 20)
     assert areas.loc[(0.9, "deer"), "training_area"] == 0.5
@@ -191,8 +191,8 @@ def test_a_seed_trained_twice_counts_both_times(tmp_path: Path) -> None:
         store(tmp_path, dense=dense, pruned=[1] * 10, sparsity=sparsity)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(labels, name="digits"))
-    assert [network.sparsity for network in counted(runs, samples)] == [0.0, 0.0, 0.9, 0.98]
-    areas = class_study(runs, samples).tables["class-accuracy-area"].set_index(["sparsity", "class"])
+    assert [network.sparsity for network in learning_orders(runs, samples)] == [0.0, 0.0, 0.9, 0.98]
+    areas = analyze_classes(runs, samples).tables["class-accuracy-area"].set_index(["sparsity", "class"])
     assert areas.loc[(0.0, "airplane"), "training_area"] == pytest.approx((2 / 2 + 1 / 2) / 2)
     assert areas.loc[(0.0, "airplane"), "test_area"] == pytest.approx((0 + 1) / 2 / 20)
 
@@ -203,8 +203,8 @@ def test_the_files_are_written(tmp_path: Path) -> None:
     store(tmp_path / "runs", dense=counts, pruned=counts, data="cifar10")
     runs = runs_in(tmp_path / "runs")
     samples = samples_of(runs, dataset(labels), human(labels, [place % 4 for place in range(40)]))
-    found = study(runs, samples)
-    paths = [*write(tmp_path, found), *write(tmp_path, class_study(runs, samples))]
+    found = analyze(runs, samples)
+    paths = [*write(tmp_path, found), *write(tmp_path, analyze_classes(runs, samples))]
     assert {path.suffix for path in paths} == {".png", ".svg", ".csv"}
     assert all(path.stat().st_size for path in paths)
     assert shown_classes(found.data) != list(CIFAR)
@@ -226,7 +226,7 @@ def test_a_figure_of_many_classes_says_which_are_shown_and_what_one_person_said(
     said = np.array([[label if place % 2 else label + 1 for place, label in enumerate(labels)]])
     people = HumanLabels(Path("human.npz"), np.array(labels), said)
     samples = samples_of(runs, dataset(labels, name="cifar100", classes=names), people)
-    figure = study(runs, samples).figure
+    figure = analyze(runs, samples).figure
     lowest = figure.axes[-1]
     shown = [label.get_text() for label in lowest.get_xticklabels()]
     assert shown == [f"a class {number}" for number in [*range(10), *range(90, 100)]]

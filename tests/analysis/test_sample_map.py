@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hypersparse.analysis.plotting import write
-from hypersparse.analysis.positions import counted
-from hypersparse.analysis.sample_map import ellipse_of, hardness_study, levels_of, looks_of, study, window
+from hypersparse.analysis.positions import learning_orders
+from hypersparse.analysis.sample_map import analyze, analyze_hardness, class_markers, ellipse_of, sample_orders, window
 from hypersparse.analysis.samples import Samples, samples_of
-from hypersparse.analysis.tsne import Points, key_of, lay_out, stored_points
+from hypersparse.analysis.tsne import Points, cached_points, embed, key_of
 from hypersparse.errors import DataError
 from tests.analysis.recorded import CIFAR, dataset, runs_in, store
 
@@ -25,10 +25,10 @@ def test_the_windows_are_in_order_of_position(tmp_path: Path) -> None:
     store(tmp_path, dense=counts)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset([place % 10 for place in range(MANY)], name="digits"))
-    (level,) = levels_of(counted(runs, samples), np.arange(MANY))
+    (level,) = sample_orders(learning_orders(runs, samples), np.arange(MANY))
     assert window(level.order, 0.0, 0.05).tolist() == list(range(20))
     assert window(level.order, 0.95, 1.0).tolist() == list(range(380, 400))
-    (part,) = levels_of(counted(runs, samples), np.arange(0, MANY, 2))
+    (part,) = sample_orders(learning_orders(runs, samples), np.arange(0, MANY, 2))
     assert part.order.tolist() == list(range(200))
     assert part.positions[1] == pytest.approx(2.5 / MANY)
 
@@ -38,7 +38,7 @@ def test_ties_are_not_in_file_order(tmp_path: Path) -> None:
     store(tmp_path, dense=np.full(MANY, 2))
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(labels, name="digits"))
-    (level,) = levels_of(counted(runs, samples), np.arange(MANY))
+    (level,) = sample_orders(learning_orders(runs, samples), np.arange(MANY))
     assert len(set(samples.labels[window(level.order, 0.0, 0.05)])) > 5
 
 
@@ -57,8 +57,8 @@ def test_the_figures_and_their_data_say_what_they_are_made_of(tmp_path: Path) ->
     runs = runs_in(tmp_path)
     labels = np.arange(MANY) % 10
     samples = Samples("digits", CIFAR, np.arange(MANY), labels, hardness=np.arange(MANY) // 10 % 4, people=3)
-    found = study(levels_of(counted(runs, samples), np.arange(MANY)), samples, points(), total=MANY)
-    hard = hardness_study(samples, points(), total=MANY)
+    found = analyze(sample_orders(learning_orders(runs, samples), np.arange(MANY)), samples, points(), total=MANY)
+    hard = analyze_hardness(samples, points(), total=MANY)
     for each in (found, hard):
         assert set(each.data["embedding"]) == {"noise"}
         assert "noise" in each.figure.legends[0].get_title().get_text()
@@ -72,7 +72,7 @@ def test_what_one_person_said_is_not_a_share_of_people() -> None:
     hardness = np.arange(MANY) // 10 % 2
     classes = ("a_b", *CIFAR[1:])
     samples = Samples("cifar100", classes, np.arange(MANY), np.arange(MANY) % 10, hardness=hardness, people=1)
-    figure = hardness_study(samples, points(), total=MANY).figure
+    figure = analyze_hardness(samples, points(), total=MANY).figure
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["named rightly by a person: 200 images", "named wrongly by a person: 200 images"]
     assert figure.legends[0].get_texts()[0].get_text() == "a b"
@@ -81,8 +81,8 @@ def test_what_one_person_said_is_not_a_share_of_people() -> None:
 def test_ten_of_many_classes_have_a_colour() -> None:
     labels = np.array([label for label in range(30) for _ in range(label + 1)])
     samples = Samples("x", tuple(map(str, range(30))), np.arange(len(labels)), labels)
-    looks = looks_of(samples, np.arange(len(labels)))
-    assert 0 in looks_of(samples, np.array([0]))
+    looks = class_markers(samples, np.arange(len(labels)))
+    assert 0 in class_markers(samples, np.array([0]))
     assert list(looks) == list(range(20, 30))
     assert len({look["color"] for look in looks.values()}) == len({look["marker"] for look in looks.values()}) == 10
 
@@ -95,26 +95,26 @@ def test_coordinates_are_made_once(tmp_path: Path) -> None:
         return np.full((3, 2), len(made), dtype=np.float32)
 
     key = key_of("clip", np.arange(3), perplexity=30, seed=0)
-    assert not stored_points(path, key, "CLIP", make)[1]
-    again, reused = stored_points(path, key, "CLIP", make)
+    assert not cached_points(path, key, "CLIP", make)[1]
+    again, reused = cached_points(path, key, "CLIP", make)
     assert reused
     assert again.coordinates.tolist() == [[1.0, 1.0]] * 3
     for other in ("clip", "efficientnet"):
         changed = key_of(other, np.arange(4) if other == "clip" else np.arange(3), perplexity=30, seed=0)
-        assert not stored_points(path, changed, "CLIP", make)[1]
+        assert not cached_points(path, changed, "CLIP", make)[1]
     path.write_bytes(b"damaged")
-    assert not stored_points(path, key, "CLIP", make)[1]
+    assert not cached_points(path, key, "CLIP", make)[1]
     assert len(made) == 4
 
 
 def test_two_clouds_stay_apart_and_few_points_are_refused() -> None:
     vectors = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     vectors[30:] += 20
-    laid = lay_out(vectors, perplexity=10, seed=0)
+    laid = embed(vectors, perplexity=10, seed=0)
     near = np.linalg.norm(laid[:30] - laid[:30].mean(0), axis=1).max()
     assert np.linalg.norm(laid[:30].mean(0) - laid[30:].mean(0)) > near
     with pytest.raises(DataError, match="more than 30 images"):
-        lay_out(vectors[:20], perplexity=30, seed=0)
+        embed(vectors[:20], perplexity=30, seed=0)
 
 
 def test_widths_are_means_over_the_same_classes() -> None:
@@ -124,7 +124,7 @@ def test_widths_are_means_over_the_same_classes() -> None:
     where = np.zeros((48, 2), dtype=np.float32)
     where[:32, 0] = np.tile([-1, 1], 16) * (hardness[:32] + 1)
     where[32:] = 1000 * np.arange(16)[:, None]
-    table = hardness_study(samples, Points(where, "hand"), total=48).tables["map-spread"]
+    table = analyze_hardness(samples, Points(where, "hand"), total=48).tables["map-spread"]
     assert table["classes"].tolist() == [1] * 4
     deviation = np.sqrt(8 / 7)  # of eight values -1 and 1
     assert table["spread"].tolist() == pytest.approx([deviation * (kind + 1) for kind in range(4)], rel=1e-5)

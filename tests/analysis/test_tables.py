@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from hypersparse.analysis.tables import readable, tally
+from hypersparse.analysis.tables import count_verdicts, format_cells
 
 
 def test_means_stand_beside_their_deviations_and_lone_ones_have_as_many_digits() -> None:
@@ -16,7 +16,7 @@ def test_means_stand_beside_their_deviations_and_lone_ones_have_as_many_digits()
             "share": [0.28846, 0.5, None],
         }
     )
-    shown = readable(frame)
+    shown = format_cells(frame)
     assert shown.columns.tolist() == ["model", "best", "epochs", "share"]
     assert shown["best"].tolist() == ["92.50 ± 0.01", "94.20", ""]
     assert shown["epochs"].tolist() == ["53.00 ± 0.00", "24", ""]
@@ -34,7 +34,7 @@ def test_a_difference_has_its_interval_and_a_variant_its_name_alone() -> None:
             "high": [2.597, None, None],
         }
     )
-    shown = readable(frame)
+    shown = format_cells(frame)
     assert shown.columns.tolist() == ["variant", "last_difference"]
     assert shown["last_difference"].tolist() == ["+0.76 (-1.09 to 2.60)", "-0.50", ""]
 
@@ -42,5 +42,5 @@ def test_a_difference_has_its_interval_and_a_variant_its_name_alone() -> None:
 def test_verdicts_on_the_last_epoch_are_counted_where_they_are_others() -> None:
     best = ["reproduced", "reproduced", "missing"]
     frame = pd.DataFrame({"best_verdict": best, "last_verdict": ["reproduced", "differs", "missing"]})
-    assert tally(frame) == "2 reproduced, 1 missing; by the last epoch 1 reproduced, 1 differs, 1 missing"
-    assert tally(frame.assign(last_verdict=best)) == "2 reproduced, 1 missing"
+    assert count_verdicts(frame) == "2 reproduced, 1 missing; by the last epoch 1 reproduced, 1 differs, 1 missing"
+    assert count_verdicts(frame.assign(last_verdict=best)) == "2 reproduced, 1 missing"

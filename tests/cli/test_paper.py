@@ -32,7 +32,7 @@ def test_variants_in_a_terminal_have_their_whole_names(monkeypatch: pytest.Monke
     assert any(line.rstrip() == "cifar10, resnet32, 0.998" for line in lines)  # once, above its variants
     (row,) = [number for number, line in enumerate(lines) if "+0.76 (-1.09 to 2.60)" in line]
     assert lines[row].startswith("art hypersparse, without")
-    assert "growth=1.03" in lines[row] + lines[row + 1]  # folded, not cut
+    assert "growth=1.03" in lines[row] + lines[row + 1]  # wrap_label, not cut
     assert max(map(len, lines)) <= 120
 
 

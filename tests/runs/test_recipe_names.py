@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hypersparse.recipe import resolve
-from hypersparse.runs.recipe_names import changed, is_usual, names, variant, variants
+from hypersparse.runs.recipe_names import changed, matches_preset, names, variant, variants
 
 
 def recipe(**tables: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def recipe(**tables: Any) -> dict[str, Any]:
 )
 def test_the_name_says_what_is_not_as_in_the_preset(tables: dict[str, Any], name: str) -> None:
     assert variant(recipe(**tables)) == name
-    assert is_usual(recipe(**tables)) == (", " not in name)
+    assert matches_preset(recipe(**tables)) == (", " not in name)
 
 
 def test_seed_sparsity_data_model_and_where_it_ends_are_said_elsewhere() -> None:

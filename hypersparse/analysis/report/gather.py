@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hypersparse.analysis.layers import layers
+from hypersparse.analysis.layers import layer_weights
 from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import parse_toml
 from hypersparse.runs.run_listing import DAMAGE, Row, current_result, outcome_of, row_of
@@ -122,7 +122,7 @@ def _phases(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _layers(run: RunFolder) -> dict[str, list[Any]]:
-    found = layers(run)
+    found = layer_weights(run)
     return {
         "names": [layer.name for layer in found],
         "kept": [layer.kept for layer in found],

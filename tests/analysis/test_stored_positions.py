@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hypersparse.analysis.positions import by_seed, counted
-from hypersparse.analysis.positions_kept import FILE, as_csv, keep, read_kept, with_kept
+from hypersparse.analysis.positions import by_seed, learning_orders
 from hypersparse.analysis.samples import samples_of
+from hypersparse.analysis.stored_positions import FILE, as_csv, read_positions, runs_with_positions, store_positions
 from hypersparse.errors import RunError
 from tests.analysis.recorded import dataset, runs_in, store
 from tests.analysis.test_positions import LABELS, human
@@ -21,15 +21,15 @@ def kept_runs(root: Path, *, hard: bool = True) -> None:
         store(root, dense=[2, 1, 1, 0], pruned=[2, 2, 1, 0], data="cifar10", sparsity=sparsity)
     runs = runs_in(root)
     samples = samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1]) if hard else None)
-    assert len(keep(runs, samples)) == 2
+    assert len(store_positions(runs, samples)) == 2
 
 
 def test_what_is_read_is_what_was_counted(tmp_path: Path) -> None:
     kept_runs(tmp_path)
     runs = runs_in(tmp_path)
     samples = samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1]))
-    wanted = by_seed(counted(runs, samples), samples)
-    came = read_kept(with_kept(runs)).drop(columns="data")
+    wanted = by_seed(learning_orders(runs, samples), samples)
+    came = read_positions(runs_with_positions(runs)).drop(columns="data")
     order = ["sparsity", "human_label_errors", "class"]
     wanted, came = (frame.sort_values(order).reset_index(drop=True)[sorted(frame)] for frame in (wanted, came))
     pd.testing.assert_frame_equal(came, wanted, check_dtype=False, rtol=1e-5)  # the dense rows count once
@@ -43,11 +43,11 @@ def test_means_by_hardness_are_not_lost_where_nobody_says_how_hard_images_are(tm
     without = samples_of(runs, dataset(LABELS), None)
     first.write_text("")  # unreadable, and so no loss
     with pytest.raises(RunError, match="which would be lost; pass CIFAR-N's labels with `--human`"):
-        keep(runs, without)
+        store_positions(runs, without)
     assert (first.read_text(), second.read_text()) == ("", texts[1])
     second.unlink()
-    assert keep(runs, without) == [first, second]
-    keep(runs, samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1])))
+    assert store_positions(runs, without) == [first, second]
+    store_positions(runs, samples_of(runs, dataset(LABELS), human(LABELS, [0, 1, 0, 1])))
     assert (first.read_text(), second.read_text()) == texts
 
 
@@ -55,8 +55,8 @@ def test_means_by_hardness_are_not_lost_where_nobody_says_how_hard_images_are(tm
 def test_a_sparsity_of_many_digits_is_read_as_it_was(tmp_path: Path, sparsity: float) -> None:
     store(tmp_path, pruned=[2, 2, 1, 0], data="cifar10", sparsity=sparsity)
     runs = runs_in(tmp_path)
-    keep(runs, samples_of(runs, dataset(LABELS), None))
-    assert set(read_kept(runs)["sparsity"]) == {sparsity}
+    store_positions(runs, samples_of(runs, dataset(LABELS), None))
+    assert set(read_positions(runs)["sparsity"]) == {sparsity}
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob(f"*/seed-*/{FILE}")), ids=lambda path: path.parent.parent.name)
@@ -67,11 +67,11 @@ def test_what_is_stored_is_written_the_same_again(path: Path) -> None:
 def test_a_variant_that_had_another_name_is_still_read(tmp_path: Path) -> None:
     store(tmp_path, dense=[2, 1, 0], pruned=[2, 1, 0], data="cifar10", validation=1)
     runs = runs_in(tmp_path)
-    (path,) = keep(runs, samples_of(runs, dataset(LABELS), None))
+    (path,) = store_positions(runs, samples_of(runs, dataset(LABELS), None))
     text = path.read_text()
     path.write_text(text.replace('"art hypersparse, validation=1"', "art hypersparse validation=1"))
     assert path.read_text() != text
-    assert set(read_kept(runs)["method"]) == {"pre-training", "art hypersparse, validation=1"}
+    assert set(read_positions(runs)["method"]) == {"pre-training", "art hypersparse, validation=1"}
 
 
 def test_means_of_another_record_are_refused(tmp_path: Path) -> None:
@@ -82,4 +82,4 @@ def test_means_of_another_record_are_refused(tmp_path: Path) -> None:
         assert wrong != text
         paths[0].write_text(wrong)
         with pytest.raises(RunError, match="analyze positions --keep"):
-            read_kept(runs_in(tmp_path))
+            read_positions(runs_in(tmp_path))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hypersparse.analysis.finished_runs import FinishedRun
-from hypersparse.analysis.positions import ALL, PRETRAINING, Counted, by_seed, networks_of
+from hypersparse.analysis.positions import ALL, PRETRAINING, LearningOrder, by_seed, learning_orders_of
 from hypersparse.analysis.samples import Samples, check_counts
 from hypersparse.errors import RunError
 from hypersparse.storage.files import write_text
@@ -22,14 +22,14 @@ MEANS = ["compression_position", "psi"]
 CLOSE = 1e-4  # of the means as they are written
 
 
-def keep(runs: Sequence[FinishedRun], samples: Samples) -> list[Path]:
+def store_positions(runs: Sequence[FinishedRun], samples: Samples) -> list[Path]:
     """Write the means of every run that counted images; returns the files."""
     if samples.hardness is None:
         _check_none_is_lost([run.folder.path / FILE for run in runs])
     written = []
     for run in runs:
         check_counts(run, samples)
-        networks = list(networks_of(run))
+        networks = list(learning_orders_of(run))
         if networks:
             path = run.folder.path / FILE
             rows = by_seed(networks, samples)[[*COLUMNS, *MEANS]]
@@ -59,14 +59,14 @@ def as_csv(rows: pd.DataFrame) -> str:
     return rows.assign(sparsity=exact, **means).to_csv(index=False)
 
 
-def with_kept(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+def runs_with_positions(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """The runs beside which means are kept."""
     return [run for run in runs if (run.folder.path / FILE).is_file()]
 
 
-def read_kept(runs: Sequence[FinishedRun]) -> pd.DataFrame:
+def read_positions(runs: Sequence[FinishedRun]) -> pd.DataFrame:
     """The rows of such runs, as `by_seed` makes them and with their data; what runs share counts once."""
-    frames = [_read(run).assign(data=run.words["data"]) for run in runs]
+    frames = [_read(run).assign(data=run.settings["data"]) for run in runs]
     return pd.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
 
 
@@ -76,10 +76,10 @@ def _read(run: FinishedRun) -> pd.DataFrame:
         rows = pd.read_csv(path, converters={"sparsity": float})[[*COLUMNS, *MEANS]]  # pandas may miss the last digit
     except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{path} cannot be read ({error}); write it again with `analyze positions --keep`.") from None
-    networks = list(networks_of(run))
+    networks = list(learning_orders_of(run))
     dense = rows["method"].astype(str).str.startswith(PRETRAINING)
     rows["method"] = rows["method"].where(dense, run.variant)  # a variant may have had another name when it was kept
-    levels = {(network.words["method"], network.sparsity) for network in networks}
+    levels = {(network.settings["method"], network.sparsity) for network in networks}
     if set(zip(rows["method"], rows["sparsity"], strict=True)) != levels:
         raise _foreign(path)
     for network in networks:
@@ -87,9 +87,9 @@ def _read(run: FinishedRun) -> pd.DataFrame:
     return rows.assign(**{"class": rows["class"].astype(str)})
 
 
-def _check(path: Path, network: Counted, rows: pd.DataFrame) -> None:
+def _check(path: Path, network: LearningOrder, rows: pd.DataFrame) -> None:
     """The means over classes must be that of the record, whoever wrote them."""
-    words = network.words
+    words = network.settings
     own = rows[(rows["method"] == words["method"]) & (rows["sparsity"] == words["sparsity"])]
     own = own[own["human_label_errors"] == ALL]
     wanted = {"compression_position": 0.5, "psi": float(network.correct.mean()) / network.epochs}

@@ -17,28 +17,28 @@ from hypersparse.runs.store import RunStore
 from tests.analysis.small import TOTALS, record, write
 
 
-def drawn(study: AnalysisResult) -> list[str]:
+def drawn(result: AnalysisResult) -> list[str]:
     """The names of the lines in its figure."""
-    return [line.get_label() for axes in study.figure.axes for line in axes.lines if line.get_label()[0] != "_"]
+    return [line.get_label() for axes in result.figure.axes for line in axes.lines if line.get_label()[0] != "_"]
 
 
 def test_intersection_has_the_papers_keypoints(tmp_path: Path) -> None:
     run = write(tmp_path)
-    (study,) = intersection.studies([run])
-    assert study.name == "intersection-digits-resnet8"
-    (row,) = study.tables["intersection-digits-resnet8-keypoints"].to_dict("records")
+    (result,) = intersection.analyze([run])
+    assert result.name == "intersection-digits-resnet8"
+    (row,) = result.tables["intersection-digits-resnet8-keypoints"].to_dict("records")
     assert (row["final_epoch"], row["after_pretraining"], row["one_before"]) == (4, 0.5, 0.9)
     assert row["final_epoch"] == 2 + (epochs_to_mask(run.folder) or 0)  # after 2 of pre-training
     assert row["paper_final_epoch"] is None  # digits are not in the paper
-    assert study.data["intersection"].tolist() == [0.2, 0.5, 0.9, 1.0]
-    assert drawn(study) == ["art hypersparse"]
+    assert result.data["intersection"].tolist() == [0.2, 0.5, 0.9, 1.0]
+    assert drawn(result) == ["art hypersparse"]
     snip = write(tmp_path, method="snip", arrays=record(intersection=np.full(5, np.nan)))  # its mask was there at once
-    (both,) = intersection.studies([snip, write(tmp_path, seed=2)])
+    (both,) = intersection.analyze([snip, write(tmp_path, seed=2)])
     assert both.tables["intersection-digits-resnet8-keypoints"]["method"].tolist() == ["art"]
     assert drawn(both) == ["art hypersparse"]
     dense = write(tmp_path, method="dense", arrays=record(intersection=np.zeros(0)))
     with pytest.raises(RunError, match="has a final mask"):
-        intersection.studies([dense])
+        intersection.analyze([dense])
 
 
 def test_a_final_mask_in_the_first_epoch_has_none_before(tmp_path: Path) -> None:
@@ -60,46 +60,46 @@ def test_the_papers_keypoints_are_found() -> None:
 
 
 def test_gradients_at_chosen_epochs(tmp_path: Path) -> None:
-    study = gradients.study(write(tmp_path))
-    assert study.data["epoch"].unique().tolist() == [0]
-    assert study.data["gradient"].tolist() == [1.2, 1.0, 0.1]
-    assert set(drawn(study)) == {"hypersparse", "l1"}
+    result = gradients.analyze_run(write(tmp_path))
+    assert result.data["epoch"].unique().tolist() == [0]
+    assert result.data["gradient"].tolist() == [1.2, 1.0, 0.1]
+    assert set(drawn(result)) == {"hypersparse", "l1"}
     with pytest.raises(OptionError, match=r"Regularized epoch 7 was not taken down; choose of 0 "):
-        gradients.study(write(tmp_path, seed=1), [7])
+        gradients.analyze_run(write(tmp_path, seed=1), [7])
     empty = write(tmp_path, seed=2, arrays=record(curve_epochs=np.zeros(0, dtype=int)))
     with pytest.raises(RunError, match="no curves"):
-        gradients.study(empty)
+        gradients.analyze_run(empty)
 
 
 def test_curves_are_of_the_least_sparse_run_of_each_model(tmp_path: Path) -> None:
     runs = [write(tmp_path, sparsity=0.98), write(tmp_path, seed=1), write(tmp_path, method="dense"), write(tmp_path)]
-    (found,) = gradients.studies([*runs, write(tmp_path, sparsity=0.5, method_options={"penalty": "l1"})])
+    (found,) = gradients.analyze([*runs, write(tmp_path, sparsity=0.5, method_options={"penalty": "l1"})])
     assert found.name == "gradients-digits-resnet8"
-    assert found.data.equals(gradients.study(runs[-1]).data)
-    assert gradients.studies(runs[2:3]) == []
+    assert found.data.equals(gradients.analyze_run(runs[-1]).data)
+    assert gradients.analyze(runs[2:3]) == []
 
 
 def test_layers_are_means_over_seeds(tmp_path: Path) -> None:
     other = {"conv1.weight": 6, "linear.weight": 4}
     runs = [write(tmp_path), write(tmp_path, seed=1, kept_by_layer=other), write(tmp_path, method="snip")]
-    (study,) = allocation.studies([*runs, write(tmp_path, method="dense")])
-    art = study.data[study.data["name"] == "art hypersparse"]
+    (result,) = allocation.analyze([*runs, write(tmp_path, method="dense")])
+    art = result.data[result.data["name"] == "art hypersparse"]
     assert art["kept"].tolist() == [5, 5]
     assert art["density"].tolist() == [5 / 20, 5 / 80]
     assert art["deviation"].round(3).tolist() == [1.414, 1.414]
-    assert study.name == "layers-digits-resnet8"
+    assert result.name == "layers-digits-resnet8"
     with pytest.raises(RunError, match="None of these runs has a sparse network"):
-        allocation.studies([write(tmp_path, method="dense", seed=1)])
+        allocation.analyze([write(tmp_path, method="dense", seed=1)])
     strange = write(tmp_path, seed=2, total_by_layer=TOTALS | {"conv1.weight": 21})
     with pytest.raises(RunError, match="has other layers than"):
-        allocation.studies([runs[0], strange])
+        allocation.analyze([runs[0], strange])
 
 
 def test_many_lines_become_a_figure_for_each_sparsity(tmp_path: Path) -> None:
     methods = ("art", "snip", "grasp", "sratio", "lth")
     runs = [write(tmp_path, method=method, sparsity=sparsity) for method in methods for sparsity in (0.9, 0.98)]
-    found = allocation.studies(runs)
-    assert [study.name for study in found] == ["layers-digits-resnet8-0.9", "layers-digits-resnet8-0.98"]
+    found = allocation.analyze(runs)
+    assert [result.name for result in found] == ["layers-digits-resnet8-0.9", "layers-digits-resnet8-0.98"]
     assert set(found[1].data["name"]) == {"art hypersparse", *methods[1:]}
 
 
@@ -109,7 +109,7 @@ def test_the_end_of_pretraining_is_marked_only_where_there_is_one(tmp_path: Path
     without = write(tmp_path, method_options={"pretrain_epochs": 0}, arrays=record(phase=phases))
 
     def marks(*runs: FinishedRun) -> list[tuple[list[list[float]], str]]:
-        (axes,) = intersection.studies(runs)[0].figure.axes
+        (axes,) = intersection.analyze(runs)[0].figure.axes
         lines = [line.get_segments()[0].tolist() for line in axes.collections]
         return list(zip(lines, [" ".join(text.get_text().split()) for text in axes.texts], strict=True))
 
@@ -122,28 +122,30 @@ def test_every_network_has_its_figures(tmp_path: Path) -> None:
     models = ("resnet8", "mlp")
     runs = [write(tmp_path, model=model) for model in models]
     for make, name, words in (
-        (intersection.studies, "intersection", "Share of the final mask found already"),
+        (intersection.analyze, "intersection", "Share of the final mask found already"),
         (masks.crossings, "crossing", "Weights that cross the cut"),
-        (allocation.studies, "layers", "Where the kept weights lie"),
+        (allocation.analyze, "layers", "Where the kept weights lie"),
     ):
         found = make(runs)
-        assert [study.name for study in found] == [f"{name}-digits-{model}" for model in models]
-        titles = [study.figure.get_suptitle().replace("\n", " ") for study in found]
+        assert [result.name for result in found] == [f"{name}-digits-{model}" for model in models]
+        titles = [result.figure.get_suptitle().replace("\n", " ") for result in found]
         assert titles == [f"{words}: {model} on digits" for model in models]
-    hurt = [study.figure.get_suptitle().replace("\n", " ") for study in tradeoffs.classes(runs)]
+    hurt = [result.figure.get_suptitle().replace("\n", " ") for result in tradeoffs.classes(runs)]
     assert hurt == [f"Accuracy of each class: {model} on digits, art hypersparse" for model in models]
 
 
 def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
-    study = epochs.study([write(tmp_path), write(tmp_path, seed=1), write(tmp_path, method_options={"penalty": "l1"})])
-    summary = study.tables["epochs-summary"]
+    result = epochs.analyze(
+        [write(tmp_path), write(tmp_path, seed=1), write(tmp_path, method_options={"penalty": "l1"})]
+    )
+    summary = result.tables["epochs-summary"]
     assert summary[["variant", "epochs", "seeds"]].to_numpy().tolist() == [["art hypersparse", 2, 2], ["art l1", 2, 1]]
     assert summary["paper"].isna().all()
-    assert drawn(study) == []  # error bars have their names elsewhere; the paper's mark is not there
+    assert drawn(result) == []  # error bars have their names elsewhere; the paper's mark is not there
     run = write(tmp_path, method="snip")
     run.folder.log_file.unlink()
     with pytest.raises(RunError, match="None of these runs was regularized"):
-        epochs.study([run])
+        epochs.analyze([run])
 
 
 def test_the_papers_epochs_stand_beside_runs_as_in_its_recipe_only(tmp_path: Path) -> None:
@@ -158,17 +160,17 @@ def test_the_papers_epochs_stand_beside_runs_as_in_its_recipe_only(tmp_path: Pat
         folder.write_result({"seed": 0, "until": None})
         folder.append_log({"epoch": 0, "phase": "regularize", "best_epoch": 0})
         runs += load([folder.path])
-    summary = epochs.study(runs).tables["epochs-summary"].set_index("variant")
+    summary = epochs.analyze(runs).tables["epochs-summary"].set_index("variant")
     assert summary.loc["art l1", "paper"] == cell.epochs_mean
     assert pd.isna(summary.loc["art l1, epochs=9", "paper"])
-    alone = epochs.study(runs[1:]).tables["epochs-summary"]
+    alone = epochs.analyze(runs[1:]).tables["epochs-summary"]
     assert alone["paper"].isna().all()  # though no name is needed to tell it apart
 
 
 def test_the_only_penalty_of_a_row_stands_on_it(tmp_path: Path) -> None:
     penalties = [{"penalty": name} for name in ("hypersparse", "l1", "l2")]
     runs = [write(tmp_path, method_options=each) for each in penalties] + [write(tmp_path, sparsity=0.98)]
-    (axes,) = epochs.study(runs).figure.axes
+    (axes,) = epochs.analyze(runs).figure.axes
     places = sorted(
         float(value) for line in axes.lines if len(line.get_xdata()) for value in np.atleast_1d(line.get_ydata())
     )
@@ -176,9 +178,9 @@ def test_the_only_penalty_of_a_row_stands_on_it(tmp_path: Path) -> None:
 
 
 def test_weights_that_cross(tmp_path: Path) -> None:
-    (study,) = masks.crossings([write(tmp_path)])
-    assert study.data["share"].tolist() == [0.4, 0.3, 0.1]
-    assert study.data["epoch"].tolist() == [1, 2, 3]
+    (result,) = masks.crossings([write(tmp_path)])
+    assert result.data["share"].tolist() == [0.4, 0.3, 0.1]
+    assert result.data["epoch"].tolist() == [1, 2, 3]
     still = write(tmp_path, seed=1, arrays=record(crossed=np.full(5, -1)))
     with pytest.raises(RunError, match="could cross"):
         masks.crossings([still])
@@ -197,19 +199,19 @@ def test_agreement_of_two_seeds_and_of_chance(tmp_path: Path) -> None:
 
 def test_accuracy_against_costs(tmp_path: Path) -> None:
     runs = [write(tmp_path), write(tmp_path, method="dense"), write(tmp_path, seed=1, until="x")]
-    (study,) = tradeoffs.accuracy(runs)
-    assert study.data[["group", "kept", "last", "best"]].to_numpy().tolist() == [
+    (result,) = tradeoffs.accuracy(runs)
+    assert result.data[["group", "kept", "last", "best"]].to_numpy().tolist() == [
         ["art hypersparse", 10, 70, 75],
         ["dense", 100, 60, 70],
     ]
-    assert len(study.figure.axes) == 3
+    assert len(result.figure.axes) == 3
     with pytest.raises(RunError, match="went to its end"):
         tradeoffs.accuracy([write(tmp_path, seed=2, until="regularize")])
 
 
 def test_runs_whose_work_is_not_known_are_counted(tmp_path: Path) -> None:
-    (study,) = tradeoffs.accuracy([write(tmp_path), write(tmp_path, seed=1, training_flops=None)])
-    assert [axes.get_xlabel() for axes in study.figure.axes] == [
+    (result,) = tradeoffs.accuracy([write(tmp_path), write(tmp_path, seed=1, training_flops=None)])
+    assert [axes.get_xlabel() for axes in result.figure.axes] == [
         "weights kept (%)", "training work (dense FLOPs)\nmissing: 1 of 2 runs", "file (bytes)",
     ]  # fmt: skip
 
@@ -217,9 +219,9 @@ def test_runs_whose_work_is_not_known_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fewest", [1, 30, 900])
 def test_every_axis_of_costs_has_numbers(tmp_path: Path, fewest: int) -> None:
     few = write(tmp_path, total=100_000, kept=fewest)
-    (study,) = tradeoffs.accuracy([few, write(tmp_path, method="dense", total=100_000, kept=100_000)])
-    study.figure.canvas.draw()
-    axes = study.figure.axes[0]
+    (result,) = tradeoffs.accuracy([few, write(tmp_path, method="dense", total=100_000, kept=100_000)])
+    result.figure.canvas.draw()
+    axes = result.figure.axes[0]
     low, high = axes.get_xlim()
     assert sum(low <= place <= high for place in axes.get_xticks()) >= 3
 
@@ -227,9 +229,9 @@ def test_every_axis_of_costs_has_numbers(tmp_path: Path, fewest: int) -> None:
 @pytest.mark.parametrize("most", [1.3, 3.3, 5.9, 6.1, 40, 59, 61, 226, 3000])
 def test_numbers_of_an_axis_of_costs_have_room(tmp_path: Path, most: float) -> None:
     cheap = write(tmp_path, training_flops=355e12)
-    (study,) = tradeoffs.accuracy([cheap, write(tmp_path, method="dense", training_flops=most * 355e12)])
-    study.figure.canvas.draw()
-    axes = study.figure.axes[1]
+    (result,) = tradeoffs.accuracy([cheap, write(tmp_path, method="dense", training_flops=most * 355e12)])
+    result.figure.canvas.draw()
+    axes = result.figure.axes[1]
     low, high = axes.get_xlim()
     shown = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
     assert shown
@@ -239,11 +241,11 @@ def test_numbers_of_an_axis_of_costs_have_room(tmp_path: Path, most: float) -> N
 
 def test_models_are_not_averaged(tmp_path: Path) -> None:
     other = write(tmp_path, model="mlp", sparse={"last": 0.9, "best": 0.9})
-    (study,) = tradeoffs.accuracy([write(tmp_path), other])
+    (result,) = tradeoffs.accuracy([write(tmp_path), other])
     first, second = "art hypersparse, resnet8", "art hypersparse, mlp"
-    assert study.data[["group", "last"]].to_numpy().tolist() == [[first, 70], [second, 90]]
-    assert drawn(study) == [first, second] * 3
-    assert study.figure.get_suptitle().startswith("Accuracy of 2 models on digits against")
+    assert result.data[["group", "last"]].to_numpy().tolist() == [[first, 70], [second, 90]]
+    assert drawn(result) == [first, second] * 3
+    assert result.figure.get_suptitle().startswith("Accuracy of 2 models on digits against")
     (alone,) = tradeoffs.accuracy([other])
     assert alone.figure.get_suptitle().startswith("Accuracy of mlp on digits against")
 
@@ -252,17 +254,17 @@ def test_data_sets_do_not_share_a_figure(tmp_path: Path) -> None:
     runs = [write(tmp_path, data=data, method=method) for data in ("cifar10", "cifar100") for method in ("art", "snip")]
     for make, name in ((tradeoffs.accuracy, "accuracy"), (tradeoffs.effective, "effective")):
         found = make(runs)
-        assert [study.name for study in found] == [f"{name}-cifar10", f"{name}-cifar100"]
-        assert ["cifar100" in study.figure.get_suptitle() for study in found] == [False, True]
+        assert [result.name for result in found] == [f"{name}-cifar10", f"{name}-cifar100"]
+        assert ["cifar100" in result.figure.get_suptitle() for result in found] == [False, True]
         assert set(drawn(found[1])) == {"art hypersparse", "snip"}  # where they are need not be said
 
 
 def test_numbers_have_room_beside_a_wide_legend(tmp_path: Path) -> None:
     odd = [{}, {"strength": 1e-4, "growth": 1.017, "pretrain_epochs": 0}, {"penalty": "l1", "best_by": "mean"}]
     runs = [write(tmp_path, method_options=more, training_flops=13e15 * (40 if more else 1)) for more in odd]
-    (study,) = tradeoffs.accuracy(runs)
-    study.figure.canvas.draw()
-    for axes in study.figure.axes:
+    (result,) = tradeoffs.accuracy(runs)
+    result.figure.canvas.draw()
+    for axes in result.figure.axes:
         low, high = axes.get_xlim()
         shown = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
         assert shown
@@ -272,16 +274,16 @@ def test_numbers_have_room_beside_a_wide_legend(tmp_path: Path) -> None:
 def test_sparsities_have_room_on_an_axis(tmp_path: Path) -> None:
     levels = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
     for many in (4, 6):
-        (study,) = tradeoffs.effective([write(tmp_path / str(many), sparsity=level) for level in levels[-many:]])
-        study.figure.canvas.draw()
-        boxes = [label.get_window_extent() for label in study.figure.axes[0].get_xticklabels()]
+        (result,) = tradeoffs.effective([write(tmp_path / str(many), sparsity=level) for level in levels[-many:]])
+        result.figure.canvas.draw()
+        boxes = [label.get_window_extent() for label in result.figure.axes[0].get_xticklabels()]
         assert len(boxes) == many
         assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
 def test_effective_weights(tmp_path: Path) -> None:
-    (study,) = tradeoffs.effective([write(tmp_path), write(tmp_path, method="dense")])
-    assert study.data["share"].tolist() == [0.9]
+    (result,) = tradeoffs.effective([write(tmp_path), write(tmp_path, method="dense")])
+    assert result.data["share"].tolist() == [0.9]
     with pytest.raises(RunError, match="lie on a path"):
         tradeoffs.effective([write(tmp_path, seed=1, effective_kept=None)])
 
@@ -291,22 +293,22 @@ def test_a_dense_run_on_other_images_is_nothing_to_compare_with(tmp_path: Path) 
     dense = write(tmp_path, method="dense", arrays=fewer)
     text = dense.folder.recipe_file.read_text()
     dense.folder.recipe_file.write_text(text.replace("validation = 0", "validation = 9"))
-    (study,) = tradeoffs.classes([write(tmp_path), load([dense.folder.path])[0]])
-    assert study.data["method"].unique().tolist() == ["art"]
+    (result,) = tradeoffs.classes([write(tmp_path), load([dense.folder.path])[0]])
+    assert result.data["method"].unique().tolist() == ["art"]
 
 
 def test_classes_have_the_names_that_any_of_the_runs_knows(tmp_path: Path) -> None:
     runs = [write(tmp_path), write(tmp_path, seed=1, classes=["cat", "dog"])]  # the first as of an older version
-    (study,) = tradeoffs.classes(runs)
-    assert set(study.data["class"]) == {"cat", "dog"}
+    (result,) = tradeoffs.classes(runs)
+    assert set(result.data["class"]) == {"cat", "dog"}
 
 
 def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
     dense = write(tmp_path, method="dense", arrays=record(class_correct=np.array([[10, 9]] * 5)))
-    (study,) = tradeoffs.classes([dense, write(tmp_path)], ["cat", "dog"])
-    table = study.tables["classes-digits-resnet8-art-hypersparse-damage"]
+    (result,) = tradeoffs.classes([dense, write(tmp_path)], ["cat", "dog"])
+    table = result.tables["classes-digits-resnet8-art-hypersparse-damage"]
     assert table.to_numpy().tolist() == [["dog", -40.0], ["cat", -10.0]]
-    assert study.figure.axes[0].get_xlabel() == "points of accuracy against the dense network"
+    assert result.figure.axes[0].get_xlabel() == "points of accuracy against the dense network"
     sparser = write(tmp_path, sparsity=0.98, kept=2)
     (both,) = tradeoffs.classes([write(tmp_path, seed=3), sparser])
     assert both.figure.axes[0].get_xlabel() == "points of accuracy against that at 90 %"
@@ -327,12 +329,12 @@ def test_of_many_classes_those_that_are_hurt_most_and_least_are_drawn(tmp_path: 
     names = [f"class_{number}" for number in range(100)]
     right = np.array([[100] * 100, list(range(100))])
     arrays = [record(class_correct=rows[None], class_total=np.full(100, 100)) for rows in right]
-    (study,) = tradeoffs.classes(
+    (result,) = tradeoffs.classes(
         [write(tmp_path, method="dense", arrays=arrays[0]), write(tmp_path, arrays=arrays[1], classes=names)]
     )
-    (axes,) = study.figure.axes
+    (axes,) = result.figure.axes
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == [f"class {number}" for number in [*range(10), *range(90, 100)]]
     assert axes.get_xlabel().endswith("\n10 least and 10 most hurt of 100 classes at 90 %")
-    assert len(study.tables[f"{study.name}-damage"]) == 100
-    assert set(study.data["class"]) == set(names)  # tables have the names of the data set
+    assert len(result.tables[f"{result.name}-damage"]) == 100
+    assert set(result.data["class"]) == set(names)  # tables have the names of the data set
