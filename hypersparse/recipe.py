@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hypersparse import methods
+from hypersparse import own_code as own
 from hypersparse.errors import OptionError, unknown
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.art import ART
@@ -23,7 +24,7 @@ from hypersparse.sparsity import schedules
 from hypersparse.sparsity.schedules import Schedule
 
 KEY_LENGTH = 8
-NOT_IN_KEY = ("until", "init_from")  # where it ends and where a file lies do not change what is computed
+NOT_IN_KEY = ("until", "init_from", "own_code")  # where it ends and where files lie do not change what is computed
 
 
 @options
@@ -94,6 +95,7 @@ class Recipe:
     until: str | None = option(default=None, help="The phase after which to end; a later run without it goes on.")
     init_from: str = option(default="", help="File with trained weights to begin from.")
     init_digest: str = option(default="", help="SHA-256 of those weights.")
+    own_code: frozenset[str] = option(default=frozenset(), help="Names of own code that may be imported for it.")
 
     def __post_init__(self) -> None:
         if self.init_from and not self.init_digest:
@@ -102,7 +104,8 @@ class Recipe:
                 "pass hypersparse.storage.weights_io.digest(init_from)."
             )
         self._check_narrow()
-        self.plan()  # says if `until` is unknown
+        if not isinstance(self.method, methods.Unimported):
+            self.plan()  # says if `until` is unknown
 
     @property
     def trained(self) -> bool:
@@ -128,6 +131,13 @@ class Recipe:
         words += [] if self.ablation.name == "none" else [self.ablation.name]
         return re.sub(r"[^\w.+-]+", "_", "-".join(words)) + f"-{self.key}"
 
+    @property
+    def imported(self) -> frozenset[str]:
+        """All names of own code that may be imported for it, which a process that trains it is told."""
+        method = _method_name(self.method)
+        known = own.is_own(method) and not isinstance(self.method, methods.Unimported)
+        return self.own_code | ({method} if known else set())
+
     def differences(self, other: "Recipe") -> list[str]:
         """The options in which two recipes differ, as `training.lr 0.1 / 0.05`."""
         mine, theirs = flatten(self.to_mapping()), flatten(other.to_mapping())
@@ -152,25 +162,36 @@ class Recipe:
         return "\n".join(_toml_lines(self.to_mapping())) + "\n"
 
     @classmethod
-    def from_mapping(cls, tables: Mapping[str, Any]) -> "Recipe":
-        """A recipe from nested tables; whatever they do not say has its default."""
-        values = dict(tables)
-        if unknown_names := values.keys() - {field.name for field in dataclasses.fields(cls)}:
-            raise OptionError(
-                unknown("part of a recipe", min(unknown_names), (f.name for f in dataclasses.fields(cls)))
-            )
+    def from_mapping(
+        cls, tables: Mapping[str, Any], *, own_code: Collection[str] = (), stored: bool = False
+    ) -> "Recipe":
+        """A recipe from nested tables; whatever they do not say has its default.
+
+        Own code (`package.file:name`) is imported only where `own_code` has its name, and an error otherwise. In a
+        `stored` recipe, which may be a stranger's, it stays a name: the recipe can be read but not trained.
+        """
+        values, named = dict(tables), own.named_in(tables)
+        known = [field.name for field in dataclasses.fields(cls) if field.name != "own_code"]  # no file decides that
+        if unknown_names := values.keys() - set(known):
+            raise OptionError(unknown("part of a recipe", min(unknown_names), known))
         for name, kind in (("data", DataOptions), ("model", ModelOptions)):
             values[name] = kind(**_with_further_options(kind, _as_table(name, values.get(name, {}))))
         values["training"] = TrainingOptions(**_as_table("training", values.get("training", {})))
         values["ablation"] = Ablation(**_as_table("ablation", values.get("ablation", {})))
         method = dict(_as_table("method", values.get("method", {})))
-        values["method"] = methods.find(method.pop("name", ART.name))(**method)
-        return cls(**values)
+        name = method.pop("name", ART.name)
+        if stored and name in named - set(own_code):
+            values["method"] = methods.Unimported(name=name, options=method)
+        else:
+            values["method"] = methods.find(name, own_code=own_code)(**method)
+        if own.is_own(model := values["model"].name) and not stored:
+            own.check(model, kind="model", own_code=own_code)
+        return cls(**values, own_code=named & set(own_code))
 
     @classmethod
-    def from_toml(cls, text: str) -> "Recipe":
-        """A recipe from TOML."""
-        return cls.from_mapping(parse_toml(text, "the recipe"))
+    def from_toml(cls, text: str, *, own_code: Collection[str] = (), stored: bool = False) -> "Recipe":
+        """A recipe from TOML; the options are those of `from_mapping`."""
+        return cls.from_mapping(parse_toml(text, "the recipe"), own_code=own_code, stored=stored)
 
     def _check_narrow(self) -> None:
         if self.ablation.name != "narrow":
@@ -186,17 +207,23 @@ class Recipe:
         return changed
 
 
+def own_code_of(recipes: Iterable[Recipe]) -> frozenset[str]:
+    """All names of own code that may be imported for some of these recipes."""
+    return frozenset(name for recipe in recipes for name in recipe.imported)
+
+
 def preset(data: str) -> dict[str, Any]:
     """The recipe that comes with the package for a data set, as tables; empty where there is none.
 
     Its `methods` table holds options by method name, for whichever method is chosen.
     """
     file = resources.files("hypersparse") / "presets" / f"{data}.toml"
-    return parse_toml(file.read_text(), str(file)) if file.is_file() else {}
+    known = data.isidentifier() and file.is_file()  # data at a path have none
+    return parse_toml(file.read_text(), str(file)) if known else {}
 
 
-def resolve(tables: Mapping[str, Any]) -> Recipe:
-    """A recipe from what the user said; the data set's preset fills in the rest."""
+def resolve(tables: Mapping[str, Any], *, own_code: Collection[str] = (), stored: bool = False) -> Recipe:
+    """A recipe from what the user said; the data set's preset fills in the rest. Options as of `from_mapping`."""
     name = _as_table("data", tables.get("data", {})).get("name", DataOptions().name)
     base = preset(str(name))
     by_method = base.pop("methods", {})
@@ -206,7 +233,7 @@ def resolve(tables: Mapping[str, Any]) -> Recipe:
     merged = merge(base, tables)
     method = _as_table("method", merged.get("method", {}))
     merged["method"] = {**by_method.get(method.get("name", ART.name), {}), **method}
-    return Recipe.from_mapping(merged)
+    return Recipe.from_mapping(merged, own_code=own_code, stored=stored)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,7 +280,7 @@ def _as_table(name: str, value: Any) -> Mapping[str, Any]:
 
 def _method_name(method: Method) -> str:
     kind = type(method)
-    return kind.name if kind.__module__.startswith(methods.__name__) else f"{kind.__module__}:{kind.__qualname__}"
+    return method.name if kind.__module__.startswith(methods.__name__) else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _read_clip(place: str) -> Any:
     except ImportError:
         raise ModelError("CLIP needs the package transformers: pip install 'hypersparse[clip]'.") from None
     try:
-        kind = AutoConfig.from_pretrained(place, local_files_only=True).model_type
+        kind = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False).model_type
         if kind not in ("clip", "clip_vision_model"):
             raise ModelError(f"Expected a CLIP network in {place}; got `{kind}`.")
         network: Any = CLIPModel if kind == "clip" else CLIPVisionModelWithProjection

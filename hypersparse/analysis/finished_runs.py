@@ -24,11 +24,12 @@ class FinishedRun:
 
     folder: RunFolder
     result: dict[str, Any]
+    own_code: frozenset[str] = frozenset()  # that its recipe names and that may be imported
 
     @cached_property
     def recipe(self) -> Recipe:
         """What was trained."""
-        return self.folder.recipe()
+        return self.folder.recipe(own_code=self.own_code)
 
     @property
     def seed(self) -> int:

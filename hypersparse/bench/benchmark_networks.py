@@ -49,7 +49,7 @@ def subject(model: str, sparsity: float, masks: Path | None) -> Subject:
             graph = trace(known.eval(), SHAPE, graph.about)
         return Subject(model, sparsity, mask, graph, known)
     torch.manual_seed(0)
-    module = models.build(model, shape=SHAPE, classes=CLASSES)
+    module = models.build(model, shape=SHAPE, classes=CLASSES, own_code=[model])
     randomize_norms_(module, torch.default_generator)
     if sparsity:
         clustered_(module, sparsity)

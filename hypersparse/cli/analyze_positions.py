@@ -1,6 +1,7 @@
 """`hypersparse analyze positions` and `map`: which training images are learnt first."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -27,6 +28,7 @@ from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
 from hypersparse.cli.console import table_console
 from hypersparse.cli.display import load_data
 from hypersparse.cli.recipe_options import DataDir, RunsDir, data_folders
+from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.data import cifar_n
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
@@ -107,12 +109,15 @@ def sample_map(
     perplexity: Annotated[float, typer.Option("--perplexity", help="Of t-SNE.", min=2)] = PERPLEXITY,
     seed: Annotated[int, typer.Option("--seed", help="Of the images drawn and of t-SNE.", min=0)] = 0,
     human: Human = None,
+    trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
     out: Out = Path("figures"),
 ) -> None:
     """Training images on a map, in the order in which they are learnt (figure 4 of the paper)."""
     stored = with_records(find(runs, runs_dir))
+    own_code = allowed((run.recipe.model.name for run in stored), trust=trust_code)
+    stored = [replace(run, own_code=own_code) for run in stored]
     dataset, everyone = bring(stored, human, data_dir)
     networks = learning_orders(stored, everyone)
     chosen = _chosen(len(everyone), samples, seed)

@@ -67,7 +67,7 @@ def inference(
     chosen = parse_names(engines) if engines else _default_engines(quick)
     check_engines(chosen)
     for model in parse_names(models):
-        factory_of(model)  # says if there is none
+        factory_of(model, own_code=[model])  # says if there is none
     counts = parse_counts(threads, option="--threads") if threads else [1] if quick or cores() == 1 else [1, cores()]
     levels = parse_sparsities(sparsities) if sparsities else list(QUICK_SPARSITIES if quick else SPARSITIES)
     sizes = parse_counts(batches, option="--batches") if batches else [1] if quick else [1, 64]

@@ -36,7 +36,7 @@ from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.trackers import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
-from hypersparse.recipe import Recipe
+from hypersparse.recipe import Recipe, own_code_of
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.recipe_names import variants
 from hypersparse.runs.store import RunStore
@@ -135,7 +135,7 @@ def make_grid(
     for name in names:
         if ":" not in name and name not in registry.names():
             raise OptionError(unknown("method", name, registry.names()))
-        prunes = any(field.name == "sparsity" for field in dataclasses.fields(registry.find(name)))  # type: ignore[arg-type]
+        prunes = any(field.name == "sparsity" for field in dataclasses.fields(registry.find(name, own_code=[name])))  # type: ignore[arg-type]
         own = settings_for(name, settings or (), names)
         for sparsity in parse_sparsities(sparsities, "--sparsities") if prunes else [None]:
             made = make_recipe(method=name, sparsity=sparsity, settings=own, **chosen)
@@ -170,7 +170,8 @@ def _report(
 ) -> None:
     print_failures(console, jobs, results)
     if finished:
-        runs = comparison.collect(finished, variants([result["recipe"] for result in finished]))
+        own_code = own_code_of(job.recipe for job in jobs)
+        runs = comparison.collect(finished, variants([result["recipe"] for result in finished], own_code=own_code))
         recipe = jobs[0].recipe
         title = f"{recipe.data.name}, {recipe.model.name}: {len(finished)} runs"
         header, rows = comparison.grid(comparison.summarize(runs), first="[bold]{}[/]", second="[italic]{}[/]")

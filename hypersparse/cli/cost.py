@@ -25,7 +25,7 @@ from hypersparse.cli.formats import duration
 from hypersparse.cli.grid import Grid
 from hypersparse.cli.machine_options import STAGES
 from hypersparse.cli.remaining_epochs import epochs_left
-from hypersparse.recipe import Recipe
+from hypersparse.recipe import Recipe, own_code_of
 from hypersparse.runs.recipe_names import variants
 from hypersparse.runs.store import RunStore
 from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
@@ -105,7 +105,8 @@ def cost(jobs: Sequence[Job], machine: Machine, *, stages: Path, measured: Seque
     """Epochs and time by phase; open ends are as in finished runs, or guessed."""
     rows: dict[tuple[str, str, str], Row] = {}
     trials: dict[tuple[str, str], float | None] = {}  # of the first run on data and model
-    names = variants([job.recipe.to_mapping() for job in jobs])
+    own_code = own_code_of(job.recipe for job in jobs)
+    names = variants([job.recipe.to_mapping() for job in jobs], own_code=own_code)
     expected = partial(expected_epochs, measured=measured)
     lefts = epochs_left(jobs, machine, stages=stages, expected=expected)
     for job, name, left in zip(jobs, names, lefts, strict=True):

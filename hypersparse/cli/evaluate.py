@@ -15,6 +15,7 @@ from hypersparse.cli.console import table_console
 from hypersparse.cli.load_network import NetworkQuery, open_network
 from hypersparse.cli.machine_options import Device, Precision
 from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
+from hypersparse.cli.trust import TrustCode
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
 from hypersparse.training.loaders import EvalLoader
@@ -29,6 +30,7 @@ def evaluate(
     data: DataName = None,
     model: ModelName = None,
     settings: Settings = None,
+    trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
     device: Device = "auto",
@@ -36,7 +38,15 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Accuracy of a stored network on the test images."""
-    asked = NetworkQuery(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir, quiet=as_json)
+    asked = NetworkQuery(
+        data=data,
+        model=model,
+        settings=settings,
+        data_dir=data_dir,
+        runs_dir=runs_dir,
+        quiet=as_json,
+        trust_code=trust_code,
+    )
     stored = open_network(network, asked)
     recipe, dataset, built = stored.recipe, stored.dataset, stored.model
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine

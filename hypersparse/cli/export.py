@@ -9,6 +9,7 @@ from rich.console import Console
 
 from hypersparse.cli.load_network import SUFFIX, NetworkQuery, open_to_write
 from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
+from hypersparse.cli.trust import TrustCode
 from hypersparse.errors import OptionError
 from hypersparse.export.c_source import save_c
 from hypersparse.export.compressed import deployed, exact, load_sparse, save_graph
@@ -55,12 +56,15 @@ def export(
     data: DataName = None,
     model: ModelName = None,
     settings: Settings = None,
+    trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Write a trained network as a small .hsp file, ONNX, C source or a state_dict, and test it on the test images."""
     _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch)
-    asked = NetworkQuery(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
+    asked = NetworkQuery(
+        data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir, trust_code=trust_code
+    )
     stored = open_to_write(network, asked, tested=images != 0)
     console = Console(soft_wrap=True, highlight=False)
     if stored.note:

@@ -11,7 +11,7 @@ from rich.table import Table
 from hypersparse.cli.display import TerminalView
 from hypersparse.cli.formats import duration
 from hypersparse.cli.remaining_epochs import Expected
-from hypersparse.recipe import Recipe
+from hypersparse.recipe import Recipe, own_code_of
 from hypersparse.runs.recipe_names import names
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure, is_finished
@@ -44,10 +44,10 @@ class Grid(TerminalView):
         self.began: float | None = None  # the first epoch; what was compiled before it comes once
         self.epochs: dict[Path, int] = {}
         self.trained = 0  # epochs, since it began
-        recipes = [job.recipe.to_mapping() for job in jobs]
+        recipes, own_code = [job.recipe.to_mapping() for job in jobs], own_code_of(job.recipe for job in jobs)
         folders = [job.folder for job in jobs]
-        self.rows = dict(zip(folders, names(recipes, "model", "data"), strict=True))
-        self.names = dict(zip(folders, names(recipes, "sparsity", "model", "data"), strict=True))
+        self.rows = dict(zip(folders, names(recipes, "model", "data", own_code=own_code), strict=True))
+        self.names = dict(zip(folders, names(recipes, "sparsity", "model", "data", own_code=own_code), strict=True))
         self.lengths = {job.folder: _lengths(job.recipe, expected) for job in jobs}
         self.rest = dict(rest)
         self._done: set[Path] = set()

@@ -1,16 +1,19 @@
 """Stored networks, by what a person calls them: a run, a weights file, an .hsp file or a name of the zoo."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from hypersparse import own_code as own
 from hypersparse import zoo
 from hypersparse.cli.display import load_data
 from hypersparse.cli.recipe_options import data_folders, parse_setting
+from hypersparse.cli.trust import allowed
 from hypersparse.errors import DataError, ModelError, OptionError, RunError
 from hypersparse.export.compressed import load_sparse
 from hypersparse.export.trained import BareModel, TrainedModel
@@ -31,6 +34,7 @@ class NetworkQuery:
     data: str | None = None
     model: str | None = None
     settings: list[str] | None = None
+    trust_code: bool = False
     data_dir: Path | None = None
     runs_dir: Path = Path("runs")
     quiet: bool = False
@@ -41,9 +45,9 @@ def open_network(name: str, asked: NetworkQuery, *, unfinished: bool = False) ->
     path = _file(name, asked.runs_dir, unfinished)
     sparse = load_sparse(path) if path.suffix == SUFFIX else None
     text = sparse.about.get("recipe") if sparse is not None else None
-    stored = Recipe.from_toml(text) if isinstance(text, str) else _stored_recipe(path)
+    stored = Recipe.from_toml(text, stored=True) if isinstance(text, str) else _stored_recipe(path)
     changed = bool(asked.data or asked.model or asked.settings)
-    recipe = stored if stored and not changed else _asked_recipe(path, stored, asked)
+    recipe = _chosen_recipe(path, stored, asked)
     dataset = load_data(recipe, data_folders(asked.data_dir), quiet=asked.quiet or not Console().is_terminal)
     if sparse is not None:
         return TrainedModel(path, sparse, recipe, dataset)
@@ -133,16 +137,22 @@ def _stored_recipe(path: Path) -> Recipe | None:
         if path.suffix in STATE_DICTS:
             return None
         raise ModelError(f"{path} is not a whole safetensors file ({error}); save or copy it again.") from None
-    return Recipe.from_toml(text) if text else None
+    return Recipe.from_toml(text, stored=True) if text else None
 
 
-def _asked_recipe(path: Path, stored: Recipe | None, asked: NetworkQuery) -> Recipe:
+def _chosen_recipe(path: Path, stored: Recipe | None, asked: NetworkQuery) -> Recipe:
+    """The stored recipe under what was asked for; of own code only the model of a file of weights is needed."""
     if stored is None and asked.data is None:
         raise OptionError(f"{path.name} does not say what it was trained on; pass --data and --model.")
     tables = stored.to_mapping() if stored else {}
+    named = own.named_in({"model": tables.get("model")}) if path.suffix != SUFFIX else ()
     for part, name in (("data", asked.data), ("model", asked.model)):
         if name is not None and name != tables.get(part, {}).get("name"):
             tables[part] = {"name": name}  # further options are of the one that was stored
+    said: dict[str, Any] = {}
     for setting in asked.settings or ():
-        tables = merge(tables, parse_setting(setting))
-    return resolve(tables)
+        said = merge(said, parse_setting(setting))
+    own_code = allowed(named, typed=[asked.model, *own.named_in(said)], trust=asked.trust_code)
+    if stored and not (asked.data or asked.model or asked.settings):
+        return replace(stored, own_code=own_code)
+    return resolve(merge(tables, said), own_code=own_code, stored=True)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hypersparse.cli.display import TerminalView, metrics
 from hypersparse.cli.formats import count, duration
+from hypersparse.recipe import own_code_of
 from hypersparse.runs.recipe_names import names
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.run_folder import RunFolder
@@ -96,7 +97,8 @@ class SeveralRuns(TerminalView):
 
 def names_of(jobs: Sequence[Job]) -> list[str]:
     """Each run among others of the same data and model."""
-    found = names([job.recipe.to_mapping() for job in jobs], "sparsity")
+    own_code = own_code_of(job.recipe for job in jobs)
+    found = names([job.recipe.to_mapping() for job in jobs], "sparsity", own_code=own_code)
     return [f"{name} · seed {job.seed}" for name, job in zip(found, jobs, strict=True)]
 
 

@@ -10,7 +10,9 @@ from typing import Self
 
 from rich.console import Console
 
+from hypersparse import own_code as own
 from hypersparse.errors import RunError
+from hypersparse.recipe import own_code_of
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import make_folder
@@ -40,7 +42,8 @@ def networks_kept(
         yield None
         return
     make_folder(folder)  # before anything is trained for it
-    with NetworkKeeper(console, folder, data_dir, stop) as keeper:
+    own_code = own_code_of(run.recipe for run in runs)
+    with NetworkKeeper(console, folder, data_dir, stop, own_code=own_code) as keeper:
         keeper.keep_finished(runs, store)
         yield keeper.keep
 
@@ -53,8 +56,17 @@ class NetworkKeeper:
     stop it waits only for the one under way.
     """
 
-    def __init__(self, console: Console, folder: Path, data_dir: Path | None, stop: StopRequest) -> None:
+    def __init__(
+        self,
+        console: Console,
+        folder: Path,
+        data_dir: Path | None,
+        stop: StopRequest,
+        *,
+        own_code: frozenset[str] = frozenset(),
+    ) -> None:
         self._console, self._folder, self._data_dir, self._stop = console, folder, data_dir, stop
+        self._own_code = own_code
         self._made: dict[Path, Future[str]] = {}
         self._pool = ThreadPoolExecutor(1)
 
@@ -94,8 +106,22 @@ class NetworkKeeper:
     def _make(self, run: Path) -> str:
         """Why it failed; nothing if it did not."""
         place = ["--data-dir", str(self._data_dir)] if self._data_dir else []
-        command = [sys.executable, "-m", "hypersparse", "zoo", "--add", str(run.resolve()), "--name", name_of(run)]
+        # -P: modules are not looked for in the current folder.
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "hypersparse",
+            "zoo",
+            "--add",
+            str(run.resolve()),
+            "--name",
+            name_of(run),
+        ]
         command += ["--replace", "--folder", str(self._folder), "--json", *place]
+        named = own.named_in(RunFolder(run).recipe().to_mapping())
+        if named and named <= self._own_code:  # what this sweep was trusted with, and no more
+            command.append("--trust-code")
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, start_new_session=True

@@ -23,6 +23,7 @@ from hypersparse.cli.recipe_options import (
     Validation,
     make_recipe,
 )
+from hypersparse.cli.trust import TrustCode
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.schedules import cosine
@@ -39,6 +40,7 @@ def plan(
     ablation: AblationName = None,
     init_from: Start = None,
     recipe: RecipeFile = None,
+    trust_code: TrustCode = False,
     settings: Settings = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
@@ -54,6 +56,7 @@ def plan(
         ablation=ablation,
         init_from=init_from,
         recipe=recipe,
+        trust_code=trust_code,
         settings=settings,
         runs_dir=runs_dir,
     )

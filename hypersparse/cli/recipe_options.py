@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from hypersparse.cli.trust import allowed
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.own_code import named_in
 from hypersparse.recipe import Recipe, merge, parse_toml, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
@@ -106,8 +108,12 @@ def make_recipe(
     init_from: Path | None = None,
     recipe: Path | None = None,
     settings: Sequence[str] | None = None,
+    trust_code: bool = False,
 ) -> Recipe:
-    """The recipe of a command: the data set's preset, under the recipe file, under the options, under --set."""
+    """The recipe of a command: the data set's preset, under the recipe file, under the options, under --set.
+
+    Own code may be imported that the options and --set name, and with `trust_code` what the recipe file names.
+    """
     said: dict[str, Any] = {}
     for path, value in (
         ("data.name", data),
@@ -128,7 +134,8 @@ def make_recipe(
     base = _read_recipe(recipe) if recipe else {}
     if base.get("init_from") and not base.get("init_digest"):  # written by hand
         base |= _start(Path(base["init_from"]), runs_dir)
-    return resolve(merge(base, said))
+    own_code = allowed(named_in(base), typed=named_in(said), trust=trust_code)
+    return resolve(merge(base, said), own_code=own_code)
 
 
 def parse_setting(text: str) -> dict[str, Any]:

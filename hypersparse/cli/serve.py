@@ -17,6 +17,7 @@ from rich.markup import escape
 from hypersparse.cli.load_network import SUFFIX, NetworkQuery, in_zoo, open_network
 from hypersparse.cli.recipe_options import DataDir, RunsDir
 from hypersparse.cli.signals import stopped_by_signals
+from hypersparse.cli.trust import TrustCode
 from hypersparse.errors import OptionError
 from hypersparse.export.compressed import exact, load_graph, save_graph
 from hypersparse.export.trace import trace
@@ -43,11 +44,12 @@ def serve(
         bool | None,
         typer.Option("--open/--no-browser", help="Open the page in a browser; by default where there is a screen."),
     ] = None,
+    trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Try networks on a local page: draw or drop an image, and see the sparse network beside the dense one."""
-    asked = NetworkQuery(data_dir=data_dir, runs_dir=runs_dir)
+    asked = NetworkQuery(data_dir=data_dir, runs_dir=runs_dir, trust_code=trust_code)
     console = Console(soft_wrap=True, highlight=False)
     opened = [_open(name, asked, console) for name in networks]
     names = names_apart([path for path, _, _ in opened])

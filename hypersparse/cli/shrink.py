@@ -13,6 +13,7 @@ from hypersparse.cli.console import table_console
 from hypersparse.cli.export import FEW_IMAGES, FORMATS, Images, write
 from hypersparse.cli.load_network import NetworkQuery, open_to_write
 from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
+from hypersparse.cli.trust import TrustCode
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
@@ -33,13 +34,16 @@ def shrink(
     data: DataName = None,
     model: ModelName = None,
     settings: Settings = None,
+    trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Remove dead channels, constants, layers and branches exactly, and show what vanished and why."""
     if out is not None and out.suffix not in FORMATS:
         raise OptionError(f"The ending of --out says what is written: {', '.join(FORMATS)}; got `{out.name}`.")
-    asked = NetworkQuery(data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir)
+    asked = NetworkQuery(
+        data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir, trust_code=trust_code
+    )
     stored = open_to_write(network, asked, tested=images != 0)
     found = shrink_graph(trace(stored.model, stored.shape, stored.about()))
     console = table_console()

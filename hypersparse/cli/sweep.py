@@ -21,11 +21,12 @@ from hypersparse.cli.recipe_options import DataDir, RunsDir, data_folders, parse
 from hypersparse.cli.report import WithReport, folders_of, write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.trackers import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
 from hypersparse.recipe import Recipe
-from hypersparse.runs.experiment import Experiment, parse_only
+from hypersparse.runs.experiment import Experiment, named_code, parse_only
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import Executor, Local, images_of, job_of, keep_finished, missing
 from hypersparse.runs.sweep import sweep as train_all
@@ -43,6 +44,7 @@ def sweep(
     only: Annotated[
         str | None, typer.Option("--only", help="Some of its runs: data=cifar10,model=resnet32,method=art,seed=0.")
     ] = None,
+    trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
     results: Annotated[
@@ -89,7 +91,8 @@ def sweep(
 
     The same command goes on after any stop. A run that fails is named at the end; the others go on.
     """
-    found = Experiment.read(experiment).only(parse_only(only))
+    own_code = allowed(named_code(experiment), trust=trust_code)
+    found = Experiment.read(experiment, own_code=own_code).only(parse_only(only))
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     _check_executor(executor, gpus_per_run, compiler_cache)
     keep_compiled(compiler_cache)

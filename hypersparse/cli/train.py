@@ -37,6 +37,7 @@ from hypersparse.cli.recipe_options import (
 from hypersparse.cli.report import WithReport, write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.trackers import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.trust import TrustCode
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
@@ -69,6 +70,7 @@ def train(
     ablation: AblationName = None,
     init_from: Start = None,
     recipe: RecipeFile = None,
+    trust_code: TrustCode = False,
     settings: Settings = None,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
@@ -141,6 +143,7 @@ def train(
             ablation=ablation,
             init_from=init_from,
             recipe=recipe,
+            trust_code=trust_code,
             settings=settings,
             runs_dir=runs_dir,
         )

@@ -15,6 +15,7 @@ from hypersparse.cli.console import table_console
 from hypersparse.cli.formats import count, percent
 from hypersparse.cli.load_network import NetworkQuery, open_network
 from hypersparse.cli.recipe_options import DataDir, RunsDir
+from hypersparse.cli.trust import TrustCode
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
 from hypersparse.zoo.build import add as make_entry
@@ -28,6 +29,7 @@ def zoo(
     name: Annotated[str | None, typer.Option("--name", help="With --add: what to call it.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="With --add: take the place of one of that name.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
@@ -37,7 +39,7 @@ def zoo(
         raise OptionError("`--name` and `--replace` go with `--add RUN`.")
     if add is not None:
         run = RunStore(runs_dir).find(add)
-        asked = NetworkQuery(data_dir=data_dir, runs_dir=runs_dir, quiet=as_json)
+        asked = NetworkQuery(data_dir=data_dir, runs_dir=runs_dir, quiet=as_json, trust_code=trust_code)
         found = [make_entry(run, open_network(str(run.path), asked), place, name=name, replace=replace)]
     else:
         if not place.is_dir():

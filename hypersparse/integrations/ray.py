@@ -134,7 +134,8 @@ class RayCluster:
         task = self._remote(_train)
 
         def train_one(job: Job) -> dict[str, Any]:
-            sent = (job.recipe.to_toml(), job.seed, machine, job.folder.absolute(), stages, self._folders, stopper)
+            told = (job.recipe.to_toml(), job.recipe.imported)
+            sent = (told, job.seed, machine, job.folder.absolute(), stages, self._folders, stopper)
             return self._watch(job, lambda: task.remote(*sent), stopper, stop)
 
         count = min(len(jobs), self._at_once or self.places)
@@ -246,13 +247,20 @@ def _describe(machine: Machine) -> dict[str, Any] | Exception:
 
 
 def _train(
-    recipe: str, seed: int, machine: Machine, folder: Path, stages: Path, folders: tuple[Path, ...], stopper: Any
+    told: tuple[str, frozenset[str]],
+    seed: int,
+    machine: Machine,
+    folder: Path,
+    stages: Path,
+    folders: tuple[Path, ...],
+    stopper: Any,
 ) -> dict[str, Any] | Exception:
     """Train a run on a worker; what can be said in a sentence is returned, not raised, as Ray would dress it up."""
     _begin(machine)
     stop = _Asked(stopper)
     try:
-        made = Recipe.from_toml(recipe)
+        text, own_code = told
+        made = Recipe.from_toml(text, own_code=own_code)
         dataset = _load(made.data.name, json.dumps(made.data.options, sort_keys=True), folders)
         return train(made, seed, machine, folder, dataset=dataset, stop=stop, stages=stages)
     except (HypersparseError, Stopped) as error:

@@ -3,10 +3,14 @@
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar
 
 from hypersparse import methods
+from hypersparse import own_code as own
 from hypersparse.errors import OptionError, unknown
-from hypersparse.methods.base import Method
+from hypersparse.methods.base import Method, Phase
+from hypersparse.options import option, options
 
 
 def names() -> list[str]:
@@ -22,20 +26,47 @@ def names() -> list[str]:
     return sorted(found)
 
 
-def find(name: str) -> type[Method]:
-    """The class of a method, by its name or as `package.file:Class`."""
-    path, _, attribute = str(name).partition(":")  # a recipe may have a number there
-    if not (path and attribute):
-        if name not in names():
-            raise OptionError(unknown("method", str(name), names()))
-        return next(kind for kind in _methods_in(f"{methods.__name__}.{name}") if kind.name == name)
-    try:
-        kind = getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError) as error:
-        raise OptionError(f"The method `{name}` could not be imported: {error}.") from None
-    if not (inspect.isclass(kind) and issubclass(kind, Method) and not inspect.isabstract(kind)):
-        raise OptionError(f"`{name}` should be a subclass of hypersparse.Method with a plan; it is {kind!r}.")
-    return kind
+def find(name: str, *, own_code: Collection[str] = ()) -> type[Method]:
+    """The class of a method, by its name or as `package.file:Class`, which is imported only if `own_code` has it."""
+    name = str(name)  # a recipe may have a number there
+    if own.is_own(name):
+        kind = own.load(name, kind="method", own_code=own_code)
+        if not (inspect.isclass(kind) and issubclass(kind, Method) and not inspect.isabstract(kind)):
+            raise OptionError(f"`{name}` should be a subclass of hypersparse.Method with a plan; it is {kind!r}.")
+        return kind
+    if name not in names():
+        raise OptionError(unknown("method", name, names()))
+    return next(kind for kind in _methods_in(f"{methods.__name__}.{name}") if kind.name == name)
+
+
+@options
+class Unimported(Method):
+    """A method of somebody's own as a file names it: its options can be read and compared, and nothing of it is run."""
+
+    citation: ClassVar[str] = ""
+    name: str = option(default="", help="As the file has it.")  # type: ignore[misc]  # elsewhere the class's
+    options: dict[str, Any] = option(default={}, help="As the file has them.")
+
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        """Say that it is not imported."""
+        own.check(self.name, kind="method", own_code=())
+        return []
+
+    def label(self) -> str:
+        """The class."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def sparsity(self) -> float | None:
+        """The option of that name, if it is one."""
+        value = self.options.get("sparsity")
+        return float(value) if isinstance(value, int | float) and 0 <= value < 1 else None
+
+    @property
+    def penalty(self) -> str | None:
+        """The option of that name, if it is one."""
+        value = self.options.get("penalty")
+        return value if isinstance(value, str) else None
 
 
 def _methods_in(module: str) -> list[type[Method]]:

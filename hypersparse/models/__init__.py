@@ -6,16 +6,13 @@
 """
 
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from torch import nn
 
+from hypersparse import own_code as own
 from hypersparse.errors import ModelError, OptionError, unknown
 from hypersparse.models import mlp, resnet, vgg, wide_resnet
 
@@ -51,14 +48,21 @@ def names() -> list[str]:
 
 
 def build(
-    name: str, *, shape: tuple[int, ...], classes: int, options: Mapping[str, Any] = MappingProxyType({})
+    name: str,
+    *,
+    shape: tuple[int, ...],
+    classes: int,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    own_code: Collection[str] = (),
 ) -> nn.Module:
     """Make the model called `name` with random weights from torch's global generator: seed it first.
 
-    `name` is one of `names()` or `package.file:factory`, where the file may lie in the current folder.
+    `name` is one of `names()` or `package.file:factory`, where the file may lie in the current folder; of these only
+    the names in `own_code` are imported.
+
     The factory gets `options`, and `shape` (of one input) and `classes` if it has arguments of these names.
     """
-    factory = factory_of(name)
+    factory = factory_of(name, own_code=own_code)
     try:
         signature = inspect.signature(factory)
     except ValueError:
@@ -72,43 +76,13 @@ def build(
     return model
 
 
-def factory_of(name: str) -> Factory:
-    """What makes the model called `name`."""
-    return _imported(name) if ":" in name else _known(name)
-
-
-def _known(name: str) -> Factory:
+def factory_of(name: str, *, own_code: Collection[str] = ()) -> Factory:
+    """What makes the model called `name`; only names in `own_code` are imported."""
+    if own.is_own(name):
+        return own.load(name, kind="model", own_code=own_code)
     if name not in FACTORIES:
         raise OptionError(unknown("model", name, FACTORIES) + " Your own is named `package.file:factory`.")
     return FACTORIES[name]
-
-
-def _imported(name: str) -> Factory:
-    file, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in (*file.split("."), attribute)):
-        raise OptionError(f"Your own model is named `package.file:factory`, without slashes; got `{name}`.")
-    try:
-        with _current_folder_importable():
-            module = import_module(file)
-    except ImportError as error:
-        raise OptionError(f"`{file}` of the model `{name}` cannot be imported: {error}.") from error
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        callables = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        raise OptionError(unknown(f"factory in {file}", attribute, callables))
-    made: Factory = factory
-    return made
-
-
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    # A console script, unlike `python -m`, does not look for modules in the current folder.
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
 
 
 def _check_options(name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """`narrowed`: the options that make a model narrower, until it has about so many parameters."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -12,28 +12,36 @@ from hypersparse.models import build, factory_of
 WIDTHS = ("width", "hidden", "factor")  # what models call their width: a number, or a list of them
 
 
-def parameters_of(name: str, *, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> int:
+def parameters_of(
+    name: str, *, shape: tuple[int, ...], classes: int, options: Mapping[str, Any], own_code: Collection[str] = ()
+) -> int:
     """How many parameters a model has; torch's random numbers stay where they are."""
     with torch.random.fork_rng(devices=[]):
-        model = build(name, shape=shape, classes=classes, options=options)
+        model = build(name, shape=shape, classes=classes, options=options, own_code=own_code)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def narrowed(
-    name: str, *, shape: tuple[int, ...], classes: int, options: Mapping[str, Any], parameters: int
+    name: str,
+    *,
+    shape: tuple[int, ...],
+    classes: int,
+    options: Mapping[str, Any],
+    parameters: int,
+    own_code: Collection[str] = (),
 ) -> dict[str, Any]:
     """The options of the model with a smaller width, whose count of parameters is nearest to `parameters`.
 
     >>> narrowed("resnet8", shape=(1, 8, 8), classes=10, options={"width": 32}, parameters=5000)
     {'width': 4}
     """
-    option, width = _width_of(name, options)
+    option, width = _width_of(name, options, own_code)
 
     def with_width(number: int) -> dict[str, Any]:
         return {**options, option: _scaled(width, number)}
 
     def count(number: int) -> int:
-        return parameters_of(name, shape=shape, classes=classes, options=with_width(number))
+        return parameters_of(name, shape=shape, classes=classes, options=with_width(number), own_code=own_code)
 
     least, most = 1, width[0] if isinstance(width, list) else width
     while least < most:  # the least width with at least so many parameters
@@ -46,8 +54,8 @@ def narrowed(
     return with_width(min(near, key=lambda number: abs(count(number) - parameters)))
 
 
-def _width_of(name: str, options: Mapping[str, Any]) -> tuple[str, Any]:
-    arguments = inspect.signature(factory_of(name)).parameters
+def _width_of(name: str, options: Mapping[str, Any], own_code: Collection[str]) -> tuple[str, Any]:
+    arguments = inspect.signature(factory_of(name, own_code=own_code)).parameters
     for option in WIDTHS:
         if option in arguments:
             width = options.get(option, arguments[option].default)

@@ -1,13 +1,14 @@
 """`Experiment`: a named list of runs, in the order of their worth, from a TOML file."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hypersparse import methods
+from hypersparse import own_code as own
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe, merge, parse_toml, resolve
 
@@ -37,25 +38,15 @@ class Experiment:
     runs: tuple[Run, ...]
 
     @classmethod
-    def read(cls, path: Path) -> "Experiment":
-        """From a TOML file with grids.
+    def read(cls, path: Path, *, own_code: Collection[str] = ()) -> "Experiment":
+        """From a TOML file with grids; of own code that it names only what is in `own_code` is imported.
 
         A run that two of them name is there once, where it comes first, and ends with the later of its two ends.
         """
-        try:
-            tables = parse_toml(path.read_text(), str(path))
-        except OSError as error:
-            raise OptionError(f"The experiment {path} cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise OptionError(f"The experiment {path} cannot be read: it is not text in UTF-8.") from None
-        _check(tables, KEYS, f"part of the experiment {path}")
-        grids = tables.get("grid", [])
-        if not isinstance(grids, list):
-            raise OptionError(f"A grid in {path} begins with [[grid]], in double brackets; got {grids!r}.")
+        tables, grids = _read(path)
         found: dict[tuple[str, int], Run] = {}
         for grid in grids:
-            _check(grid, GRID_KEYS, f"part of a grid in {path}")
-            for run in _runs(grid, tables.get("options", {})):
+            for run in _runs(grid, tables.get("options", {}), own_code):
                 there = found.setdefault((run.recipe.label, run.seed), run)
                 if there is not run and len(run.recipe.plan()) > len(there.recipe.plan()):
                     found[run.recipe.label, run.seed] = run
@@ -91,22 +82,54 @@ def parse_only(text: str | None) -> dict[str, str]:
     return wanted
 
 
-def _runs(grid: Mapping[str, Any], common: Any) -> Iterator[Run]:
+def named_code(path: Path) -> frozenset[str]:
+    """The own code that an experiment's file names; nothing is imported."""
+    tables, grids = _read(path)
+    points = [point for grid in grids for point in _points(grid, tables.get("options", {}))]
+    return frozenset(name for options, chosen in points for name in own.named_in(merge(options, chosen)))
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
+    """All of a file, and its grids."""
+    try:
+        tables = parse_toml(path.read_text(), str(path))
+    except OSError as error:
+        raise OptionError(f"The experiment {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise OptionError(f"The experiment {path} cannot be read: it is not text in UTF-8.") from None
+    _check(tables, KEYS, f"part of the experiment {path}")
+    grids = tables.get("grid", [])
+    if not isinstance(grids, list):
+        raise OptionError(f"A grid in {path} begins with [[grid]], in double brackets; got {grids!r}.")
+    for grid in grids:
+        _check(grid, GRID_KEYS, f"part of a grid in {path}")
+    return tables, grids
+
+
+def _runs(grid: Mapping[str, Any], common: Any, own_code: Collection[str]) -> Iterator[Run]:
+    for seed in _seeds(grid.get("seeds", 1)):
+        for options, chosen in _points(grid, common):
+            method = merge(options, chosen)["method"]
+            kind = methods.find(method.get("name", "art"), own_code=own_code)
+            if all(field.name != "sparsity" for field in dataclasses.fields(kind)):  # type: ignore[arg-type]
+                chosen["method"].pop("sparsity", None)  # the axis is for those that prune
+            yield Run(resolve(merge(options, chosen), own_code=own_code), seed)
+
+
+def _points(grid: Mapping[str, Any], common: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The options and the tables chosen by the axes, for each point of a grid."""
     axes = [_listed(axis, grid.get(axis)) for axis in AXES]
     for table in (common, grid.get("options", {})):
         if not isinstance(table, Mapping):
             raise OptionError(f"`options` of an experiment are tables such as [options.training]; got {table!r}.")
-    for seed in _seeds(grid.get("seeds", 1)):
-        for data, model, method, penalty, sparsity in product(*axes):
-            prunes = any(field.name == "sparsity" for field in dataclasses.fields(methods.find(method or "art")))  # type: ignore[arg-type]
-            chosen = {"name": method, "penalty": penalty, "sparsity": sparsity if prunes else None}
-            tables: dict[str, Any] = {
-                "data": _said({"name": data}),
-                "model": _said({"name": model}),
-                "method": _said(chosen),
-                **_said({"until": grid.get("until")}),
-            }
-            yield Run(resolve(merge(merge(common, grid.get("options", {})), tables)), seed)
+    for data, model, method, penalty, sparsity in product(*axes):
+        chosen: dict[str, Any] = {
+            "data": _said({"name": data}),
+            "model": _said({"name": model}),
+            "method": _said({"name": method, "penalty": penalty, "sparsity": sparsity}),
+            **_said({"until": grid.get("until")}),
+        }
+        yield merge(common, grid.get("options", {})), chosen
 
 
 def _seeds(given: Any) -> Sequence[int]:

@@ -1,10 +1,11 @@
 """`variant`: what a run trains, in the words that every table, legend and report uses for it.
 
-Runs are told apart by their recipe's tables, not by a Recipe: one whose method cannot be imported here has a name too.
+Runs are told apart by their recipe's tables, not by a Recipe: one whose method is not imported here has a name too.
+`own_code` names what may be: then the options of a method of one's own that have their defaults go without saying.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hypersparse.errors import HypersparseError
@@ -27,10 +28,10 @@ def variant(tables: Tables) -> str:
     return _named(tables, changed(tables))
 
 
-def variants(recipes: Sequence[Tables]) -> list[str]:
+def variants(recipes: Sequence[Tables], *, own_code: Collection[str] = ()) -> list[str]:
     """The variant of each, without the options that all of them have in common."""
-    changes = [changed(tables) for tables in recipes]
-    whole = [_usual(tables) | flatten(tables) for tables in recipes]
+    changes = [changed(tables, own_code=own_code) for tables in recipes]
+    whole = [_usual(tables, own_code) | flatten(tables) for tables in recipes]
     common = {
         option
         for option in {option for own in changes for option in own}
@@ -42,7 +43,7 @@ def variants(recipes: Sequence[Tables]) -> list[str]:
     ]
 
 
-def names(recipes: Sequence[Tables], *more: str) -> list[str]:
+def names(recipes: Sequence[Tables], *more: str, own_code: Collection[str] = ()) -> list[str]:
     """The variant of each, and of `more` (sparsity, model, data) what not all of them share.
 
     With two sparsities that is `art hypersparse, 90 %` and `art hypersparse, 98 %`, whatever the seeds.
@@ -52,7 +53,7 @@ def names(recipes: Sequence[Tables], *more: str) -> list[str]:
     differing = [word for word in more if len({own[word] for own in said} - {None}) > 1]
     return [
         ", ".join([name, *(told for word in differing if (told := own[word]) is not None)])
-        for name, own in zip(variants(recipes), said, strict=True)
+        for name, own in zip(variants(recipes, own_code=own_code), said, strict=True)
     ]
 
 
@@ -61,9 +62,9 @@ def matches_preset(tables: Tables) -> bool:
     return not _course(tables) and not changed(tables)
 
 
-def changed(tables: Tables) -> dict[str, Any]:
+def changed(tables: Tables, *, own_code: Collection[str] = ()) -> dict[str, Any]:
     """The options that are not as in the preset, by names such as `training.lr`."""
-    usual = _usual(tables)
+    usual = _usual(tables, own_code)
     said = {name: value for name, value in flatten(tables).items() if name not in ELSEWHERE}
     # Without pre-training is in words.
     return {
@@ -73,17 +74,17 @@ def changed(tables: Tables) -> dict[str, Any]:
     }
 
 
-def _usual(tables: Tables) -> dict[str, Any]:
-    """All options as the preset has them; of a method that cannot be imported here none of its own."""
+def _usual(tables: Tables, own_code: Collection[str] = ()) -> dict[str, Any]:
+    """All options as the preset has them; of a method that is not imported here none of its own."""
     said: dict[str, dict[str, Any]] = {}
     for place in HEAD:
         part, name = place.split(".")
         if name in tables.get(part, {}):
             said.setdefault(part, {})[name] = tables[part][name]
     try:
-        return flatten(resolve(said).to_mapping())
+        return flatten(resolve(said, own_code=own_code, stored=True).to_mapping())
     except HypersparseError:
-        others = resolve({part: table for part, table in said.items() if part != "method"}).to_mapping()
+        others = resolve({part: said[part] for part in said if part != "method"}, stored=True).to_mapping()
         return flatten({part: table for part, table in others.items() if part != "method"})
 
 

@@ -1,7 +1,7 @@
 """`RunFolder`: the files of one run, their names, and the lock that keeps a second process out."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,14 +63,14 @@ class RunFolder:
         """Say what is trained here; the phase it ends after may change, nothing else."""
         write_text(self.recipe_file, f"# seed = {seed}\n{recipe.to_toml()}")
 
-    def recipe(self) -> Recipe:
-        """The recipe this run follows."""
+    def recipe(self, *, own_code: Collection[str] = ()) -> Recipe:
+        """The recipe this run follows; of own code that it names only what is in `own_code` is imported."""
         text = self._text()
         try:
             tables = parse_toml(text, str(self.recipe_file))
             if missing := [name for name in PARTS if name not in tables]:  # its default would be another run's
                 raise RunError(f"{self.recipe_file} is damaged: it has no [{missing[0]}]. Copy it again.")
-            return Recipe.from_mapping(tables)
+            return Recipe.from_mapping(tables, own_code=own_code, stored=True)
         except OptionError as error:
             raise RunError(f"The recipe in {self.path} cannot be used: {error}") from None
 

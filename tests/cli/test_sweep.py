@@ -166,7 +166,7 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_or_interrupted_goes_on(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(held_experiment(tmp_path / "held", epochs=40))
-    arguments = ["sweep", "small.toml", "--results", "results", "--at-once", "1"]
+    arguments = ["sweep", "small.toml", "--results", "results", "--at-once", "1", "--trust-code"]
     for kind, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
         process = start(*arguments, folder=tmp_path)
         assert process.stdout is not None

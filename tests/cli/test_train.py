@@ -106,7 +106,7 @@ BAD = {
     "a missing recipe": (["train", "--recipe", "nothing.toml"], "nothing.toml"),
     "weights that are missing": (["train", "--init-from", "nothing.pt"], "nothing.pt"),
     "a model without weights": (["train", *QUICK, "--model", "empty:make"], "no prunable weight"),
-    "a model that is none": (["train", *QUICK, "--model", "torch:zeros"], "torch:zeros"),
+    "a model that is none": (["train", *QUICK, "--model", "torch:zeros"], "no class or function in torch `zeros`"),
     "a run that is missing": (["evaluate", "nothing"], "There is no run"),
     "a network that is missing": (["evaluate", "nothing.pt", "--data", "digits"], "There is no file nothing.pt"),
     "a folder that cannot be written": (["train", *QUICK, "--runs-dir", "file/runs"], "could not be written"),

@@ -177,7 +177,7 @@ def test_a_run_whose_worker_always_dies_is_given_up(cluster: RayCluster, tmp_pat
 def test_ctrl_c_in_a_terminal_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypersparse[ray]'")
     (tmp_path / "small.toml").write_text(held_experiment(tmp_path / "held", epochs=60))
-    arguments = ["sweep", "small.toml", "--executor", "ray", "--only", "method=dense"]
+    arguments = ["sweep", "small.toml", "--executor", "ray", "--only", "method=dense", "--trust-code"]
     command = [sys.executable, "-W", "ignore", "-m", "hypersparse", *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None

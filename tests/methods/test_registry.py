@@ -68,8 +68,13 @@ def test_files_that_are_no_methods_are_unknown(name: str) -> None:
         methods.find(name)
 
 
+def mine(name: str) -> type[Method]:
+    """A method that this program itself names."""
+    return methods.find(name, own_code=[name])
+
+
 def test_anybodys_method(own_module: str) -> None:
-    kind = methods.find(f"{own_module}:Mine")
+    kind = mine(f"{own_module}:Mine")
     assert issubclass(kind, Method)
     assert kind(extra=2).plan(3)[0].epochs == 5  # type: ignore[call-arg]
     assert "mine" not in methods.names()
@@ -77,14 +82,22 @@ def test_anybodys_method(own_module: str) -> None:
         kind(extras=2)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("attribute", ["NoMethod", "number", "HalfDone"])
+@pytest.mark.parametrize("attribute", ["NoMethod", "HalfDone"])
 def test_what_is_no_method(own_module: str, attribute: str) -> None:
     with pytest.raises(OptionError, match=rf"`{own_module}:{attribute}` should be a subclass of hypersparse\.Method"):
-        methods.find(f"{own_module}:{attribute}")
+        mine(f"{own_module}:{attribute}")
 
 
 def test_what_cannot_be_imported(own_module: str) -> None:
-    with pytest.raises(OptionError, match=r"could not be imported: .*has no attribute 'Yours'"):
-        methods.find(f"{own_module}:Yours")
-    with pytest.raises(OptionError, match="could not be imported: No module named 'nobodys_package'"):
-        methods.find("nobodys_package.own:Mine")
+    for name in ("Yours", "number", "option"):
+        with pytest.raises(OptionError, match=f"`{name}`"):
+            mine(f"{own_module}:{name}")
+    with pytest.raises(OptionError, match="cannot be imported: No module named 'nobodys_package'"):
+        mine("nobodys_package.own:Mine")
+
+
+def test_a_method_that_is_not_imported_has_its_options_and_no_plan() -> None:
+    method = methods.Unimported(name="theirs.file:Method", options={"sparsity": 0.9, "penalty": 3})
+    assert (method.label(), method.sparsity, method.penalty) == ("Method", 0.9, None)
+    with pytest.raises(OptionError, match=r"theirs\.file:Method.*not imported"):
+        method.plan(3)

@@ -45,7 +45,8 @@ def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def build_mine(factory: str, **options: object) -> nn.Module:
-    return models.build(f"my_models_for_tests:{factory}", shape=(1, 2, 2), classes=5, options=options)
+    name = f"my_models_for_tests:{factory}"
+    return models.build(name, shape=(1, 2, 2), classes=5, options=options, own_code=[name])
 
 
 @pytest.mark.parametrize("name", models.names())
@@ -96,7 +97,8 @@ def test_options_reach_the_model() -> None:
 
 def test_a_depth_without_a_name_is_reached_through_its_file() -> None:
     options = {"depth": 14, "width": 2}
-    model = models.build("hypersparse.models.resnet:resnet", shape=(1, 8, 8), classes=10, options=options)
+    name = "hypersparse.models.resnet:resnet"
+    model = models.build(name, shape=(1, 8, 8), classes=10, options=options, own_code=[name])
     assert model(torch.rand(1, 1, 8, 8)).shape == (1, 10)
 
 
@@ -129,9 +131,9 @@ def test_errors_of_user_factories() -> None:
         build_mine("needy")
     with pytest.raises(OptionError, match="did you mean `outputs`"):
         build_mine("fixed", output=3)
-    with pytest.raises(OptionError, match="no factory in my_models_for_tests `fixd`; did you mean `fixed`"):
+    with pytest.raises(OptionError, match="no class or function in my_models_for_tests `fixd`; did you mean `fixed`"):
         build_mine("fixd")
     with pytest.raises(OptionError, match=r"`my_broken_file` .* cannot be imported: No module named 'a_package"):
-        models.build("my_broken_file:net", shape=(1,), classes=2)
+        models.build("my_broken_file:net", shape=(1,), classes=2, own_code=["my_broken_file:net"])
     with pytest.raises(OptionError, match="without slashes"):
         models.build("./my.py:net", shape=(1,), classes=2)

@@ -37,8 +37,9 @@ def without_width(classes: int) -> nn.Module:
 
 
 def test_a_model_without_a_width_is_refused() -> None:
+    name = "tests.models.test_narrow:without_width"
     with pytest.raises(OptionError, match="cannot be made narrower"):
-        narrowed("tests.models.test_narrow:without_width", shape=(4,), classes=2, options={}, parameters=5)
+        narrowed(name, shape=(4,), classes=2, options={}, parameters=5, own_code=[name])
 
 
 def test_no_random_number_is_drawn() -> None:

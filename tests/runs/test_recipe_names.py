@@ -9,7 +9,7 @@ from hypersparse.runs.recipe_names import changed, matches_preset, names, varian
 
 
 def recipe(**tables: Any) -> dict[str, Any]:
-    return resolve({"data": {"name": "cifar10"}, **tables}).to_mapping()
+    return resolve({"data": {"name": "cifar10"}, **tables}, stored=True).to_mapping()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from hypersparse.own_code import named_in
 from hypersparse.recipe import Recipe, merge, resolve
 from hypersparse.training.callbacks import NullCallback
 from hypersparse.training.stop import StopRequest
@@ -33,7 +34,8 @@ TABLES: dict[str, Any] = {
 def small(**tables: Any) -> Recipe:
     """That recipe, with some of its tables changed; one that names another model or method replaces all of it."""
     replaced = {name for name, table in tables.items() if isinstance(table, dict) and "name" in table}
-    return resolve(merge({name: table for name, table in TABLES.items() if name not in replaced}, tables))
+    chosen = merge({name: table for name, table in TABLES.items() if name not in replaced}, tables)
+    return resolve(chosen, own_code=named_in(chosen))  # it is the tests that name it
 
 
 class StopAfter(NullCallback):

@@ -61,7 +61,8 @@ class Processes:
     ) -> dict[str, Any]:
         """Train a run in one of the processes; its epochs are told as they appear in its log."""
         reader = LogReader(RunFolder(folder), watcher)
-        future = self._pool.submit(_train, recipe.to_toml(), seed, self._machine, folder, stages, record)
+        told = (recipe.to_toml(), recipe.imported)
+        future = self._pool.submit(_train, told, seed, self._machine, folder, stages, record)
         while not wait([future], SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED).done:
             if stop.requested():
                 self._stop.set()
@@ -103,6 +104,9 @@ def _begin(dataset: Dataset, event: Event, threads: int) -> None:
     _dataset, _stop = dataset, _Asked(event)
 
 
-def _train(recipe: str, seed: int, machine: Machine, folder: Path, stages: Path | None, record: bool) -> dict[str, Any]:
-    made = Recipe.from_toml(recipe)
+def _train(
+    told: tuple[str, frozenset[str]], seed: int, machine: Machine, folder: Path, stages: Path | None, record: bool
+) -> dict[str, Any]:
+    text, own_code = told
+    made = Recipe.from_toml(text, own_code=own_code)
     return train(made, seed, machine, folder, dataset=_dataset, stop=_stop, stages=stages, record=record)
