@@ -50,6 +50,7 @@ OPS = (
     *SHARES,
 )
 INPUT = "input"  # name of the value that a network is given
+LONGEST = 200  # characters of what came: a concatenation has up to 1,024 shapes
 MOST_BOUND = float(np.finfo(np.float32).max)  # of a `clip`
 
 Shape = tuple[int, ...]
@@ -277,4 +278,4 @@ def _vector(graph: Graph, node: Node, role: str, length: int) -> None:
 
 def _need(condition: bool, name: str, what: str, came: object) -> None:
     if not condition:
-        raise GraphError(f"`{name}` has {what}: {came}.")
+        raise GraphError(f"`{name}` has {what}: {str(came)[:LONGEST]}.")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse.export.constants import Known, computed, is_channelwise, reads
+from hypersparse.export.constants import Known, computed, is_channelwise, read_channels
 from hypersparse.export.graph_passes import LAYERS, beside, is_flat
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node
 
@@ -82,7 +82,7 @@ def _wanted_of_input(graph: Graph, node: Node, name: str, wanted: Bools, known: 
     if node.op in LAYERS:
         if _is_barrier(graph, node):
             return np.full(length, bool(wanted.any()))
-        return np.asarray((reads(graph, node) & wanted[:, None]).any(0))
+        return read_channels(graph, node, wanted)
     if node.op == "flatten":
         return np.asarray(wanted.reshape(length, -1).any(1))
     if node.op == "add" or is_channelwise(node):
@@ -124,7 +124,7 @@ def _couple(graph: Graph, kept: Flags) -> None:
     changed = True
     while changed:
         before = sum(int(flags.sum()) for flags in kept.values())
-        for node in graph.nodes:
+        for node in (*graph.nodes, *reversed(graph.nodes)):
             _couple_node(graph, node, kept)
         changed = sum(int(flags.sum()) for flags in kept.values()) != before
 
@@ -187,7 +187,7 @@ def _rebuilt_layer(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]
     # What dropped constants give, and what flat constants are; rows that nobody needs may hold anything: nothing.
     depthwise = is_depthwise(graph, node)
     dropped = source.constant & ~stays
-    given = computed(graph, node, [np.where(_column(dropped, source.value), source.value, 0.0)])
+    given = _given_by(graph, node, dropped, source, own)
     given = np.where(_column(flat, given), own.value, given)
     given = np.where(_column(plan.needed[node.output], given), given, 0.0)[out]
     weight[flat | ~plan.needed[node.output]] = 0.0
@@ -211,5 +211,14 @@ def _rebuilt_layer(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]
     return [replace(layer, output=inner), Node("plane", (inner,), node.output, {"value": plane})]
 
 
-def _column(flags: Bools, like: NDArray[Any]) -> Bools:
+def _given_by(graph: Graph, node: Node, dropped: Bools, source: Known, own: Known) -> NDArray[np.float64]:
+    """What a layer makes of input channels that go, with its bias."""
+    if dropped.any():
+        return computed(graph, node, [np.where(_column(dropped, source.value), source.value, 0.0)])
+    bias = graph.array(node, "bias")
+    shift = np.zeros(len(own.value)) if bias is None else bias.astype(np.float64)
+    return np.broadcast_to(_column(shift, own.value), own.value.shape)
+
+
+def _column(flags: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
     return flags.reshape(-1, *[1] * (like.ndim - 1))

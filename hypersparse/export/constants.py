@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from hypersparse.export import aten_ops
 from hypersparse.export.graph_module import compute
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node, Shape
 
+MOST_NUMBERS = 2**25  # of constants that differ within their channel; 256 MB
+MOST_COPIED = 2**24  # numbers that a convolution copies at once; 128 MB
 CHANNELWISE = ("batch_norm", "relu", "clip", "plane", "max_pool", "avg_pool", "mean")  # each channel from the same one
 
 
@@ -28,6 +32,11 @@ class Known:
         """Whether all of it is constant."""
         return bool(self.constant.all())
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers it keeps."""
+        return 0 if 0 in self.value.strides else self.value.size
+
 
 def is_channelwise(node: Node) -> bool:
     """Whether each channel of a node's value depends on the same channel of its one input only."""
@@ -38,55 +47,75 @@ def find_constants(graph: Graph, sides: Mapping[str, Shape]) -> dict[str, Known]
     """What is constant in every value, in double precision, followed from the input to the output.
 
     A channel of a conv or linear layer is constant if every weight into it that is not zero comes from a constant
-    channel. At zero-padded borders it is another number than inside, so a constant is a whole plane.
+    channel. At zero-padded borders it is another number than inside, so a constant is a whole plane. Beyond
+    `MOST_NUMBERS` of such planes, nothing more counts as constant.
     """
-    known = {INPUT: _unknown(sides[INPUT])}
+    known, numbers = {INPUT: _unknown(sides[INPUT])}, 0
     for node in graph.nodes:
-        known[node.output] = _known(graph, node, [known[name] for name in node.inputs], sides[node.output])
+        found = _known(graph, node, [known[name] for name in node.inputs], sides[node.output])
+        numbers += found.numbers
+        known[node.output] = found if numbers <= MOST_NUMBERS else _unknown(sides[node.output])
     return known
 
 
 def _known(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> Known:
-    if node.opaque and not is_channelwise(node):
+    constant = _constant(graph, node, inputs, shape)
+    if not constant.any():
         return _unknown(shape)
     value = computed(graph, node, [known.value for known in inputs])
+    flat = value.reshape(len(value), -1)
+    constant &= np.isfinite(flat).all(1)
+    if (flat[constant] == flat[constant, :1]).all():  # a number for each channel is all there is to keep
+        first = np.where(constant, flat[:, 0], 0.0)
+        return Known(constant, np.broadcast_to(first.reshape(-1, *[1] * (value.ndim - 1)), value.shape))
+    held = np.zeros_like(value)
+    held[constant] = value[constant]
+    return Known(constant, held)
+
+
+def _constant(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> NDArray[np.bool_]:
+    """Which channels of a node's value are the same for every input."""
+    first = inputs[0].constant if inputs else np.zeros(0, bool)
+    if node.opaque and not is_channelwise(node):
+        return np.zeros(1, bool)
     if node.op == "add":
-        constant = inputs[0].constant & inputs[1].constant
-    elif node.op == "concat":
-        constant = np.concatenate([known.constant for known in inputs])
-    elif node.op in SHARES:
-        constant = np.full(len(value), inputs[0].whole)
-    elif node.op == "flatten":
-        constant = np.repeat(inputs[0].constant, len(value) // len(inputs[0].constant))
-    elif node.op in ("conv", "linear"):
-        constant = ~np.any(reads(graph, node) & ~inputs[0].constant, axis=1)
-    elif node.op == "batch_norm":
-        constant = inputs[0].constant | np.asarray(np.asarray(graph.array(node, "weight")) == 0)
-    else:
-        constant = inputs[0].constant
-    finite = np.isfinite(value.reshape(len(value), -1)).all(1)
-    constant = constant & finite
-    return Known(constant, np.where(constant.reshape(-1, *[1] * (value.ndim - 1)), value, 0.0))
+        return first & inputs[1].constant
+    if node.op == "concat":
+        return np.concatenate([known.constant for known in inputs])
+    if node.op in SHARES:
+        return np.full(shape[0], inputs[0].whole)
+    if node.op == "flatten":
+        return np.repeat(first, shape[0] // len(first))
+    if node.op in ("conv", "linear"):
+        return np.asarray(~_used(graph, node, inputs=~first).any(2).reshape(-1))
+    if node.op == "batch_norm":
+        return np.asarray(first | (np.asarray(graph.array(node, "weight")) == 0))
+    return first.copy()
 
 
 def _unknown(shape: Shape) -> Known:
-    return Known(np.zeros(shape[0] if shape else 1, bool), np.zeros(shape or (1,)))
+    return Known(np.zeros(shape[0] if shape else 1, bool), np.broadcast_to(0.0, shape or (1,)))
 
 
-def reads(graph: Graph, node: Node) -> NDArray[np.bool_]:
-    """Which input channel a conv or linear layer reads for which output channel: (O, C)."""
+def read_channels(graph: Graph, node: Node, outputs: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which input channels a conv or linear layer reads for these of its output channels."""
+    return np.asarray(_used(graph, node, outputs=outputs).any(1).reshape(-1))
+
+
+def _used(
+    graph: Graph, node: Node, *, inputs: NDArray[np.bool_] | None = None, outputs: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
+    """Which output channel of each group reads which of its input channels, of those given: (groups, O, C)."""
     weight = graph.array(node, "weight")
     assert weight is not None
-    used: NDArray[np.bool_] = np.any((weight != 0).reshape(*weight.shape[:2], -1), axis=2)
     groups = node.options.get("groups", 1)
-    if groups == 1:
-        return used
-    outputs, inputs = used.shape
-    full = np.zeros((outputs, inputs * groups), bool)
-    for group in range(groups):
-        mine = slice(group * outputs // groups, (group + 1) * outputs // groups)
-        full[mine, group * inputs : (group + 1) * inputs] = used[mine]
-    return full
+    used: NDArray[np.bool_] = np.any((weight != 0).reshape(*weight.shape[:2], -1), axis=2)
+    used = np.asarray(used.reshape(groups, -1, weight.shape[1]))
+    if inputs is not None:
+        used &= inputs.reshape(groups, 1, -1)
+    if outputs is not None:
+        used &= outputs.reshape(groups, -1, 1)
+    return used
 
 
 def computed(graph: Graph, node: Node, inputs: list[NDArray[Any]]) -> NDArray[np.float64]:
@@ -94,8 +123,31 @@ def computed(graph: Graph, node: Node, inputs: list[NDArray[Any]]) -> NDArray[np
     tensors = {role: _tensor(graph.tensors[name]) for role, name in node.tensors.items()}
     given = [_tensor(value).unsqueeze(0) for value in inputs]
     with torch.no_grad():
-        made: Tensor = aten_ops.call(node, given, tensors, 1) if node.opaque else compute(node, given, tensors)
+        if node.op == "conv":
+            made = _convolved(node, given[0], tensors["weight"], tensors.get("bias"))
+        else:
+            made = aten_ops.call(node, given, tensors, 1) if node.opaque else compute(node, given, tensors)
     return made.squeeze(0).numpy()
+
+
+def _convolved(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A convolution in blocks of its output: in double precision PyTorch copies every window of a block."""
+    options = node.options
+    (down, right), (up, left) = options["stride"], options["padding"]
+    x = functional.pad(x, (left, left, up, up))
+    reach = [step * (side - 1) + 1 for step, side in zip(options["dilation"], weight.shape[2:], strict=True)]
+    sides = [(x.shape[2] - reach[0]) // down + 1, (x.shape[3] - reach[1]) // right + 1]
+    window = weight[0].numel() * options["groups"]
+    width = min(sides[1], max(MOST_COPIED // window, 1))
+    height = min(sides[0], max(MOST_COPIED // (window * width), 1))
+    made = x.new_empty(1, len(weight), *sides)
+    for top, start in product(range(0, sides[0], height), range(0, sides[1], width)):
+        rows, columns = min(height, sides[0] - top), min(width, sides[1] - start)
+        lines = slice(top * down, (top + rows - 1) * down + reach[0])
+        places = slice(start * right, (start + columns - 1) * right + reach[1])
+        how = (bias, (down, right), 0, options["dilation"], options["groups"])
+        made[:, :, top : top + rows, start : start + columns] = functional.conv2d(x[:, :, lines, places], weight, *how)
+    return made
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

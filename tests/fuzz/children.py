@@ -1,0 +1,70 @@
+"""Cases of a fuzzer in processes of their own, so that a crash, a hang and lost memory are told apart from an error."""
+
+import json
+import mmap
+import os
+import resource
+import signal
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_BYTES = 2**30
+MOST_RUN_SECONDS = 60
+
+
+class FindingError(Exception):
+    """Something that must not happen."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case."""
+
+    kind: str  # "refused", "ran", or "finding"
+    said: str = ""
+
+
+def in_child(work: Callable[[], Outcome], *, baseline: int) -> Outcome:
+    """The outcome of work in a process of its own, which may take so much time and memory."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_RUN_SECONDS, MOST_RUN_SECONDS + 1))
+        resource.setrlimit(resource.RLIMIT_AS, (baseline + 6 * MOST_BYTES, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            warnings.simplefilter("ignore")
+            outcome = work()
+            taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+            if taken > MOST_BYTES:
+                outcome = Outcome("finding", f"{taken / 2**20:.0f} MiB were taken")
+        except BaseException as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            where = next(
+                (
+                    f"{Path(frame.filename).name}:{frame.lineno}"
+                    for frame in reversed(frames)
+                    if "hypersparse" in frame.filename
+                ),
+                "",
+            )
+            outcome = Outcome("finding", f"{type(error).__name__} {where}: {str(error)[:300]}")
+        os.write(write, json.dumps([outcome.kind, outcome.said[:1000]]).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return Outcome("finding", f"signal {signal.Signals(os.WTERMSIG(status)).name}")
+    return Outcome(*json.loads(answer))
+
+
+def virtual_bytes() -> int:
+    """The address space of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
