@@ -26,6 +26,7 @@ role}, {"batch": 1} and {"dtype": name} stand for what they name) and the `shape
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf, prod
 from types import MappingProxyType
 from typing import Any
@@ -108,8 +109,7 @@ def shapes(graph: Graph) -> dict[str, Shape]:
     """
     if not graph.nodes:
         raise GraphError("A network needs at least one operation; this one has none.")
-    if strange := strange_name(name for names in (graph.tensors, *map(_names, graph.nodes)) for name in names):
-        raise GraphError(f"{strange}.")
+    _check_names(graph)
     known: dict[str, Shape] = {INPUT: tuple(graph.input_shape)}
     _need(all(side > 0 for side in graph.input_shape), "the input", "an empty shape", graph.input_shape)
     for node in graph.nodes:
@@ -128,8 +128,10 @@ def shapes(graph: Graph) -> dict[str, Shape]:
     return known
 
 
-def _names(node: Node) -> tuple[str, ...]:
-    return (node.op, node.output, *node.inputs, *node.tensors, *node.tensors.values(), *node.options)
+def _check_names(graph: Graph) -> None:
+    of_nodes = ((node.op, node.output, *node.tensors, *node.options) for node in graph.nodes)
+    if strange := strange_name(chain(graph.tensors, *of_nodes)):
+        raise GraphError(f"{strange}.")
 
 
 def _shape_of(graph: Graph, node: Node, inputs: list[Shape]) -> Shape:

@@ -1,4 +1,4 @@
-"""A `.hsp` file in which something has another name: what a person with an editor can write, and our writer does not."""
+"""A `.hsp` file in which something has another name, which our own writer would refuse."""
 
 import json
 import zlib
