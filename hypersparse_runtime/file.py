@@ -13,6 +13,7 @@ gets one sentence, a `FileError`, before anything large is allocated.
 """
 
 import os
+import stat
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,10 @@ def read(path: str | Path) -> Graph:
     """Read a network; raises FileError with one sentence if it is not whole."""
     path = Path(path)
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+            raise FileError(f"{path} cannot be read: it is not a regular file.")
+        size = status.st_size
         if size > MOST_BYTES:
             raise FileError(f"{path} has {size} bytes; no network of this kind is so large.")
         content = path.read_bytes()
