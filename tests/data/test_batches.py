@@ -189,7 +189,7 @@ def test_float_features_can_be_batched() -> None:
 
 def test_too_few_images_for_one_batch_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(
-        OptionError, match=r'11 images do not fill one batch of 64: make `batch_size` at most 11.*drop_last=False'
+        OptionError, match=r"11 images do not fill one batch of 64: make `batch_size` at most 11.*drop_last=False"
     ):
         make(batch_size=64)
     assert [len(labels) for _, labels in make(batch_size=64, drop_last=False)] == [11]
