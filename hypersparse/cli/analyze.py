@@ -28,7 +28,9 @@ analyze = typer.Typer(
 Names = Annotated[
     list[str] | None, typer.Argument(help="Run folders, folders of runs, or runs by name; all by default.")
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures (PNG, SVG) and their data (CSV).")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", file_okay=False, help="Folder for the figures (PNG, SVG) and their data (CSV).")
+]
 
 
 @analyze.callback()

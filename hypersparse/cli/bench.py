@@ -44,7 +44,9 @@ def train(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few steps on small batches: under a minute, and rough.")
     ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file too.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", dir_okay=False, help="Write the rows to this file too.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
     precision: Annotated[
         str | None, typer.Option(help="bf16, tf32 or fp32; by default bf16 on a GPU, fp32 on a CPU.")

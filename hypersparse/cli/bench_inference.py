@@ -45,7 +45,7 @@ def inference(
     quick: Annotated[
         bool, Option("--quick", help="98 and 99.8 %, batch 1, one thread: under a minute, and rough.")
     ] = False,
-    json_file: Annotated[Path | None, Option("--json", help="Write the rows to this file too.")] = None,
+    json_file: Annotated[Path | None, Option("--json", dir_okay=False, help="Write the rows to this file too.")] = None,
     models: Annotated[str, Option(help="Between commas.")] = ",".join(MODELS),
     sparsities: Annotated[
         str | None, Option(help="Between commas; by default 0, 0.5, 0.8 and the paper's six.")

@@ -68,7 +68,9 @@ def compare(
     ] = None,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where tables and picture go.")] = Path("comparison"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", file_okay=False, help="Where tables and picture go.")
+    ] = Path("comparison"),
     device: Device = "auto",
     precision: Precision = "fp32",
     at_once: Annotated[int | None, typer.Option("--at-once", help="Runs that share the device.", min=1)] = None,

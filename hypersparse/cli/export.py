@@ -25,7 +25,10 @@ from hypersparse_runtime.graph import Graph
 FORMATS = (SUFFIX, ".onnx", ".c", ".safetensors")
 FEW_IMAGES = 256  # tested where values are not rounded: one would do
 Out = Annotated[
-    Path, typer.Option("--out", "-o", help="The file; its ending says what: .hsp, .onnx, .c (and .h) or .safetensors.")
+    Path,
+    typer.Option(
+        "--out", "-o", dir_okay=False, help="The file; its ending says what: .hsp, .onnx, .c (and .h) or .safetensors."
+    ),
 ]
 Images = Annotated[
     int | None,

@@ -16,6 +16,7 @@ CompilerCache = Annotated[
     Path | None,
     typer.Option(
         "--compiler-cache",
+        file_okay=False,
         help="Keep what is compiled here; the folder can be taken to another machine with the same GPU and torch.",
         rich_help_panel=MACHINE,
     ),

@@ -19,7 +19,7 @@ from hypersparse.storage.lock import is_locked
 
 def pack(
     runs: Annotated[list[str], typer.Argument(help="Run folders, folders of runs, or runs by name.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pack; made if need be.")],
+    out: Annotated[Path, typer.Option("--out", "-o", file_okay=False, help="Folder for the pack; made if need be.")],
     max_bytes: Annotated[str, typer.Option("--max-bytes", help="Largest file, such as 15M or 64MiB.")] = "15M",
     runs_dir: RunsDir = Path("runs"),
 ) -> None:

@@ -27,7 +27,7 @@ BRIEF = {"variants": ("variant", "seeds", "last", "best", "last_difference", "lo
 COLORS = {
     "reproduced": "green",
     "better": "cyan",
-    "worse": "red",
+    "differs": "red",
     "missing": "dim",
 }
 

@@ -76,7 +76,9 @@ Start = Annotated[
 ]
 RecipeFile = Annotated[
     Path | None,
-    typer.Option("--recipe", help="A recipe as TOML; the options here go over it.", rich_help_panel=RECIPE),
+    typer.Option(
+        "--recipe", dir_okay=False, help="A recipe as TOML; the options here go over it.", rich_help_panel=RECIPE
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -87,10 +89,12 @@ Settings = Annotated[
         rich_help_panel=RECIPE,
     ),
 ]
-RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs are kept.")]
+RunsDir = Annotated[Path, typer.Option("--runs-dir", file_okay=False, help="Where runs are kept.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Where data sets lie; then $HYPERSPARSE_DATA, then the cache folder."),
+    typer.Option(
+        "--data-dir", file_okay=False, help="Where data sets lie; then $HYPERSPARSE_DATA, then the cache folder."
+    ),
 ]
 
 

@@ -12,7 +12,7 @@ from hypersparse.analysis.report.gather import Gathered
 from hypersparse.analysis.report.page import write
 from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir
-from hypersparse.errors import OptionError, RunError
+from hypersparse.errors import RunError
 from hypersparse.runs.experiment import Experiment
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
@@ -28,7 +28,7 @@ def report(
         list[str] | None,
         typer.Argument(help="Runs, folders of runs, or experiments such as experiments/digits.toml; all runs without."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path(REPORT),
+    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="The page.")] = Path(REPORT),
     runs_dir: RunsDir = Path("runs"),
     results: Annotated[
         Path, typer.Option("--results", help="Where an experiment's finished runs lie too, without their weights.")
@@ -36,8 +36,6 @@ def report(
     title: Annotated[str | None, typer.Option("--title", help="Of the page.")] = None,
 ) -> None:
     """Write stored runs as one HTML page with tables and charts. It needs no network and no weights."""
-    if output.is_dir():
-        raise OptionError(f"`--output` is a file such as {output / REPORT}; {output} is a folder.")
     store = RunStore(runs_dir)
     experiments = [Experiment.read(Path(name)) for name in runs or () if name.endswith(".toml")]
     folders = find_all([name for name in runs or () if not name.endswith(".toml")], store)

@@ -29,7 +29,8 @@ def show(
     run: Annotated[str, typer.Argument(help="A run's folder, its name, or a part of the name only it has.")],
     runs_dir: RunsDir = Path("runs"),
     png: Annotated[
-        Path | None, typer.Option("--png", help=f"Where to draw it; {PICTURE} in the run's folder by default.")
+        Path | None,
+        typer.Option("--png", dir_okay=False, help=f"Where to draw it; {PICTURE} in the run's folder by default."),
     ] = None,
 ) -> None:
     """Show what came out of a run, how it got there, and which weights it kept."""

@@ -28,7 +28,8 @@ def shrink(
         str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to write it: .hsp, .onnx, .c or .safetensors.")
+        Path | None,
+        typer.Option("--out", "-o", dir_okay=False, help="Where to write it: .hsp, .onnx, .c or .safetensors."),
     ] = None,
     images: Images = FEW_IMAGES,
     data: DataName = None,

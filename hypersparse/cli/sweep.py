@@ -49,12 +49,18 @@ def sweep(
     runs_dir: RunsDir = Path("runs"),
     results: Annotated[
         Path | None,
-        typer.Option("--results", help="Finished runs are copied here without weights; those there count as done."),
+        typer.Option(
+            "--results",
+            file_okay=False,
+            help="Finished runs are copied here without weights; those there count as done.",
+        ),
     ] = None,
     networks: Annotated[
         Path | None,
         typer.Option(
-            "--networks", help="Sparse networks of finished runs are written here as .hsp files of kilobytes."
+            "--networks",
+            file_okay=False,
+            help="Sparse networks of finished runs are written here as .hsp files of kilobytes.",
         ),
     ] = None,
     device: Device = "auto",

@@ -17,7 +17,8 @@ TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Event files in RUNS-DIR/tensorboard.", rich_help_panel=LIVE)
 ]
 TensorBoardDir = Annotated[
-    Path | None, typer.Option("--tensorboard-dir", help="Event files there instead.", rich_help_panel=LIVE)
+    Path | None,
+    typer.Option("--tensorboard-dir", file_okay=False, help="Event files there instead.", rich_help_panel=LIVE),
 ]
 Wandb = Annotated[
     str | None, typer.Option("--wandb", metavar="PROJECT", help="A Weights & Biases project.", rich_help_panel=LIVE)

@@ -23,7 +23,10 @@ from hypersparse.zoo.build import add as make_entry
 
 def zoo(
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Another folder than the package's, such as a sweep's --networks.")
+        Path | None,
+        typer.Option(
+            "--folder", file_okay=False, help="Another folder than the package's, such as a sweep's --networks."
+        ),
     ] = None,
     add: Annotated[str | None, typer.Option("--add", help="Put the network of this finished run there.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="With --add: what to call it.")] = None,

@@ -14,7 +14,6 @@ from typing import IO
 
 from hypersparse.data.dataset import Progress
 from hypersparse.errors import DataError
-from hypersparse.regular_file import open_regular, read_regular
 
 CHUNK_BYTES = 1 << 20
 LARGEST_MEMBER_BYTES = 1 << 28  # CIFAR-100's training file has 155 MB; a bomb has more than this
@@ -91,7 +90,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def read_file(path: Path) -> bytes:
     """What is in a file that should be there."""
     try:
-        return read_regular(path)
+        return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); get the data set again.") from error
 
@@ -109,7 +108,7 @@ def tar_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
     """The contents of the named members of a .tar.gz, in memory: nothing is unpacked to disk."""
     contents: dict[str, bytes] = {}
     try:
-        with open_regular(path) as file, tarfile.open(fileobj=file, mode="r:gz") as archive:
+        with tarfile.open(path, "r:gz") as archive:
             for member in archive:
                 if member.name in names and member.name not in contents:
                     contents[member.name] = _content(archive, member, path)

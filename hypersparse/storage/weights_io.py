@@ -134,7 +134,7 @@ def _plain_state_dict(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # torch raises half a dozen kinds for a foreign or damaged file
         said = str(error).strip().splitlines()  # some say nothing, or only a number
         reason = said[0] if said and " " in said[0] else "it is damaged or a file of another kind."
-        raise ModelError(f"{path} is not a state_dict that can be read weights-only: {reason}") from None
+        raise ModelError(f"{path} is not a state_dict that can be read weights-only: {reason.rstrip('.')}.") from None
     if isinstance(loaded, dict):
         for wrapper in ("state_dict", "model"):
             if isinstance(loaded.get(wrapper), dict):

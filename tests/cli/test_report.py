@@ -64,7 +64,7 @@ BAD = {
     "a run that is missing": (["report", "nothing"], "There is no run `nothing`"),
     "an experiment that is missing": (["report", "nothing.toml"], "nothing.toml cannot be read"),
     "an experiment without runs": (["report", "mine.toml"], "None of the 1 runs of the experiment is in runs or"),
-    "a folder to write to": (["report", "-o", "folder"], "`--output` is a file"),
+    "a folder to write to": (["report", "-o", "folder"], "file 'folder' is a directory"),
 }
 
 
