@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -131,5 +131,5 @@ def _epochs(runs: Sequence[FinishedRun]) -> float:
     return fmean(run.epochs for run in runs) if runs else 0.0
 
 
-def _accuracies(runs: Sequence[FinishedRun], which: str) -> SeedValues:
+def _accuracies(runs: Sequence[FinishedRun], which: Literal["last", "best"]) -> SeedValues:
     return SeedValues(tuple(100 * run.scores[which] for run in runs if run.scores))

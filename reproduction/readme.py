@@ -15,6 +15,7 @@ from hypersparse.analysis.tables import format_cells
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import write_text
+from hypersparse.storage.schemas import MachineTable
 from reproduction.tables import markdown
 
 METHOD, DENSE = "art-hypersparse", "dense"
@@ -190,7 +191,7 @@ def _cell(data: str, model: str, sparsity: float) -> SimpleNamespace:
     return SimpleNamespace(dataset=data, model=model, method=METHOD if sparsity else DENSE, sparsity=sparsity)
 
 
-def _machine(machine: dict[str, Any]) -> str:
+def _machine(machine: MachineTable) -> str:
     return f"{machine['device']} in {machine['precision']} with PyTorch {machine['torch'].partition('+')[0]}"
 
 

@@ -11,9 +11,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hypersparse.analysis.paired import markdown as paired_markdown
 from hypersparse.analysis.paired import paired
-from hypersparse.analysis.plotting import COLORS, MARKERS
+from hypersparse.analysis.plotting import COLORS, MARKERS, save_figure
 from hypersparse.analysis.statistics import summarize as summary_of
-from hypersparse.storage.files import make_folder, write_atomically, write_text
+from hypersparse.storage.files import make_folder, write_text
 
 ACCURACIES = ("last", "best")
 DIGITS = 9  # of a mean in per cent in which methods that are equally good agree
@@ -54,7 +54,6 @@ def summarize(runs: pd.DataFrame) -> pd.DataFrame:
         best_deviation=("best", _deviation),
         seeds=("seed", "count"),
         epochs=("epochs", "mean"),
-        seconds=("seconds", "mean"),
     ).reset_index()
     # The same accuracies of other seeds have the same mean, which the order of adding them must not tell apart.
     exact = summary.assign(last=summary["last"].round(DIGITS))
@@ -85,20 +84,23 @@ def grid(summary: pd.DataFrame, *, first: str = "**{}**", second: str = "*{}*") 
 
 
 def write(folder: Path, runs: pd.DataFrame, title: str) -> list[Path]:
-    """`runs.csv`, `summary.csv`, `table.md`, the picture as PNG and SVG, and `paired.csv`."""
+    """`runs.csv`, `summary.csv`, `table.md`, the picture as PNG and SVG, `paired.csv`, and the times in `timing.csv`.
+
+    All but `timing.csv` are the same every time.
+    """
     summary, pairs = summarize(runs), paired(runs)
     make_folder(folder)
-    paths = [
-        folder / name for name in ("runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv")
-    ]
-    write_text(paths[0], runs.to_csv(index=False))
+    names = ("runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv", "timing.csv")
+    paths = [folder / name for name in names]
+    write_text(paths[0], runs.drop(columns="seconds").to_csv(index=False))
     write_text(paths[1], summary.to_csv(index=False))
     seed_by_seed = "" if pairs.empty else f"\n{paired_markdown(pairs)}"
     write_text(paths[2], markdown(summary, title) + seed_by_seed)
     write_text(paths[5], pairs.to_csv(index=False))
+    write_text(paths[6], runs[["method", "sparsity", "seed", "seconds"]].to_csv(index=False))
     figure = draw(summary, title)
-    write_atomically(paths[3], lambda beside: figure.savefig(beside, format="png", dpi=150))
-    write_atomically(paths[4], lambda beside: figure.savefig(beside, format="svg"))
+    save_figure(figure, paths[3])
+    save_figure(figure, paths[4])
     return paths
 
 

@@ -16,7 +16,8 @@ from hypersparse.errors import RunError
 from hypersparse.runs.run_listing import Row, row_of
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.result import Entry
+from hypersparse.storage.schemas import Entry, number_of
+from hypersparse.training.result import accuracy
 
 SHADES = ("#F4F6F8", "#E6ECF2")  # of the phases, in turn
 WIDTH, TOP, MIDDLE, TITLE = 10.0, 3.6, 1.7, 0.9  # inches
@@ -104,15 +105,13 @@ def _mark_test(axes: Axes, entries: Sequence[Entry]) -> None:
     picked_on = "validation_accuracy" if "validation_accuracy" in entries[-1] else "test_accuracy"
     last = entries[-1]
     alike = [entry for entry in entries if entry["stage"] == last["stage"] and entry["kept"] <= last["kept"]]
-    best = max(alike, key=lambda entry: float(entry[picked_on]))
+    best = max(alike, key=lambda entry: accuracy(entry, picked_on))
     where = picked_on.removesuffix("_accuracy")
     marks = [(best, "white", f"best (picked on {where})"), (last, ORANGE, "last")]
     for entry, face, words in marks if last["stage"] != "penalized" else marks[1:]:
-        accuracy = 100 * entry["test_accuracy"]
-        label = f"{words}: {accuracy:.2f} %, epoch {entry['epoch']}"
-        axes.plot(
-            entry["epoch"], accuracy, "o", color=ORANGE, markerfacecolor=face, label=label, zorder=5, clip_on=False
-        )
+        height = 100 * entry["test_accuracy"]
+        label = f"{words}: {height:.2f} %, epoch {entry['epoch']}"
+        axes.plot(entry["epoch"], height, "o", color=ORANGE, markerfacecolor=face, label=label, zorder=5, clip_on=False)
 
 
 def _draw_penalty(axes: Axes, entries: Sequence[Entry], spans: Sequence[Span]) -> None:
@@ -124,7 +123,7 @@ def _draw_penalty(axes: Axes, entries: Sequence[Entry], spans: Sequence[Span]) -
         ("w_kappa", "smallest kept $|w_\\kappa|$", GREEN),
     ):
         side = next(sides)
-        epochs, values = _series([entry for entry in entries if entry.get(key, 0) > 0], key)  # log scale
+        epochs, values = _series([entry for entry in entries if (number_of(entry, key) or 0) > 0], key)  # log scale
         side.spines[["top", "right"]].set_visible(False)
         if not epochs:
             side.set_yticks([])
@@ -178,8 +177,8 @@ def _count(layer: LayerWeights) -> str:
 
 
 def _series(entries: Sequence[Entry], key: str) -> tuple[list[int], list[float]]:
-    having = [entry for entry in entries if entry.get(key) is not None]
-    return [int(entry["epoch"]) for entry in having], [float(entry[key]) for entry in having]
+    having = [(entry["epoch"], value) for entry in entries if (value := number_of(entry, key)) is not None]
+    return [epoch for epoch, _ in having], [value for _, value in having]
 
 
 def _marker(epochs: Sequence[Any]) -> str:

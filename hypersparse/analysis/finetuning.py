@@ -17,6 +17,7 @@ from hypersparse.analysis.plotting import (
     panels,
     title,
 )
+from hypersparse.storage.schemas import Entry, number_of
 
 PHASE = "fine-tune"
 NUMBERS = ("train_accuracy", "test_accuracy")
@@ -46,7 +47,7 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
             entries = _entries(run)
             rows += [
                 {**run.settings, "seed": run.seed, "epoch": epoch, "rate": entry["lr"]}
-                | {which: entry[which] for which in NUMBERS}
+                | {which: number_of(entry, which) for which in NUMBERS}
                 for epoch, entry in enumerate(entries)
             ]
             label = name if number == 0 else None
@@ -59,10 +60,9 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     return AnalysisResult(file, figure, pd.DataFrame(rows), {f"{file}-gains": pd.DataFrame(gains)})
 
 
-def _entries(run: FinishedRun) -> list[dict[str, Any]]:
+def _entries(run: FinishedRun) -> list[Entry]:
     """Of the log, those of fine-tuning."""
-    needed = ("lr", *NUMBERS)
-    return [entry for entry in run.log if entry["phase"] == PHASE and all(name in entry for name in needed)]
+    return [entry for entry in run.log if entry["phase"] == PHASE]
 
 
 def _gains(name: str, members: Sequence[FinishedRun]) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def _gains(name: str, members: Sequence[FinishedRun]) -> list[dict[str, Any]]:
         for which in NUMBERS:
             word = which.removesuffix("_accuracy")
             first, last = (
-                fmean(100 * fmean(entry[which] for entry in _edge(stage, end)) for stage in stages)
+                fmean(100 * fmean(number_of(entry, which) or 0.0 for entry in _edge(stage, end)) for stage in stages)
                 for end in (False, True)
             )
             row |= {f"{word}_first": first, f"{word}_last": last, f"{word}_gain": last - first}
@@ -83,18 +83,18 @@ def _gains(name: str, members: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     return rows
 
 
-def _by_rate(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _by_rate(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Epochs of one rate together; of a schedule that falls all the time, all of them."""
     stages = [list(own) for _, own in groupby(entries, lambda entry: f"{entry['lr']:g}")]
     return stages if 2 * len(stages) <= len(entries) else [list(entries)]
 
 
-def _rate(stage: Sequence[dict[str, Any]]) -> str:
+def _rate(stage: Sequence[Entry]) -> str:
     first, last = f"{stage[0]['lr']:g}", f"{stage[-1]['lr']:g}"
     return first if first == last else f"{FALLS}{first} on"
 
 
-def _edge(stage: Sequence[dict[str, Any]], end: bool) -> Sequence[dict[str, Any]]:
+def _edge(stage: Sequence[Entry], end: bool) -> Sequence[Entry]:
     count = max(1, min(EDGE, len(stage) // 2))
     return stage[-count:] if end else stage[:count]
 

@@ -12,6 +12,7 @@ from hypersparse.runs import recipe_names
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.record import Arrays, read_record
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Entry, Result, Summary
 
 
 class NoRunsError(RunError):
@@ -23,7 +24,7 @@ class FinishedRun:
     """A finished run; one that ended with its final mask counts too."""
 
     folder: RunFolder
-    result: dict[str, Any]
+    result: Result
     own_code: frozenset[str] = frozenset()  # that its recipe names and that may be imported
 
     @cached_property
@@ -42,15 +43,14 @@ class FinishedRun:
         return read_record(self.folder.record_file)
 
     @cached_property
-    def log(self) -> list[dict[str, Any]]:
+    def log(self) -> list[Entry]:
         """One entry an epoch."""
         return self.folder.whole_log()
 
     @property
-    def scores(self) -> dict[str, Any] | None:
+    def scores(self) -> Summary | None:
         """How good its network is, in the last epoch and in the best: the sparse one, if there is one."""
-        scores: dict[str, Any] | None = self.result["sparse"] or self.result["dense"]
-        return scores
+        return self.result["sparse"] or self.result["dense"]
 
     @property
     def epochs(self) -> int:

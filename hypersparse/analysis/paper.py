@@ -13,6 +13,7 @@ from hypersparse.recipe import Recipe, resolve
 from hypersparse.runs.recipe_names import variant
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Entry
 
 PAPER_SEEDS = 5
 ENOUGH_SEEDS = 3  # of ours, for their own deviation to count
@@ -79,7 +80,8 @@ def accuracy(store: RunStore, cells: pd.DataFrame | None = None) -> pd.DataFrame
     rows = []
     for cell in (table("accuracy") if cells is None else cells).itertuples():
         results = [run.result() for run in runs_of(cell, store)]
-        parts = [result["sparse"] or result["dense"] for result in results if result and result["until"] is None]
+        ended = [result["sparse"] or result["dense"] for result in results if result and result["until"] is None]
+        parts = [part for part in ended if part]
         best, last = (SeedValues(tuple(100 * part[which] for part in parts)) for which in ("best", "last"))
         known: tuple[float, float] = (cell.accuracy_mean, cell.accuracy_std)  # type: ignore[assignment]
         rows.append(
@@ -153,5 +155,5 @@ def runs_of(cell: Any, store: RunStore) -> Iterator[RunFolder]:
 
 def epochs_to_mask(run: RunFolder) -> int | None:
     """How many epochs were regularized up to the one whose pruned copy was kept."""
-    pressed: Sequence[dict[str, Any]] = [entry for entry in run.whole_log() if "best_epoch" in entry]
+    pressed: Sequence[Entry] = [entry for entry in run.whole_log() if "best_epoch" in entry]
     return int(pressed[-1]["best_epoch"]) + 1 if pressed else None

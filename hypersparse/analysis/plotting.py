@@ -165,8 +165,16 @@ def write_figure(folder: Path, result: AnalysisResult, suffix: str) -> Path:
     """The figure in one format, `png` or `svg`."""
     make_folder(folder)
     path = folder / f"{result.name}.{suffix}"
-    write_atomically(path, lambda beside: _save(result.figure, beside, suffix))
+    save_figure(result.figure, path)
     return path
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """A figure in the format of the path's suffix; the same figure makes the same file."""
+    suffix = path.suffix.removeprefix(".")
+    dateless: dict[str, Any] = {"metadata": {"Date": None}} if suffix == "svg" else {}
+    with rc_context({"svg.hashsalt": "hypersparse"}):
+        write_atomically(path, lambda beside: figure.savefig(beside, format=suffix, dpi=DPI, **dateless))
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> list[Path]:
@@ -176,12 +184,6 @@ def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> list[Path]
     for name, frame in tables.items():
         write_text(paths[name], frame.to_csv(index=False))
     return list(paths.values())
-
-
-def _save(figure: Figure, path: Path, suffix: str) -> None:
-    dateless: dict[str, Any] = {"metadata": {"Date": None}} if suffix == "svg" else {}
-    with rc_context({"svg.hashsalt": "hypersparse"}):  # the same figure makes the same file
-        figure.savefig(path, format=suffix, dpi=DPI, **dateless)
 
 
 def class_styles(count: int) -> list[dict[str, Any]]:

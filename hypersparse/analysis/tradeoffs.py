@@ -58,10 +58,10 @@ def accuracy(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
 def _accuracy(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = []
     for run, group in zip(runs, short_names(runs, "model"), strict=True):
-        part = run.scores or {}  # all of them have some
         kept = 100 * run.result["kept"] / run.result["total"]
         costs = {"kept": kept, **{name: run.result.get(name) for name in ("training_flops", "final_bytes")}}
-        accuracies = {name: 100 * part[name] for name in ("last", "best")}
+        part = run.scores
+        accuracies = {"last": 100 * part["last"], "best": 100 * part["best"]} if part else {}  # all of them have some
         rows.append({**run.settings, "seed": run.seed, "group": group, **costs, **accuracies})
     frame = pd.DataFrame(rows)
     known = [cost for cost in COSTS if frame[cost].notna().any()]
@@ -96,8 +96,9 @@ def _of_what(runs: Sequence[FinishedRun]) -> str:
 def _effective(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = [
         {**run.settings, "seed": run.seed, "group": group, "kept": run.result["kept"],
-         "effective": run.result["effective_kept"], "share": run.result["effective_kept"] / run.result["kept"]}
+         "effective": effective, "share": effective / run.result["kept"]}
         for run, group in zip(runs, short_names(runs, "model"), strict=True)
+        if (effective := run.result.get("effective_kept")) is not None
     ]  # fmt: skip
     frame = pd.DataFrame(rows)
     groups = list(dict.fromkeys(frame["group"]))

@@ -70,8 +70,8 @@ def _numbers(runs: Sequence[FinishedRun]) -> dict[str, dict[Hashable, float]]:
         if run.scores:
             found["last"][run.seed], found["best"][run.seed] = 100 * run.scores["last"], 100 * run.scores["best"]
         found["epochs"][run.seed] = run.epochs
-        if "loss" in (entry := run.log[-1]):
-            found["loss"][run.seed] = entry["loss"]
+        if run.log:
+            found["loss"][run.seed] = run.log[-1]["loss"]
     return found
 
 

@@ -42,6 +42,7 @@ from hypersparse.runs.recipe_names import variants
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import noting
 from hypersparse.storage.files import make_folder
+from hypersparse.storage.schemas import Result
 from hypersparse.training.concurrency.concurrent_runs import Job, train_together, unfinished
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
@@ -165,7 +166,7 @@ def _report(
     console: Console,
     jobs: Sequence[Job],
     results: Sequence[Any],
-    finished: Sequence[dict[str, Any]],
+    finished: Sequence[Result],
     output: Path,
     *,
     with_report: bool,

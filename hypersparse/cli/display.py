@@ -19,6 +19,7 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier
+from hypersparse.storage.schemas import Entry, Result, number_of
 
 METRICS = ("loss", "dense", "pruned", "best pruned", "test", "penalty", "kept")
 
@@ -76,12 +77,12 @@ class LiveDisplay(TerminalView):
         super().__init__(console, per_second=8)
         self.title = title
         self.plan: list[Phase] = []
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Entry] = []
         self.step, self.steps = 0, 1
         self.epoch_began = time.monotonic()
         self.sparsifier: Sparsifier | None = None
 
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+    def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
         """Training begins, or goes on after these epochs."""
         self.sparsifier, self.plan, self.steps = sparsifier, sparsifier.plan, steps
         self.entries = list(entries)
@@ -94,7 +95,7 @@ class LiveDisplay(TerminalView):
         """A step of the current epoch is done."""
         self.step = step
 
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
+    def finished_epoch(self, entry: Entry) -> None:
         """An epoch is done."""
         self.entries.append(entry)
         self.step, self.epoch_began = 0, time.monotonic()
@@ -141,11 +142,11 @@ class LiveDisplay(TerminalView):
         return f"{'at least ' if open_end else ''}{duration(left * per_epoch)}"
 
 
-def metrics(entry: dict[str, Any]) -> dict[str, str]:
+def metrics(entry: Entry) -> dict[str, str]:
     """The numbers worth seeing of an epoch, by name; empty where there is none."""
 
     def percent(name: str) -> str:
-        return f"{100 * entry[name]:.2f} %" if name in entry else ""
+        return "" if (share := number_of(entry, name)) is None else f"{100 * share:.2f} %"
 
     sparse = entry["stage"] == "sparse"
     train = percent("dense_score") or percent("train_accuracy")
@@ -161,9 +162,10 @@ def metrics(entry: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def result_table(result: dict[str, Any]) -> Table:
+def result_table(result: Result) -> Table:
     """Dense against sparse: accuracy of the last and the best epoch, weights, those of use, bytes."""
-    picked = (result["sparse"] or result["dense"] or {}).get("best_picked_on", "test")
+    ended = result["sparse"] or result["dense"]
+    picked = ended["best_picked_on"] if ended else "test"
     table = Table("", "last epoch", f"best (on {picked})", "weights", "of", "bytes", box=None, pad_edge=False)
     if (effective := result.get("effective_kept")) is not None:
         table.caption = f"effective: {effective:,} of {result['kept']:,} weights lie on a path from input to output"

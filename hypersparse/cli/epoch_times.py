@@ -11,10 +11,9 @@ import torch
 
 from hypersparse import data
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import DataError
+from hypersparse.errors import DataError, HypersparseError
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
-from hypersparse.runs.run_listing import DAMAGE
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.concurrency.autotune import seconds_an_epoch
@@ -53,7 +52,7 @@ def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:
     for run in (run for store in stores for run in store.runs()):
         try:
             found.setdefault((run.path.parent.name, run.path.name), list(_phases(run, machine)))
-        except DAMAGE:  # `hypersparse runs` says of it what is wrong
+        except HypersparseError:  # `hypersparse runs` says of it what is wrong
             continue
     return [phase for phases in found.values() for phase in phases]
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -14,6 +13,7 @@ from hypersparse.cli.remaining_epochs import Expected
 from hypersparse.recipe import Recipe, own_code_of
 from hypersparse.runs.recipe_names import names
 from hypersparse.sparsifier import Sparsifier
+from hypersparse.storage.schemas import Entry
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure, is_finished
 
 
@@ -21,13 +21,13 @@ class _Counted:
     def __init__(self, grid: "Grid", job: Job) -> None:
         self._grid, self._job = grid, job
 
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+    def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
         """Nothing to show yet."""
 
     def stepped(self, step: int) -> None:
         """Too small to show."""
 
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
+    def finished_epoch(self, entry: Entry) -> None:
         """Count it."""
         self._grid.count(self._job, entry)
 
@@ -57,7 +57,7 @@ class Grid(TerminalView):
         """Who is told about one of the runs."""
         return _Counted(self, job)
 
-    def count(self, job: Job, entry: dict[str, Any]) -> None:
+    def count(self, job: Job, entry: Entry) -> None:
         """An epoch of a run is done."""
         self.epochs[job.folder] = entry["epoch"] + 1
         if not entry.get("shared"):  # those of a common beginning cost nothing
@@ -85,7 +85,7 @@ class Grid(TerminalView):
             return "time left not known yet"
         return f"about {duration((time.monotonic() - self.began) * rest / self.trained)} left"
 
-    def _ahead(self, job: Job, entry: dict[str, Any]) -> int:
+    def _ahead(self, job: Job, entry: Entry) -> int:
         """Epochs that a run is expected to train after this one."""
         lengths = self.lengths[job.folder]
         if entry["phase"] not in lengths:  # past the phase that was asked for, such a run goes on to its end

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
@@ -16,6 +15,7 @@ from hypersparse.recipe import own_code_of
 from hypersparse.runs.recipe_names import names
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Entry, Result, Summary
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure
 
 COLUMNS = ("", "phase", "epoch", "pruned", "test", "kept", "s/epoch")
@@ -26,11 +26,11 @@ class Row:
 
     def __init__(self, several: "SeveralRuns", label: str, folder: Path) -> None:
         self.several, self.label, self.run = several, label, RunFolder(folder)
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Entry] = []
         self.began = False
         self.step, self.steps = 0, 1
 
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+    def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
         """Training begins, or goes on after these epochs."""
         self.began, self.entries, self.steps = True, list(entries), steps
 
@@ -38,7 +38,7 @@ class Row:
         """A step of the current epoch is done."""
         self.step = step
 
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
+    def finished_epoch(self, entry: Entry) -> None:
         """An epoch is done."""
         self.began = True  # not said before by a run in another process
         self.entries.append(entry)
@@ -78,7 +78,7 @@ class SeveralRuns(TerminalView):
         self.rows.append(Row(self, label, folder))
         return self.rows[-1]
 
-    def say(self, row: Row, entry: dict[str, Any]) -> None:
+    def say(self, row: Row, entry: Entry) -> None:
         """A run's epoch is done."""
         if self.plain:
             shown = "  ".join(f"{name} {value}" for name, value in metrics(entry).items() if value)
@@ -127,13 +127,13 @@ def print_failures(console: Console, jobs: Sequence[Job], outcomes: Sequence[Out
         console.print(f"[red]failed:[/] {escape(f'{runs[0]}{others}: {reason}')}", soft_wrap=True)
 
 
-def _cells(result: dict[str, Any]) -> list[str]:
+def _cells(result: Result) -> list[str]:
     part = _part(result)
     accuracies = [f"{100 * part[epoch]:.2f} %" if part else "" for epoch in ("last", "best")]
-    counts = [count(result.get(key)) for key in ("kept", "effective_kept", "total")]
+    counts = [count(number) for number in (result["kept"], result.get("effective_kept"), result["total"])]
     return [*accuracies, *counts, f"{result['wall_seconds']:.1f}"]
 
 
-def _part(result: dict[str, Any]) -> dict[str, Any]:
+def _part(result: Result) -> Summary | None:
     """What it says of the sparse network, or of the dense one where there is no other."""
-    return result["sparse"] or result["dense"] or {}
+    return result["sparse"] or result["dense"]

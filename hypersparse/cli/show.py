@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,10 +15,10 @@ from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
 from hypersparse.runs.pack import PICTURE
-from hypersparse.runs.run_listing import Row, outcome_of, row_of
+from hypersparse.runs.run_listing import Outcome, Row, outcome_of, row_of
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.result import Entry
+from hypersparse.storage.schemas import Entry, Result, number_of
 
 WIDEST_CURVE, BAR_WIDTH = 60, 24
 REST_WIDTH = 60  # of a table with a curve, in characters
@@ -59,7 +59,7 @@ def _find(name: str, store: RunStore) -> RunFolder:
     return RunFolder(found[0])
 
 
-def _print_outcome(console: Console, row: Row, outcome: dict[str, Any]) -> None:
+def _print_outcome(console: Console, row: Row, outcome: Result | Outcome) -> None:
     if not (outcome["dense"] or outcome["sparse"]):
         if not row.epochs:
             console.print("No epoch is finished yet.")
@@ -76,7 +76,7 @@ def _print_outcome(console: Console, row: Row, outcome: dict[str, Any]) -> None:
             count(row.kept if sparse else row.total),
             count(row.effective_kept if sparse or outcome["sparse"] is None else None),
             count(row.total),
-            count(outcome.get("final_bytes" if sparse else "dense_bytes")),
+            count(outcome.get("final_bytes") if sparse else outcome.get("dense_bytes")),
         )
     console.print("", table, sep="\n", highlight=False)
     console.print(_about_best(row), style="dim", highlight=False, soft_wrap=True)
@@ -100,7 +100,7 @@ def _print_phases(console: Console, entries: Sequence[Entry]) -> None:
         inside = [entry for entry in entries if entry["phase"] == phase]
         head = [escape(phase), str(len(inside)), duration(sum(entry["seconds"] for entry in inside))]
         for key, words in CURVES.items():
-            values = [float(entry[key]) for entry in inside if entry.get(key) is not None]
+            values = [value for entry in inside if (value := number_of(entry, key)) is not None]
             if values:
                 ends = (percent(value) for value in (values[0], values[-1], max(values)))
                 table.add_row(*head, words, sparkline(values, width), *ends)

@@ -5,7 +5,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -42,6 +42,7 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore
+from hypersparse.storage.schemas import Result
 from hypersparse.training.concurrency.concurrent_runs import Job, is_failure, train_together
 from hypersparse.training.loop import train as train_run
 from hypersparse.training.machine import Machine
@@ -257,13 +258,13 @@ def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None
     exit_if_signalled(stop)
 
 
-def _report(console: Console, result: dict[str, Any], folder: Path, shape: tuple[int, ...]) -> None:
+def _report(console: Console, result: Result, folder: Path, shape: tuple[int, ...]) -> None:
     console.print(result_table(result))
     epochs = ", ".join(f"{count} {name}" for name, count in result["epochs"].items())
     console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
     if (cost := flops(result)) is not None:
         console.print(f"cost:   {cost}", highlight=False, soft_wrap=True)
-    names = ("recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json", REPORT)
+    names = ("recipe.toml", "log.jsonl", "timing.jsonl", "final.safetensors", "record.npz", "result.json", REPORT)
     there = ", ".join(name for name in names if (folder / name).exists())
     console.print(f"files:  {folder} ({there})", markup=False, soft_wrap=True)
     console.print("next:")
@@ -271,7 +272,7 @@ def _report(console: Console, result: dict[str, Any], folder: Path, shape: tuple
         console.print(f"  {escape(command)}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)
 
 
-def _next_commands(result: dict[str, Any], folder: Path, shape: tuple[int, ...]) -> list[tuple[str, str]]:
+def _next_commands(result: Result, folder: Path, shape: tuple[int, ...]) -> list[tuple[str, str]]:
     run = shlex.quote(str(folder))
     show = (f"hypersparse show {run}", "curves and weights per layer")
     evaluate = (f"hypersparse evaluate {run}", "accuracy of the stored network")

@@ -25,6 +25,7 @@ from hypersparse.integrations.extras import needed
 from hypersparse.recipe import Recipe
 from hypersparse.storage.phase_cache import PhaseCache
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Result
 from hypersparse.training.callbacks import LogReader
 from hypersparse.training.concurrency.concurrent_runs import Ended, Job, Outcome, work_through
 from hypersparse.training.concurrency.processes import cores
@@ -133,7 +134,7 @@ class RayCluster:
         caches = [PhaseCache(stages, job.recipe, job.seed, found) for job in jobs]
         task = self._remote(_train)
 
-        def train_one(job: Job) -> dict[str, Any]:
+        def train_one(job: Job) -> Result:
             told = (job.recipe.to_toml(), job.recipe.imported)
             sent = (told, job.seed, machine, job.folder.absolute(), stages, self._folders, stopper)
             return self._watch(job, lambda: task.remote(*sent), stopper, stop)
@@ -145,7 +146,7 @@ class RayCluster:
         # Not Ray's own retries: they are counted over the whole run, however far it got in between.
         return self._ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=0)(function)
 
-    def _watch(self, job: Job, send: Any, stopper: Any, stop: StopRequest) -> dict[str, Any]:
+    def _watch(self, job: Job, send: Any, stopper: Any, stop: StopRequest) -> Result:
         """Send a run and tell its epochs; sent again when its worker dies, it goes on from its checkpoint."""
         reader = LogReader(RunFolder(job.folder), job.watcher)
         tries, before = 0, -1
@@ -166,7 +167,7 @@ class RayCluster:
                 continue
             if isinstance(outcome, Exception):
                 raise outcome
-            found: dict[str, Any] = outcome
+            found: Result = outcome
             return found
 
 
@@ -254,7 +255,7 @@ def _train(
     stages: Path,
     folders: tuple[Path, ...],
     stopper: Any,
-) -> dict[str, Any] | Exception:
+) -> Result | Exception:
     """Train a run on a worker; what can be said in a sentence is returned, not raised, as Ray would dress it up."""
     _begin(machine)
     stop = _Asked(stopper)

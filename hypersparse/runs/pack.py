@@ -210,7 +210,7 @@ def _progress(folder: Path) -> tuple[int, int]:
         result = run.result()
         rank = 0 if result is None else 2 if result["until"] is None else 1
         return rank, len(run.log())
-    except (HypersparseError, OSError, LookupError, TypeError, ValueError):
+    except HypersparseError:
         return -1, 0
 
 

@@ -1,19 +1,33 @@
 """`rows`: every run in a store as one line of a table."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from hypersparse.errors import HypersparseError
-from hypersparse.recipe import KEY_LENGTH, parse_toml
+from hypersparse.recipe import KEY_LENGTH
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.lock import is_locked
-from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.result import Entry, summarize
+from hypersparse.storage.run_folder import RunFolder, times_of
+from hypersparse.storage.schemas import Entry, Result, Summary, Tables, number_of
+from hypersparse.training.result import summarize
 
-DAMAGE = (HypersparseError, OSError, LookupError, TypeError, ValueError, AttributeError)
+
+class Outcome(TypedDict):
+    """What is known of an unfinished run, in the words of a result."""
+
+    dense: Summary | None
+    sparse: Summary | None
+    kept: int | None
+    total: int | None
+    epochs: dict[str, int]
+    wall_seconds: float
+    final_bytes: NotRequired[int]
+    dense_bytes: NotRequired[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,43 +107,41 @@ def row_of(run: RunFolder) -> Row:
     """One run as a row; never fails."""
     try:
         return _read(run)
-    except DAMAGE as error:
-        problem = str(error) if isinstance(error, HypersparseError) else f"{type(error).__name__}: {error}"
-        return Row(label=_label(run, None), status="damaged", path=run.path, problem=problem)
+    except HypersparseError as error:
+        return Row(label=_label(run, None), status="damaged", path=run.path, problem=str(error))
 
 
 def _read(run: RunFolder) -> Row:
     # As tables, not as a Recipe: a run whose method cannot be imported here is listed all the same.
-    recipe = parse_toml(run.recipe_file.read_text(), str(run.recipe_file))
-    result = current_result(run)
+    recipe, result = run.tables(), current_result(run)
     outcome = from_log(run.log(), recipe) if result is None else result
-    sparse, dense = outcome["sparse"] or {}, outcome["dense"] or {}
-    wanted = recipe["method"].get("sparsity", None if result is None else result["sparsity"])
+    sparse, dense = outcome["sparse"], outcome["dense"]
+    ended = sparse or dense
     return Row(
         label=_label(run, result),
         seed=run.seed(),
-        data=str(recipe["data"]["name"]),
-        model=str(recipe["model"]["name"]),
-        method=str(recipe["method"]["name"]),
+        data=recipe["data"]["name"],
+        model=recipe["model"]["name"],
+        method=recipe["method"]["name"],
         penalty=recipe["method"].get("penalty"),
         ablation=_ablation(recipe),
-        sparsity=_float(wanted),
+        sparsity=recipe["method"].get("sparsity", None if result is None else result["sparsity"]),
         status=_status(run, result),
         phase=list(outcome["epochs"])[-1] if outcome["epochs"] else None,
         epochs=sum(outcome["epochs"].values()),
-        sparse_last=_float(sparse.get("last")),
-        sparse_best=_float(sparse.get("best")),
-        best_picked_on=(sparse or dense).get("best_picked_on"),
-        dense_last=_float(dense.get("last")),
-        kept=_int(outcome["kept"]),
-        effective_kept=_int(outcome.get("effective_kept")),
-        total=_int(outcome["total"]),
-        seconds=_float(outcome["wall_seconds"]),
+        sparse_last=sparse["last"] if sparse else None,
+        sparse_best=sparse["best"] if sparse else None,
+        best_picked_on=ended["best_picked_on"] if ended else None,
+        dense_last=dense["last"] if dense else None,
+        kept=outcome["kept"],
+        effective_kept=result.get("effective_kept") if result else None,
+        total=outcome["total"],
+        seconds=outcome["wall_seconds"],
         path=run.path,
     )
 
 
-def current_result(run: RunFolder) -> dict[str, Any] | None:
+def current_result(run: RunFolder) -> Result | None:
     """The result, unless the run ended `until` a phase then and has gone on since."""
     result = run.result()
     if result is None or result["until"] is None:
@@ -137,15 +149,14 @@ def current_result(run: RunFolder) -> dict[str, Any] | None:
     return None if len(run.log()) > sum(result["epochs"].values()) else result
 
 
-def outcome_of(run: RunFolder) -> dict[str, Any]:
+def outcome_of(run: RunFolder) -> Result | Outcome:
     """The result, or what the log knows of it so far."""
-    recipe = parse_toml(run.recipe_file.read_text(), str(run.recipe_file))
-    return current_result(run) or from_log(run.log(), recipe)
+    return current_result(run) or from_log(run.log(), run.tables())
 
 
-def from_log(entries: Sequence[Entry], recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of an unfinished run, in the words of result.json; the counts may be None."""
-    picked_on = "validation_accuracy" if recipe["data"].get("validation") else "test_accuracy"
+def from_log(entries: Sequence[Entry], recipe: Tables) -> Outcome:
+    """What is known of an unfinished run; the counts may be None."""
+    picked_on = "validation_accuracy" if number_of(recipe["data"], "validation") else "test_accuracy"
     unpruned = [entry["kept"] for entry in entries if entry["stage"] != "sparse"]
     totals = [entry["total"] for entry in entries if "total" in entry]  # older logs have none
     # As in a result: only networks as sparse as the last one compare with it.
@@ -157,18 +168,18 @@ def from_log(entries: Sequence[Entry], recipe: Mapping[str, Any]) -> dict[str, A
         "kept": entries[-1]["kept"] if entries else None,
         "total": next(iter(totals + unpruned), None),
         "epochs": {name: phases.count(name) for name in dict.fromkeys(phases)},
-        "wall_seconds": sum(entry["seconds"] for entry in entries),
+        "wall_seconds": times_of(entries)["wall_seconds"],
     }
 
 
-def _label(run: RunFolder, result: Mapping[str, Any] | None) -> str:
+def _label(run: RunFolder, result: Result | None) -> str:
     path = run.path.resolve()
     if path.name.startswith("seed-"):
         return path.parent.name
-    return str(result["label"]) if result else path.name
+    return result["label"] if result else path.name
 
 
-def _status(run: RunFolder, result: Mapping[str, Any] | None) -> Literal["finished", "until", "stopped", "running"]:
+def _status(run: RunFolder, result: Result | None) -> Literal["finished", "until", "stopped", "running"]:
     if is_locked(run.path):
         return "running"
     if result is None:
@@ -176,9 +187,9 @@ def _status(run: RunFolder, result: Mapping[str, Any] | None) -> Literal["finish
     return "finished" if result["until"] is None else "until"
 
 
-def _ablation(recipe: Mapping[str, Any]) -> str | None:
-    name = recipe.get("ablation", {}).get("name", "none")
-    return None if name == "none" else str(name)
+def _ablation(recipe: Tables) -> str | None:
+    name = recipe["ablation"]["name"] if "ablation" in recipe else "none"
+    return None if name == "none" else name
 
 
 def _spellings(name: str | None) -> set[str]:
@@ -187,11 +198,3 @@ def _spellings(name: str | None) -> set[str]:
 
 def _close(wanted: float, found: float | None) -> bool:
     return found is not None and math.isclose(wanted, found, abs_tol=1e-9)
-
-
-def _float(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _int(value: Any) -> int | None:
-    return None if value is None else int(value)

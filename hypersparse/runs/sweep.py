@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError, RunError
@@ -16,6 +16,7 @@ from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import make_folder, remove_leftovers, write_atomically, write_text
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Result
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Ended, Job, Outcome, is_failure, train_together
 from hypersparse.training.loop import is_complete
@@ -104,7 +105,7 @@ def missing(runs: Sequence[Run], store: RunStore, results: Path | None) -> list[
     return [run for run in runs if not isinstance(_found(run, store, results), dict)]
 
 
-def finished(run: Run, store: RunStore, results: Path | None) -> dict[str, Any] | None:
+def finished(run: Run, store: RunStore, results: Path | None) -> Result | None:
     """What came out of a run, if it went as far as its recipe asks; a kept result may have gone further.
 
     A damaged result is an error only where there is no whole one.
@@ -135,9 +136,9 @@ def keep_small(folder: Path, results: Path) -> Path:
     kept = RunFolder(results / folder.parent.name / folder.name)
     make_folder(kept.path)
     remove_leftovers(kept.path, alone=False)
-    pairs = ((source.recipe_file, kept.recipe_file), (source.log_file, kept.log_file))
-    for old, new in (*pairs, (source.record_file, kept.record_file), (source.result_file, kept.result_file)):
-        if old.exists():  # the result last: it means finished
+    for name in ("recipe_file", "timing_file", "log_file", "record_file", "result_file"):  # the result means finished
+        old, new = getattr(source, name), getattr(kept, name)
+        if old.exists():
             write_atomically(new, lambda beside, old=old: shutil.copyfile(old, beside))  # type: ignore[misc]
     return kept.path
 

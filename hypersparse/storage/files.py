@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -103,7 +104,23 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically."""
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    write_text(path, to_json(value, indent=1) + "\n")
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON of a value; what is not a finite number, which JSON cannot say, is null."""
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def remove_leftovers(folder: Path, *, alone: bool) -> None:

@@ -19,10 +19,11 @@ from hypersparse.storage.checkpoint import load_tree, save_tree
 from hypersparse.storage.files import make_folder, remove_leftovers
 from hypersparse.storage.history import Epoch
 from hypersparse.storage.record import levels_of
+from hypersparse.storage.schemas import Entry
 
 ONLY_LATER = ("epochs", "schedule", "milestones", "gamma")  # training options that a held learning rate never sees
 # Of a machine and its versions, what decides the bits of a stage.
-SAME = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "git")
+SAME = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "code")
 log = logging.getLogger("hypersparse")
 Recorded = Callable[[int], list[Epoch] | None]
 """The first so many epochs of a run's history; None unless all of them were recorded."""
@@ -59,9 +60,7 @@ class PhaseCache:
             "record": levels_of(recipe.method) if record else None,
         }
 
-    def save(
-        self, phases: list[Phase], state: dict[str, Any], entries: list[dict[str, Any]], recorded: Recorded | None
-    ) -> None:
+    def save(self, phases: list[Phase], state: dict[str, Any], entries: list[Entry], recorded: Recorded | None) -> None:
         """Keep the end of the last of these phases, if all of them are shared."""
         path = self._path(phases)
         history = recorded(len(entries)) if path and recorded else []

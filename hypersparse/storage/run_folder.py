@@ -1,7 +1,9 @@
 """`RunFolder`: the files of one run, their names, and the lock that keeps a second process out."""
 
-import json
-from collections.abc import Collection, Iterator
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,26 @@ from typing import Any
 from hypersparse.errors import OptionError, RunError
 from hypersparse.recipe import Recipe, parse_toml
 from hypersparse.storage.checkpoint import CHECKPOINTS, load_outline
-from hypersparse.storage.files import make_folder, remove_leftovers, write_json, write_text, writing
+from hypersparse.storage.files import make_folder, remove_leftovers, to_json, write_json, write_text, writing
 from hypersparse.storage.history import History
 from hypersparse.storage.lock import RunLock
+from hypersparse.storage.schemas import (
+    MOST_LOG_BYTES,
+    Entry,
+    Epochs,
+    Result,
+    Tables,
+    Times,
+    Timing,
+    checked,
+    damaged,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_text,
+)
 
-PARTS = ("data", "model", "training", "method")  # of a recipe.toml, which leaves nothing unsaid
+TIMES = Times.__annotations__.keys()
 
 
 class RunFolder:
@@ -23,6 +40,7 @@ class RunFolder:
         self.path = Path(path)
         self.recipe_file = self.path / "recipe.toml"
         self.log_file = self.path / "log.jsonl"
+        self.timing_file = self.path / "timing.jsonl"  # beside it, so that equal runs have equal logs
         self.checkpoint_file, self.previous_file = (self.path / name for name in CHECKPOINTS)
         self.state_file = self.path / "state.json"
         self.final_file = self.path / "final.safetensors"
@@ -65,38 +83,50 @@ class RunFolder:
 
     def recipe(self, *, own_code: Collection[str] = ()) -> Recipe:
         """The recipe this run follows; of own code that it names only what is in `own_code` is imported."""
-        text = self._text()
         try:
-            tables = parse_toml(text, str(self.recipe_file))
-            if missing := [name for name in PARTS if name not in tables]:  # its default would be another run's
-                raise RunError(f"{self.recipe_file} is damaged: it has no [{missing[0]}]. Copy it again.")
-            return Recipe.from_mapping(tables, own_code=own_code, stored=True)
+            return Recipe.from_mapping(self.tables(), own_code=own_code, stored=True)
         except OptionError as error:
             raise RunError(f"The recipe in {self.path} cannot be used: {error}") from None
 
+    def tables(self) -> Tables:
+        """The recipe as tables, for a run whose method cannot be imported here."""
+        try:
+            return checked(parse_toml(self.recipe_text(), str(self.recipe_file)), Tables, self.recipe_file)
+        except OptionError as error:
+            raise RunError(f"The recipe in {self.path} cannot be used: {error}") from None
+
+    def recipe_text(self) -> str:
+        """What `recipe.toml` says."""
+        if not self.recipe_file.exists():
+            raise RunError(f"{self.path} is not a run folder: it has no recipe.toml.")
+        return read_text(self.recipe_file)
+
     def seed(self) -> int:
         """The seed this run has."""
-        first = self._text().partition("\n")[0]
-        try:
-            return int(first.removeprefix("# seed = "))
-        except ValueError:
-            raise RunError(f"{self.recipe_file} does not begin with `# seed = N`.") from None
+        found = re.match(r"# seed = (\d{1,19})\n", self.recipe_text())
+        if found is None:
+            raise RunError(f"{self.recipe_file} does not begin with `# seed = N`.")
+        return int(found[1])
 
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Result | None:
         """What came out, or None while the run is not finished."""
         if not self.result_file.exists():
             return None
-        try:
-            result = _Result(json.loads(self.result_file.read_text()))
-        except (ValueError, TypeError):
-            raise RunError(f"{self.result_file} is damaged; delete it and run again to rebuild it.") from None
-        result.file = self.result_file
-        result["until"]  # every result says where it ended
+        advice = "Delete it and run again to rebuild it."
+        found = read_json(self.result_file, Epochs, advice)
+        timing = self.timing()[: sum(found["epochs"].values())]
+        if Counter(each["phase"] for each in timing) != Counter(found["epochs"]):
+            raise damaged(self.timing_file, "its epochs are not those of the result")
+        result = checked({**found, **times_of(timing)}, Result, self.result_file, advice)
+        if result["epochs_total"] != len(timing):
+            raise damaged(self.result_file, "`epochs` do not add up to `epochs_total`", advice)
+        if result["total_by_layer"].keys() != result["kept_by_layer"].keys():
+            raise damaged(self.result_file, "`kept_by_layer` and `total_by_layer` have other layers", advice)
         return result
 
-    def write_result(self, result: dict[str, Any]) -> None:
-        """Finish the run."""
-        write_json(self.result_file, result)
+    def write_result(self, result: Result) -> None:
+        """Finish the run; its times are in `timing.jsonl` already."""
+        write_json(self.result_file, {name: value for name, value in result.items() if name not in TIMES})
         self.failure_file.unlink(missing_ok=True)
 
     def has_checkpoint(self) -> bool:
@@ -125,54 +155,75 @@ class RunFolder:
             file.unlink(missing_ok=True)
         self.history.delete()
 
-    def log(self) -> list[dict[str, Any]]:
+    def log(self) -> list[Entry]:
         """One entry an epoch; a line cut off by a kill is left out."""
-        lines = self.log_file.read_bytes().splitlines() if self.log_file.exists() else []
-        entries: list[dict[str, Any]] = []
-        for line in lines:
-            try:
-                entries.append(json.loads(line))
-            except ValueError:
-                break
-        if not all(isinstance(entry, dict) for entry in entries):
-            raise RunError(f"{self.log_file} is damaged; copy it again, or delete the folder and train the run again.")
+        lines, timing = _lines(self.log_file), self.timing()
+        if len(lines) > len(timing):
+            raise damaged(self.timing_file, f"it has {len(timing)} epochs of {len(lines)}")
+        entries: list[Entry] = []
+        for line, time in zip(lines, timing, strict=False):
+            said = line if isinstance(line, dict) else {}
+            if (said.get("epoch"), said.get("phase")) != (time["epoch"], time["phase"]):
+                raise damaged(
+                    self.log_file, f"its line {len(entries) + 1} is not of the epoch in {self.timing_file.name}"
+                )
+            entries.append(checked({**said, **time}, Entry, self.log_file))
         return entries
 
-    def whole_log(self) -> list[dict[str, Any]]:
+    def timing(self) -> list[Timing]:
+        """What each epoch took; after a kill there may be one more than in the log."""
+        return [checked(line, Timing, self.timing_file) for line in _lines(self.timing_file)]
+
+    def whole_log(self) -> list[Entry]:
         """The log of a finished run; says if it lacks epochs that the result counts."""
         entries, result = self.log(), self.result()
-        counted = sum(result.get("epochs", {}).values()) if result else 0
+        counted = result["epochs_total"] if result else 0
         if len(entries) < counted:
             raise RunError(f"{self.log_file} has {len(entries)} epochs of {counted}: it is cut off. Copy it again.")
         return entries
 
-    def cut_log(self, entries: int) -> list[dict[str, Any]]:
+    def cut_log(self, entries: int) -> list[Entry]:
         """Forget the epochs after a checkpoint, which will be trained again, in the history too."""
         self.history.cut(entries)
         kept = self.log()[:entries]
         if len(kept) < entries:
             raise RunError(f"{self.log_file} has {len(kept)} epochs but the checkpoint has {entries}; it was altered.")
-        write_text(self.log_file, "".join(json.dumps(entry) + "\n" for entry in kept))
+        for place, file in enumerate((self.log_file, self.timing_file)):
+            write_text(file, "".join(_split(entry)[place] for entry in kept))
         return kept
 
-    def append_log(self, entry: dict[str, Any]) -> None:
-        """Add an epoch."""
-        with writing(self.log_file), self.log_file.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
-
-    def _text(self) -> str:
-        try:
-            return self.recipe_file.read_text()
-        except OSError:
-            raise RunError(f"{self.path} is not a run folder: it has no recipe.toml.") from None
-        except UnicodeDecodeError:
-            raise RunError(f"{self.recipe_file} is damaged: it is not text. Copy it again.") from None
+    def append_log(self, entry: Entry) -> None:
+        """Add an epoch; a kill leaves what it took before what came out."""
+        line, time = _split(entry)
+        for file, text in ((self.timing_file, time), (self.log_file, line)):
+            with writing(file), file.open("a") as stream:
+                stream.write(text)
 
 
-class _Result(dict[str, Any]):
-    """What came out of a run; says which file lacks what somebody asks for."""
+def times_of(entries: Sequence[Timing | Entry]) -> Times:
+    """What epochs took together; those that an earlier run trained count among them."""
+    phases = dict.fromkeys(entry["phase"] for entry in entries)
+    return {
+        "wall_seconds": _total(entries),
+        "shared_seconds": _total([entry for entry in entries if entry.get("shared")]),
+        "wall_seconds_by_phase": {name: _total([each for each in entries if each["phase"] == name]) for name in phases},
+    }
 
-    file: Path
 
-    def __missing__(self, key: str) -> Any:
-        raise RunError(f"{self.file} has no `{key}`: it is damaged, or of another version. Copy it or train it again.")
+def _total(entries: Sequence[Timing | Entry]) -> float:
+    return math.fsum(entry["seconds"] for entry in entries)  # the same in every version of Python
+
+
+def _split(entry: Entry) -> tuple[str, str]:
+    """The lines of an epoch in the log and among the times."""
+    said = {name: value for name, value in entry.items() if name not in ("seconds", "shared")}
+    time = {name: entry.get(name) for name in ("epoch", "phase", "seconds", "shared") if name in entry}
+    return to_json(said) + "\n", to_json(time) + "\n"
+
+
+def _lines(file: Path) -> list[Any]:
+    """The lines of a file that training appends to; one that a kill has cut off is left out, if it is the last."""
+    if not file.exists():
+        return []
+    *whole, _cut = read_bytes(file, MOST_LOG_BYTES).split(b"\n")
+    return [parse_json(line, file) for line in whole]

@@ -1,35 +1,36 @@
 """`Callback`: who is told how a run goes, in this process or by what it writes elsewhere."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Entry
 
 
 class Callback(Protocol):
     """Who is told how a run goes."""
 
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+    def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
         """Training begins, or goes on after these epochs."""
 
     def stepped(self, step: int) -> None:
         """A step of the current epoch is done."""
 
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
+    def finished_epoch(self, entry: Entry) -> None:
         """An epoch is done; this is its line in the log."""
 
 
 class NullCallback:
     """Nobody is told."""
 
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+    def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
         """Say nothing."""
 
     def stepped(self, step: int) -> None:
         """Say nothing."""
 
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
+    def finished_epoch(self, entry: Entry) -> None:
         """Say nothing."""
 
 
@@ -39,7 +40,7 @@ class CallbackList:
     def __init__(self, watchers: Sequence[Callback]) -> None:
         self._watchers = watchers
 
-    def started(self, sparsifier: Sparsifier, entries: Sequence[dict[str, Any]], steps: int) -> None:
+    def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
         """Tell all."""
         for watcher in self._watchers:
             watcher.started(sparsifier, entries, steps)
@@ -49,7 +50,7 @@ class CallbackList:
         for watcher in self._watchers:
             watcher.stepped(step)
 
-    def finished_epoch(self, entry: dict[str, Any]) -> None:
+    def finished_epoch(self, entry: Entry) -> None:
         """Tell all."""
         for watcher in self._watchers:
             watcher.finished_epoch(entry)

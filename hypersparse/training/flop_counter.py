@@ -10,7 +10,7 @@ from hypersparse.sparsifier import Sparsifier
 from hypersparse.sparsity.flops import FORWARD_AND_BACKWARD, ForwardCost
 from hypersparse.sparsity.scores import Run
 from hypersparse.sparsity.weights import PrunableWeights
-from hypersparse.training.result import Entry
+from hypersparse.storage.schemas import Entry, number_of
 
 NAMES = ("flops", "flops_sparse", "scoring_flops", "scoring_flops_sparse")  # of an epoch, in its line of the log
 
@@ -80,8 +80,9 @@ def _adjusting_steps(sparsifier: Sparsifier, steps: int) -> int:
 
 def total_cost(entries: Sequence[Entry]) -> dict[str, float | None]:
     """What all epochs cost, scoring included; None where one of them does not say."""
-    known = all(name in entry for entry in entries for name in NAMES)
-    sums = {name: sum(entry[name] for entry in entries) if known else None for name in NAMES}
+    said = {name: [number_of(entry, name) for entry in entries] for name in NAMES}
+    known = all(None not in numbers for numbers in said.values())
+    sums = {name: sum(filter(None, numbers)) if known else None for name, numbers in said.items()}
     return {
         "training_flops": _both(sums["flops"], sums["scoring_flops"]),
         "training_flops_sparse": _both(sums["flops_sparse"], sums["scoring_flops_sparse"]),

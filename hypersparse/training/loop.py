@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from hypersparse.storage.checkpoint import CheckpointWriter
 from hypersparse.storage.phase_cache import PhaseCache
 from hypersparse.storage.record import write_record
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Entry, Result
 from hypersparse.storage.weights_io import check_digest, load_weights_, save_weights
 from hypersparse.training import optimizers
 from hypersparse.training.callbacks import Callback, NullCallback
@@ -64,7 +65,7 @@ def train(
     stop: StopRequest | None = None,
     stages: Path | None = None,
     record: bool = True,
-) -> dict[str, Any]:
+) -> Result:
     """Train a recipe with a seed in a folder; goes on where an earlier try stopped. Returns the result.
 
     Raises `Stopped` when `stop` asked for it. A finished run is not trained again. `stages` is a folder in which phases
@@ -147,7 +148,7 @@ class Training:
         self.learner = build_learner(self.driver, machine)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
         self.stages = PhaseCache(stages, recipe, seed, describe(machine), record=record) if stages else None
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Entry] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self.began = 0.0  # when its steps did, in this process
 
@@ -171,7 +172,7 @@ class Training:
             on_collapse=self.machine.on_collapse,
         )
 
-    def run_plan(self, watcher: Callback, stop: StopRequest) -> dict[str, Any]:
+    def run_plan(self, watcher: Callback, stop: StopRequest) -> Result:
         """Train all epochs that are left, then write the final network and the result."""
         run, seconds = self.run, self.machine.checkpoint_seconds
         writer = CheckpointWriter(run.checkpoint_file, run.state_file, seconds, check=run.check_lock)
@@ -233,13 +234,13 @@ class Training:
             if stop.requested():
                 raise Stopped(stop.reason)
 
-    def finish_epoch(self) -> dict[str, Any]:
+    def finish_epoch(self) -> Entry:
         """Measure, ask the method what comes next, and write the epoch's line."""
         self.check_loss()
         sparsifier, phase = self.sparsifier, self.sparsifier.phase
         kept = sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total
         stage = "sparse" if kept < sparsifier.weights.total else "penalized" if phase.penalty else "dense"
-        entry: dict[str, Any] = {
+        said: dict[str, Any] = {
             "epoch": sparsifier.total_epoch,
             "phase": phase.name,
             "phase_epoch": sparsifier.state.epoch,
@@ -252,10 +253,11 @@ class Training:
             **self.meter.epoch(sparsifier, images=self.epoch_loss.loss.count, steps=len(self.batches)),
         }
         with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():
-            entry |= self.measure()
+            said |= self.measure()
             sparsifier.finish_epoch()
-        entry = {**sparsifier.log, **entry, **self.meter.scoring_of_epoch()}
-        entry["seconds"] = self.epoch_seconds + time.monotonic() - self.began
+        seconds = self.epoch_seconds + time.monotonic() - self.began
+        said = {**sparsifier.log, **said, **self.meter.scoring_of_epoch(), "seconds": seconds}
+        entry = cast("Entry", said)
         self.epoch_seconds = 0.0
         self.entries.append(entry)
         self.run.check_lock()
@@ -295,14 +297,14 @@ class Training:
             "a weaker penalty, or --precision fp32."
         )
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> Result:
         """Write the final network and, last, the result."""
         self.run.check_lock()
         weights = self.sparsifier.weights
         with self.machine.autocast():
             at_end = self.measure()
         paths = find_paths(self.model, weights.mask or Mask.all_kept(weights), self.input_shape)
-        result = make_result(self.recipe, self.seed, self.machine, self.entries, weights)
+        result: dict[str, Any] = make_result(self.recipe, self.seed, self.machine, self.entries, weights)
         result["classes"] = list(self.classes)
         result |= {"effective_kept": paths.effective_kept, "effective_sparsity": paths.effective_sparsity}
         result |= {**total_cost(self.entries), **inference_cost(self.meter.cost, result["kept_by_layer"])}
@@ -312,7 +314,7 @@ class Training:
         result["at_end"] = at_end
         if self.recorder:
             write_record(self.run.record_file, self.recorder.record(self.entries, weights.mask))
-        self.run.write_result(result)
+        self.run.write_result(finished := cast("Result", result))
         if self.recipe.until is None:
             self.run.delete_checkpoints()
-        return result
+        return finished

@@ -6,7 +6,6 @@ It looks and never touches: a run with it has the same bits as one without. Noth
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.checkpoint import to_cpu
 from hypersparse.storage.history import Epoch, History, nested_masks, pack_bits
 from hypersparse.storage.record import Known, levels_of, make_record
+from hypersparse.storage.schemas import Entry
 from hypersparse.training.compiled_eval import CompiledEval
 from hypersparse.training.evaluate import evaluate
 from hypersparse.training.loaders import EvalLoader, Images
@@ -90,7 +90,7 @@ class Recorder:
         found = [epoch for number in range(count) if (epoch := self.history.read(number)) is not None]
         return found if len(found) == count else None
 
-    def record(self, entries: Sequence[dict[str, Any]], mask: Mask | None) -> dict[str, np.ndarray]:
+    def record(self, entries: Sequence[Entry], mask: Mask | None) -> dict[str, np.ndarray]:
         """The record of the run so far; `mask` is the final one."""
         weights = self._weights
         known = Known(

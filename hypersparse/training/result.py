@@ -1,8 +1,10 @@
 """What a run reports: accuracies of the last and the best epoch, counts, times, versions."""
 
+import hashlib
 import platform
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,20 @@ import torch
 
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.storage.run_folder import times_of
+from hypersparse.storage.schemas import Entry, Summary
 from hypersparse.training.machine import Machine
 
-Entry = dict[str, Any]
+PACKAGES = ("hypersparse", "hypersparse_runtime")
+SOURCE = (".py", ".c", ".h", ".toml")  # what decides a result
+DIGITS = 16  # of a digest
 
 
-def summarize(entries: Sequence[Entry], picked_on: str) -> dict[str, Any] | None:
+def summarize(entries: Sequence[Entry], picked_on: str) -> Summary | None:
     """Last and best epoch of a stretch of training; the best one is picked on `picked_on`."""
     if not entries:
         return None
-    best = max(entries, key=lambda entry: float(entry[picked_on]))
+    best = max(entries, key=lambda entry: accuracy(entry, picked_on))
     return {
         "phase": entries[-1]["phase"],
         "last": entries[-1]["test_accuracy"],
@@ -28,6 +34,11 @@ def summarize(entries: Sequence[Entry], picked_on: str) -> dict[str, Any] | None
         "best_epoch": best["epoch"],
         "best_picked_on": picked_on.removesuffix("_accuracy"),
     }
+
+
+def accuracy(entry: Entry, picked_on: str) -> float:
+    """Of an epoch, on the images that the best one is picked on."""
+    return entry.get("validation_accuracy", 0.0) if picked_on == "validation_accuracy" else entry["test_accuracy"]
 
 
 def make_result(
@@ -59,11 +70,7 @@ def make_result(
         "total_by_layer": {name: weight.numel() for name, weight in weights.items()},
         "epochs": {name: sum(entry["phase"] == name for entry in entries) for name in phases},
         "epochs_total": len(entries),
-        "wall_seconds": sum(entry["seconds"] for entry in entries),
-        "shared_seconds": sum(entry["seconds"] for entry in entries if entry.get("shared")),  # spent by an earlier run
-        "wall_seconds_by_phase": {
-            name: sum(entry["seconds"] for entry in entries if entry["phase"] == name) for name in phases
-        },
+        **times_of(entries),
         "machine": describe(machine),
         "recipe": recipe.to_mapping(),
     }
@@ -84,15 +91,45 @@ def describe(machine: Machine) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "git": _git_state(),
+        "code": code_version(),
     }
 
 
-def _git_state() -> str | None:
-    """The commit of the checkout this package lies in, marked where files were changed."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+@cache
+def code_version() -> str:
+    """The commit of the checkout that this package lies in; for other code its version and a digest of its source.
+
+    The digest is also given where files of the checkout were changed.
+    """
+    from hypersparse import __version__
+
+    commit = _commit()
+    if commit and not commit.endswith("-dirty"):
+        return commit
+    return f"{commit or __version__}+sha256.{_digest_of_source()}"
+
+
+def _commit() -> str | None:
+    """The commit, marked where files were changed; None where this file is not one of the checkout's."""
+    here = Path(__file__)
+    return _git(here, "ls-files", "--error-unmatch", here.name) and _git(
+        here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"
+    )
+
+
+def _git(file: Path, *command: str) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(file.parent), *command], capture_output=True, text=True, timeout=5, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _digest_of_source() -> str:
+    root = Path(__file__).parents[2]
+    found = hashlib.sha256()
+    for file in sorted(file for package in PACKAGES for file in (root / package).rglob("*") if file.suffix in SOURCE):
+        found.update(f"{file.relative_to(root).as_posix()} {file.stat().st_size}\n".encode() + file.read_bytes())
+    return found.hexdigest()[:DIGITS]

@@ -81,7 +81,8 @@ def resume_(training: "Training") -> None:
             return
         state = stage
         for entry in state["entries"]:
-            training.run.append_log({**entry, "shared": True})
+            entry["shared"] = True
+            training.run.append_log(entry)
         for number, epoch in enumerate(state["history"]):
             training.run.history.write(number, epoch)
     sparsifier = training.sparsifier

@@ -97,11 +97,9 @@ def _facts(run: RunFolder) -> dict[str, Any]:
     if sparse is None:
         raise RunError(f"{run.path} trained a dense network; the zoo takes sparse ones.")
     same = ("data", "model", "seed", "sparsity", "kept", "total")
-    return {
-        **{key: result[key] for key in same},
-        "recipe": result["label"],
-        **{key: sparse[key] for key in ("last", "best", "best_picked_on")},
-    }
+    facts = {key: value for key, value in result.items() if key in same}
+    ended = {key: value for key, value in sparse.items() if key in ("last", "best", "best_picked_on")}
+    return {**facts, "recipe": result["label"], **ended}
 
 
 def _tested(name: str, network: Path, check: PredictionCheck, expected: float) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Stored runs of a network with two layers, written by hand."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.recipe import resolve
 from hypersparse.storage.record import Arrays, write_record
 from hypersparse.storage.run_folder import RunFolder
+from tests.stored import whole_entry, whole_result
 
 PHASES = ["pre-train", "pre-train", "regularize", "regularize", "fine-tune"]
 TOTALS = {"conv1.weight": 20, "linear.weight": 80}
@@ -52,9 +54,9 @@ def write(
     folder.write_recipe(recipe, seed)
     kept = 100 if method == "dense" else 10
     result: dict[str, Any] = {
+        "epochs": dict(Counter(PHASES)),
         "label": recipe.label,
         "seed": seed,
-        "until": None,
         "dense": {"last": 0.6, "best": 0.7},
         "sparse": None if method == "dense" else {"last": 0.7, "best": 0.75},
         "total": 100,
@@ -65,10 +67,11 @@ def write(
         "training_flops": 1e9,
         "final_bytes": 500,
     }
-    for number, phase in enumerate(PHASES):
+    phases = [phase for phase, count in changed.get("epochs", Counter(PHASES)).items() for _ in range(count)]
+    seconds = changed.pop("wall_seconds", 5.0) / len(phases)
+    for number, phase in enumerate(phases):
         best = {"best_epoch": 1} if phase == "regularize" else {}
-        scores = {"lr": 0.1, "train_accuracy": 0.5, "test_accuracy": 0.4}
-        folder.append_log({"epoch": number, "phase": phase, **best, **scores})
+        folder.append_log(whole_entry(epoch=number, phase=phase, test_accuracy=0.4, seconds=seconds, **best))
     write_record(folder.record_file, record() if arrays is None else arrays)
-    folder.write_result(result | changed)
+    folder.write_result(whole_result(**result | changed))
     return load([folder.path])[0]

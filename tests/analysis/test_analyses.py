@@ -15,6 +15,7 @@ from hypersparse.analysis.plotting import AnalysisResult
 from hypersparse.errors import OptionError, RunError
 from hypersparse.runs.store import RunStore
 from tests.analysis.small import TOTALS, record, write
+from tests.stored import whole_entry, whole_result
 
 
 def drawn(result: AnalysisResult) -> list[str]:
@@ -157,8 +158,8 @@ def test_the_papers_epochs_stand_beside_runs_as_in_its_recipe_only(tmp_path: Pat
         folder = RunStore(tmp_path).folder(recipe, 0)
         folder.path.mkdir(parents=True)
         folder.write_recipe(recipe, 0)
-        folder.write_result({"seed": 0, "until": None})
-        folder.append_log({"epoch": 0, "phase": "regularize", "best_epoch": 0})
+        folder.append_log(whole_entry(phase="regularize", best_epoch=0))
+        folder.write_result(whole_result(epochs={"regularize": 1}))
         runs += load([folder.path])
     summary = epochs.analyze(runs).tables["epochs-summary"].set_index("variant")
     assert summary.loc["art l1", "paper"] == cell.epochs_mean

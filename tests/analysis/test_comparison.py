@@ -85,9 +85,16 @@ def test_a_single_sparsity_is_drawn(tmp_path: Path) -> None:
 
 def test_files_of_a_comparison(tmp_path: Path) -> None:
     paths = comparison.write(tmp_path / "new" / "folder", collected(results()), "digits")
-    names = ["runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv"]
+    names = ["runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv", "timing.csv"]
     assert [path.name for path in paths] == names
     assert len(pd.read_csv(paths[0])) == 8
+    assert list(pd.read_csv(paths[6])["seconds"]) == [1.5] * 8
+    again = comparison.write(
+        tmp_path / "again", collected([{**run, "wall_seconds": 2.5} for run in results()]), "digits"
+    )
+    assert [path.name for path, other in zip(paths, again, strict=True) if path.read_bytes() != other.read_bytes()] == [
+        "timing.csv"
+    ]
     assert "| art | *92.00 ± 2.00* | **85.00** | 5 |" in paths[2].read_text()
     assert "over 1 to 3 seeds" in paths[2].read_text()  # not all of them have three
     assert paths[3].read_bytes().startswith(b"\x89PNG")

@@ -8,6 +8,7 @@ from hypersparse.analysis import finetuning
 from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.errors import RunError
 from tests.analysis.small import write
+from tests.stored import whole_entry
 
 Epochs = list[tuple[float, float]]  # rate and test accuracy
 
@@ -15,10 +16,11 @@ Epochs = list[tuple[float, float]]  # rate and test accuracy
 def tuned(root: Path, epochs: Epochs, *, seed: int = 0, sparsity: float = 0.9) -> FinishedRun:
     folder = write(root, seed=seed, sparsity=sparsity).folder
     folder.log_file.unlink()
-    folder.append_log({"epoch": 0, "phase": "regularize", "lr": 0.1, "train_accuracy": 0.0, "test_accuracy": 0.0})
+    folder.timing_file.unlink()
+    folder.append_log(whole_entry(phase="regularize", train_accuracy=0.0, test_accuracy=0.0))
     for number, (rate, accuracy) in enumerate(epochs, 1):
         scores = {"lr": rate, "train_accuracy": accuracy + 0.05, "test_accuracy": accuracy}
-        folder.append_log({"epoch": number, "phase": "fine-tune", **scores})
+        folder.append_log(whole_entry(epoch=number, phase="fine-tune", **scores))
     return load([folder.path])[0]
 
 

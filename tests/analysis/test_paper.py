@@ -1,6 +1,5 @@
 """Verdicts worked out by hand, and every cell of the paper has a recipe."""
 
-import json
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from hypersparse.analysis import paper
 from hypersparse.analysis.paper import SeedValues, verdict
 from hypersparse.runs.store import RunStore
+from tests.stored import whole_entry, whole_result
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def store_with(folder: Path, cell: Any, results: list[dict[str, Any]], best_epoc
     for seed, result in enumerate(results):
         run = store.folder(paper.recipe_of(cell), seed)
         run.path.mkdir(parents=True)
-        run.result_file.write_text(json.dumps(result))
-        run.log_file.write_text(json.dumps({"epoch": 0, "best_epoch": best_epoch}) + "\n")
+        run.append_log(whole_entry(best_epoch=best_epoch))
+        run.write_result(whole_result(epochs={"train": 1}, **result))
     return store
 
 

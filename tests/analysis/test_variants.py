@@ -8,6 +8,7 @@ import pytest
 from hypersparse.analysis.variants import variants
 from hypersparse.runs.store import RunStore
 from tests.analysis.small import write
+from tests.stored import whole_entry
 
 
 def run(root: Path, seed: int, last: float, *, epochs: int = 5, **changed: Any) -> None:
@@ -38,8 +39,8 @@ def test_differences_are_over_the_seeds_of_both(tmp_path: Path) -> None:
 def test_the_loss_on_training_images_is_compared_too(tmp_path: Path) -> None:
     for options, losses in (({}, (0.5, 0.52)), ({"reestimate": 2}, (0.4, 0.42))):
         for seed, loss in enumerate(losses):
-            folder = write(tmp_path, seed=seed, method_options=options, epochs={"fine-tune": 5}).folder
-            folder.append_log({"epoch": 5, "phase": "fine-tune", "loss": loss})
+            folder = write(tmp_path, seed=seed, method_options=options).folder
+            folder.append_log(whole_entry(epoch=5, phase="fine-tune", loss=loss))
     found = variants(RunStore(tmp_path))
     (row,) = found[found["seeds"] > 0].to_dict("records")
     assert (row["loss"], row["loss_difference"]) == pytest.approx((0.41, -0.1))

@@ -5,6 +5,7 @@ from typing import Any
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
+from tests.stored import whole_result, write_times
 
 
 def finish(store: RunStore, recipe: Recipe, seed: int = 0, **changed: Any) -> RunFolder:
@@ -12,11 +13,8 @@ def finish(store: RunStore, recipe: Recipe, seed: int = 0, **changed: Any) -> Ru
     run = store.folder(recipe, seed)
     run.path.mkdir(parents=True)
     run.write_recipe(recipe, seed)
-    result = {
-        "until": None,
-        "epochs": {"pre-train": 2, "regularize": 4, "fine-tune": 2},
-        "wall_seconds_by_phase": {"pre-train": 20.0, "regularize": 120.0, "fine-tune": 10.0},
-        "machine": {"device": "cpu", "precision": "fp32"},
-    }
-    run.write_result(result | changed)
+    epochs = changed.pop("epochs", {"pre-train": 2, "regularize": 4, "fine-tune": 2})
+    if seconds := changed.pop("seconds", {"pre-train": 20.0, "regularize": 120.0, "fine-tune": 10.0}):
+        write_times(run, epochs, seconds)
+    run.write_result(whole_result(epochs=epochs, **changed))
     return run

@@ -36,7 +36,7 @@ def test_each_phase_has_the_pace_of_runs_of_its_method(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     finish(store, small())
     slower = {"pre-train": 40.0, "regularize": 120.0, "fine-tune": 10.0}
-    finish(store, small(), seed=1, wall_seconds_by_phase=slower)
+    finish(store, small(), seed=1, seconds=slower)
     job = Job(small(method={"sparsity": 0.5}), 0, tmp_path / "new")
     rows = lines([job], measured_in([store], CPU), no_trial)
     assert rows[1:6] == [

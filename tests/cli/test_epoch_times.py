@@ -20,7 +20,7 @@ def test_each_phase_has_the_pace_of_runs_of_its_method(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     finish(store, small())
     slower = {"pre-train": 40.0, "regularize": 120.0, "fine-tune": 10.0}
-    finish(store, small(), seed=1, wall_seconds_by_phase=slower)
+    finish(store, small(), seed=1, seconds=slower)
     measured = measured_in([store, store], CPU)  # both count once
     other = small(method={"sparsity": 0.5})
     assert pace_of(other, "pre-train", measured) == Pace(15.0, "2 like it")
@@ -47,7 +47,7 @@ def test_where_no_run_of_the_method_is_there_others_on_the_data_and_model_count(
     [
         {"machine": {"device": "NVIDIA H200", "precision": "fp32"}},
         {"machine": {"device": "cpu", "precision": "bf16"}},
-        {"wall_seconds_by_phase": None},  # damaged
+        {"seconds": None},  # damaged
         {"epochs": {}},
     ],
     ids=str,
@@ -96,7 +96,7 @@ def test_runs_on_the_data_themselves_say_more_than_those_on_others(tmp_path: Pat
     finish(store, cifar("cifar10"))
     slow = {"pre-train": 40.0, "regularize": 400.0, "fine-tune": 10.0}
     later = {"pre-train": 2, "regularize": 8, "fine-tune": 2}
-    finish(store, cifar("cifar100"), epochs=later, wall_seconds_by_phase=slow)
+    finish(store, cifar("cifar100"), epochs=later, seconds=slow)
     measured = measured_in([store], CPU)
     assert pace_of(cifar("cifar100"), "regularize", measured) == Pace(50.0, "1 like it")
     assert regularized(cifar("cifar100"), measured) == 8

@@ -1,7 +1,6 @@
 """What the grid shows while runs are trained."""
 
 import io
-import json
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,14 @@ from hypersparse.cli.grid import Grid
 from hypersparse.cli.main import app
 from hypersparse.errors import DivergedError
 from hypersparse.runs.store import RunStore
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Entry
 from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
 from tests.cli.finished import finish as finish_run
+from tests.stored import whole_entry, whole_result
 from tests.training.small import StopAfter, small
 
 FIRST = [("pre-train", 0), ("pre-train", 1), ("regularize", 0)]  # phases of a run's first epochs
@@ -37,13 +39,13 @@ def grid_of(jobs: list[Job], monkeypatch: pytest.MonkeyPatch, runs_dir: Path | N
     return forecast(console, jobs, Machine(device="cpu"), runs_dir or jobs[0].folder.parent), clock
 
 
-def entry(epoch: int, phase: str = "pre-train", phase_epoch: int = 0, **more: object) -> dict[str, object]:
-    return {"epoch": epoch, "phase": phase, "phase_epoch": phase_epoch, "seconds": 10.0, **more}
+def entry(epoch: int, phase: str = "pre-train", phase_epoch: int = 0, **more: object) -> Entry:
+    return whole_entry(**{"epoch": epoch, "phase": phase, "phase_epoch": phase_epoch, "seconds": 10.0, **more})
 
 
 def finish(job: Job, until: str | None = None) -> None:
     job.folder.mkdir(parents=True, exist_ok=True)
-    (job.folder / "result.json").write_text(json.dumps({"until": until}))
+    RunFolder(job.folder).write_result(whole_result(until=until))
 
 
 def test_time_left_goes_by_the_epochs_trained_since_the_first_began(

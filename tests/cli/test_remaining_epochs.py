@@ -14,6 +14,7 @@ from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
+from tests.stored import whole_entry
 from tests.training.small import StopAfter, small
 
 CPU = Machine(device="cpu", checkpoint_seconds=0.0)
@@ -78,7 +79,7 @@ def test_a_run_with_a_checkpoint_goes_on_from_it_and_makes_stages_too(tmp_path: 
     sparser = small(method={"sparsity": 0.95})
     assert left(tmp_path, (small(), 0), (sparser, 0)) == [[1, 3, 2], [0, 3, 2]]
     assert left(tmp_path, (sparser, 0), (small(), 0)) == [[2, 3, 2], [1, 3, 2]]  # it is not there by then
-    run.append_log({"epoch": 1, "phase": "pre-train"})  # after the checkpoint: will be cut off
+    run.append_log(whole_entry(epoch=1, phase="pre-train"))  # after the checkpoint: will be cut off
     assert left(tmp_path, (small(), 0)) == [[1, 3, 2]]
     checkpoints = [file for file in (run.checkpoint_file, run.previous_file) if file.exists()]
     for damage in (lambda file: file.write_bytes(file.read_bytes()[:100]), Path.unlink):

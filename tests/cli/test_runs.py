@@ -79,7 +79,7 @@ def test_a_damaged_run_is_listed_with_the_reason(store: RunStore) -> None:
     run_of(store, FINISHED).result_file.write_text("{")
     text = listed(store)
     assert "damaged" in text.splitlines()[1]
-    assert "result.json is damaged; delete it" in text.replace("\n", "")
+    assert "result.json is damaged: it is not JSON" in text.replace("\n", "")
 
 
 def test_where_there_is_nothing_it_says_what_to_do(store: RunStore, tmp_path: Path) -> None:

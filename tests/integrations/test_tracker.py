@@ -16,6 +16,7 @@ from hypersparse.training.concurrency.concurrent_runs import Job, train_together
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
+from tests.stored import whole_entry
 from tests.training.small import StopAfter, small
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
@@ -124,15 +125,15 @@ def test_a_log_is_told_as_it_grows_and_not_again_after_a_cut(tmp_path: Path) -> 
             self.epochs.append(entry["epoch"])
 
     run, watcher = RunFolder(tmp_path), Counts()
-    run.append_log({"epoch": 0})
+    run.append_log(whole_entry(epoch=0))
     reader = LogReader(run, watcher)
     for epoch in (1, 2):
-        run.append_log({"epoch": epoch})
+        run.append_log(whole_entry(epoch=epoch))
         reader.tell()
     run.cut_log(2)  # a crash: epoch 2 is trained again
     reader.tell()
     for epoch in (2, 3):
-        run.append_log({"epoch": epoch})
+        run.append_log(whole_entry(epoch=epoch))
         reader.tell()
     assert watcher.epochs == [1, 2, 3]
 

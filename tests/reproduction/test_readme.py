@@ -9,6 +9,7 @@ from hypersparse.recipe import resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
 from reproduction.readme import BEGIN, END, headline, write
+from tests.stored import whole_entry, whole_result
 
 MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0+cpu"}
 
@@ -19,9 +20,9 @@ def write_run(root: Path, *, seed: int, best: float, last: float, data: str = "c
     folder = RunFolder(root / recipe.label / f"seed-{seed}")
     folder.path.mkdir(parents=True)
     folder.write_recipe(recipe, seed)
-    folder.append_log({"epoch": 0, "best_epoch": 41})
+    folder.append_log(whole_entry(best_epoch=41))
     sparse = {"best": best, "last": last}
-    folder.write_result({"seed": seed, "until": None, "sparse": sparse, "dense": None, "machine": MACHINE})
+    folder.write_result(whole_result(seed=seed, sparse=sparse, machine=MACHINE, epochs={"train": 1}))
 
 
 def write_dense_run(root: Path) -> None:
@@ -29,9 +30,9 @@ def write_dense_run(root: Path) -> None:
     folder = RunFolder(root / recipe.label / "seed-0")
     folder.path.mkdir(parents=True)
     folder.write_recipe(recipe, 0)
-    folder.append_log({"epoch": 0})
+    folder.append_log(whole_entry())
     dense = {"best": 0.931, "last": 0.922}
-    folder.write_result({"seed": 0, "until": None, "sparse": None, "dense": dense, "machine": MACHINE})
+    folder.write_result(whole_result(dense=dense, machine=MACHINE, epochs={"train": 1}))
 
 
 def readme(path: Path) -> Path:

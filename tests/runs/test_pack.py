@@ -46,7 +46,15 @@ def test_locks_temporary_files_and_pictures_stay_behind(folders: list[Path], tmp
     pack(folders[:1], tmp_path / "pack", 10**6)
     (placed,) = unpack(tmp_path / "pack", tmp_path / "elsewhere")
     names = {str(path.relative_to(placed)) for path in placed.rglob("*") if path.is_file()}
-    assert names == {"recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json", "notes/mine.txt"}
+    assert names == {
+        "recipe.toml",
+        "log.jsonl",
+        "final.safetensors",
+        "record.npz",
+        "result.json",
+        "timing.jsonl",
+        "notes/mine.txt",
+    }
 
 
 def test_the_same_runs_make_the_same_bytes(folders: list[Path], tmp_path: Path) -> None:
@@ -210,7 +218,7 @@ def test_of_two_unfinished_runs_the_longer_one_stays(store: RunStore, tmp_path: 
 def test_a_different_finished_run_is_left_alone_and_a_damaged_one_replaced(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
     pack([run.path], tmp_path / "pack", 10**6)
-    run.result_file.write_text(run.result_file.read_text().replace("wall_seconds", "wall_hours", 1))
+    run.result_file.write_text(run.result_file.read_text().replace('"python": "', '"python": "9.', 1))
     placed, sentences = unpack_again(tmp_path / "pack", store.root)
     assert placed == []
     assert "differs" in sentences[0]

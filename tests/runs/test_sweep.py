@@ -18,6 +18,7 @@ from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
+from tests.stored import whole_result
 from tests.training.concurrency.test_concurrent_runs import assert_same_run
 from tests.training.small import small
 
@@ -65,7 +66,7 @@ def test_a_note_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pyte
 def test_a_run_that_is_finished_after_all_has_not_failed(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.failure_file.write_text("The disk was full.")
-    folder.write_result({"until": None})
+    folder.write_result(whole_result())
     assert not folder.failure_file.exists()
 
 
@@ -73,7 +74,13 @@ def test_results_that_were_kept_are_not_trained_again(tmp_path: Path) -> None:
     run, results = Run(small(), 0), tmp_path / "results"
     go([run], tmp_path, results=results)
     (kept,) = results.glob("*/seed-0")
-    assert sorted(path.name for path in kept.iterdir()) == ["log.jsonl", "recipe.toml", "record.npz", "result.json"]
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "log.jsonl",
+        "recipe.toml",
+        "record.npz",
+        "result.json",
+        "timing.jsonl",
+    ]
     elsewhere = RunStore(tmp_path / "bare machine")
     assert missing([run], elsewhere, None) == [run]
     assert missing([run], elsewhere, results) == []

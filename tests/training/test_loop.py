@@ -19,6 +19,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
 from tests.training.small import StopAfter, small
 
+SAME_EVERY_TIME = {"recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json"}
 CPU = Machine(device="cpu", checkpoint_seconds=0.0)
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Pruning still cost accuracy"),
@@ -52,7 +53,15 @@ def test_a_run_leaves_its_files_and_exact_counts(whole: Path) -> None:
     result = run.result()
     assert result is not None
     names = {path.name for path in whole.iterdir()}
-    assert names == {".lock", "recipe.toml", "log.jsonl", "final.safetensors", "record.npz", "result.json"}
+    assert names == {
+        ".lock",
+        "recipe.toml",
+        "log.jsonl",
+        "final.safetensors",
+        "record.npz",
+        "result.json",
+        "timing.jsonl",
+    }
     total = result["total"]
     assert result["kept"] == total - int(total * 0.9) == sum(result["kept_by_layer"].values())
     assert result["epochs"]["pre-train"] == 2
@@ -243,10 +252,14 @@ def test_what_cannot_begin_leaves_no_run_and_takes_no_result_away(tmp_path: Path
     assert (tmp_path / "until" / "result.json").exists()
 
 
-def test_the_same_run_makes_the_same_file(whole: Path, tmp_path: Path) -> None:
+def test_the_same_run_makes_the_same_files(whole: Path, tmp_path: Path) -> None:
     for number in range(3):  # metadata in a random order would agree half of the time
-        train(small(), 0, CPU, tmp_path / str(number))
-        assert (tmp_path / str(number) / "final.safetensors").read_bytes() == (whole / "final.safetensors").read_bytes()
+        stages = tmp_path / "stages" if number else None  # the last one begins with what the second one trained
+        train(small(), 0, CPU, tmp_path / str(number), stages=stages)
+        for name in SAME_EVERY_TIME:
+            assert (tmp_path / str(number) / name).read_bytes() == (whole / name).read_bytes(), name
+    times = [sum(bool(time.get("shared")) for time in RunFolder(tmp_path / name).timing()) for name in "012"]
+    assert times[0] == times[1] == 0 < times[2]
 
 
 def test_a_damaged_checkpoint_is_one_sentence(tmp_path: Path) -> None:

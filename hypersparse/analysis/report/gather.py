@@ -11,11 +11,10 @@ import numpy as np
 
 from hypersparse.analysis.layers import layer_weights
 from hypersparse.errors import HypersparseError, RunError
-from hypersparse.recipe import parse_toml
-from hypersparse.runs.run_listing import DAMAGE, Row, current_result, outcome_of, row_of
+from hypersparse.runs.run_listing import Row, current_result, outcome_of, row_of
 from hypersparse.storage.record import read_record
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.result import Entry
+from hypersparse.storage.schemas import Entry, number_of
 
 DIGITS = 5  # of a number in a curve: an accuracy over ten thousand images is exact
 CURVES = (
@@ -74,9 +73,8 @@ def gather(runs: Sequence[RunFolder]) -> Gathered:
             continue
         try:
             found.pages.append(_page(run, row, _identify(row, ids)))
-        except DAMAGE as error:
-            said = str(error) if isinstance(error, HypersparseError) else f"{type(error).__name__}: {error}"
-            found.problems.append((str(run.path), said))
+        except HypersparseError as error:
+            found.problems.append((str(run.path), str(error)))
     return found
 
 
@@ -88,25 +86,26 @@ def _identify(row: Row, taken: dict[str, int]) -> str:
 
 
 def _page(run: RunFolder, row: Row, name: str) -> RunPage:
-    entries, text = run.log(), run.recipe_file.read_text()
-    outcome, result = outcome_of(run), current_result(run) or {}
-    record, notes = _record(run, result.get("classes"))
+    entries, outcome, result = run.log(), outcome_of(run), current_result(run)
+    record, notes = _record(run, result.get("classes") if result else None)
+    machine = result["machine"].items() if result else ()
     content = {
         **{item.name: _plain(getattr(row, item.name)) for item in fields(Row)},
         "id": name,
         "name": row.name,
         "state": row.state,
-        **{f"{part}_{key}": (outcome[part] or {}).get(key) for part in ("dense", "sparse") for key in ENDS},
+        **{f"dense_{key}": number_of(outcome["dense"] or {}, key) for key in ENDS},
+        **{f"sparse_{key}": number_of(outcome["sparse"] or {}, key) for key in ENDS},
         **{key: rounded(outcome.get(key), 6) for key in COSTS},
-        "machine": {str(key): str(value) for key, value in result.get("machine", {}).items() if value is not None},
-        "recipe": text,
+        "machine": {key: str(value) for key, value in machine if value is not None},
+        "recipe": run.recipe_text(),
         "phases": _phases(entries),
         "curves": {key: column for key in CURVES if (column := _column([entry.get(key) for entry in entries]))},
         "layers": _layers(run),
         "record": record,
         "notes": notes,
     }
-    return RunPage(id=name, row=row, tables=parse_toml(text, str(run.recipe_file)), outcome=outcome, content=content)
+    return RunPage(id=name, row=row, tables=run.tables(), outcome=outcome, content=content)
 
 
 def _phases(entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.phase_cache import PhaseCache
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Result
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.autotune import best_at_once
 from hypersparse.training.concurrency.cuda_streams import side_by_side
@@ -48,7 +49,7 @@ class Job:
     watcher: Callback | None = None
 
 
-Outcome = dict[str, Any] | Exception  # a run's result, or why there is none
+Outcome = Result | Exception  # a run's result, or why there is none
 Ended = Callable[[Job, Outcome], None]
 
 
@@ -77,7 +78,7 @@ def train_together(
         asked: dict[str, Any] = {"stop": stop, "stages": stages, "record": record}
         with Processes(count, machine, dataset) if several else nullcontext() as processes:
 
-            def train_one(job: Job) -> dict[str, Any]:
+            def train_one(job: Job) -> Result:
                 own = {**asked, "watcher": job.watcher}
                 if processes:
                     return processes.train(job.recipe, job.seed, job.folder, **own)
@@ -90,7 +91,7 @@ def train_together(
 
 def work_through(
     jobs: Sequence[Job],
-    train_one: Callable[[Job], dict[str, Any]],
+    train_one: Callable[[Job], Result],
     *,
     count: int,
     caches: Sequence[PhaseCache] | None,

@@ -9,7 +9,6 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Result
 from hypersparse.training.callbacks import Callback, LogReader
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
@@ -58,7 +58,7 @@ class Processes:
         stop: StopRequest,
         stages: Path | None,
         record: bool,
-    ) -> dict[str, Any]:
+    ) -> Result:
         """Train a run in one of the processes; its epochs are told as they appear in its log."""
         reader = LogReader(RunFolder(folder), watcher)
         told = (recipe.to_toml(), recipe.imported)
@@ -106,7 +106,7 @@ def _begin(dataset: Dataset, event: Event, threads: int) -> None:
 
 def _train(
     told: tuple[str, frozenset[str]], seed: int, machine: Machine, folder: Path, stages: Path | None, record: bool
-) -> dict[str, Any]:
+) -> Result:
     text, own_code = told
     made = Recipe.from_toml(text, own_code=own_code)
     return train(made, seed, machine, folder, dataset=_dataset, stop=_stop, stages=stages, record=record)
