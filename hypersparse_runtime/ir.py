@@ -86,9 +86,3 @@ class Network:
         """Multiplications for one image, borders counted as if they had neighbours."""
         sizes = self.shapes
         return sum(len(each.entries) * prod(sizes[each.output][1:]) for each in self.layers if each.entries is not None)
-
-
-def shares_phases(first: Layer, second: Layer) -> bool:
-    """Whether two convolutions read every so many rows and columns of the same value."""
-    strided = first.kind == second.kind == "conv" and first.stride == second.stride != (1, 1)
-    return strided and first.input == second.input

@@ -14,10 +14,11 @@ vector away. Above the first vector and below the last, rows fold - 1 and fold a
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Entries, Layer, Network, Pair, shares_phases
+from hypersparse_runtime.ir import Array, Entries, Layer, Network, Pair
 
 ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 
@@ -78,6 +79,20 @@ class Placed:
     output: str
     output_shape: tuple[int, ...]
 
+    @cached_property
+    def read(self) -> dict[str, Array]:
+        """The channels of each value that anybody reads."""
+        parts: dict[str, list[Array]] = {name: [np.zeros(0, dtype=np.int64)] for name in self.values}
+        parts[self.output].append(np.arange(self.values[self.output].channels))
+        for step in self.steps:
+            if isinstance(step, Split):
+                parts[step.input].append(step.phases[:, 0])
+                continue
+            parts[step.input].append(step.rows if step.entries is None else step.entries.channel)
+            if step.residual is not None:
+                parts[step.residual].append(step.rows)
+        return {name: np.unique(np.concatenate(each)) for name, each in parts.items()}
+
 
 @dataclass
 class _Reach:
@@ -97,6 +112,7 @@ class _Groups:
     def find(self, name: str) -> str:
         """The value that stands for the group."""
         while self.parent.setdefault(name, name) != name:
+            self.parent[name] = self.parent[self.parent[name]]  # else long chains take the square of their length
             name = self.parent[name]
         return name
 
@@ -111,11 +127,11 @@ def place(network: Network, *, rows: bool, folded: bool = False) -> Placed:
     Rows are folded only for a CPU with the widest vectors: they are whole vectors to others.
     """
     shapes, steps = dict(network.shapes), []
-    shared: dict[tuple[str, Pair], Split] = {}
+    sharing = _sharing(network.layers)
+    shared: dict[str, dict[Pair, Split]] = defaultdict(dict)
     for number, layer in enumerate(network.layers):
-        sharing = [] if layer.stride == (1, 1) else _sharing(network.layers[number:])
-        steps += _stride_free(layer, sharing, shapes, shared)
-        shared = {key: split for key, split in shared.items() if key[0] != layer.output}
+        steps += _stride_free(layer, sharing.get(number, []), shapes, shared[layer.input])
+        shared.pop(layer.output, None)
     groups = _Groups()
     reaches: dict[str, _Reach] = defaultdict(_Reach)
     for name in shapes:
@@ -148,14 +164,14 @@ def row_pitch(width: int) -> int:
     return 1 << (width - 1).bit_length() if width <= ALIGNED else -(-width // ALIGNED) * ALIGNED
 
 
-def _sharing(layers: Sequence[Layer]) -> list[Layer]:
-    """The first layer and those that read the same phases, up to where their input is written anew."""
-    found = []
-    for layer in layers:
-        if layer is layers[0] or shares_phases(layers[0], layer):
-            found.append(layer)
-        if layer.output == layers[0].input:
-            break
+def _sharing(layers: Sequence[Layer]) -> dict[int, list[Layer]]:
+    """For the first convolution that reads phases of a value all those that do, up to where it is written anew."""
+    found: dict[int, list[Layer]] = {}
+    first: dict[str, dict[Pair, int]] = defaultdict(dict)  # of the phases of a value, by stride
+    for number, layer in enumerate(layers):
+        if layer.kind == "conv" and layer.stride != (1, 1):
+            found.setdefault(first[layer.input].setdefault(layer.stride, number), []).append(layer)
+        first.pop(layer.output, None)
     return found
 
 
@@ -163,7 +179,7 @@ def _stride_free(
     layer: Layer,
     sharing: list[Layer],
     shapes: dict[str, tuple[int, int, int]],
-    shared: dict[tuple[str, Pair], Split],
+    shared: dict[Pair, Split],
 ) -> list[Layer | Split]:
     """A convolution with its taps as distances; with a stride, a split before it, which others may share."""
     if layer.kind != "conv" or layer.entries is None:
@@ -171,19 +187,19 @@ def _stride_free(
     if layer.stride == (1, 1):
         y, x = _distances(layer)
         return [replace(layer, entries=replace(layer.entries, y=y, x=x))]
-    key, made = (layer.input, layer.stride), []
-    if key not in shared:
-        wanted = np.concatenate([_phases(each, shapes)[0] for each in sharing])
-        phases = np.unique(wanted, axis=0)
+    made = []
+    if layer.stride not in shared:
+        wanted = np.unique(np.concatenate([_phases(each, shapes)[0] for each in sharing]))
+        phases = np.stack(np.unravel_index(wanted, shapes[layer.input]), axis=1)
         lift = None if layer.lift is None else layer.lift[:, phases[:, 0]]
         split = Split(layer.input, _phases_name(layer, shapes), phases, layer.stride, lift)
         sides = [-(-side // step) for side, step in zip(shapes[layer.input][1:], layer.stride, strict=True)]
         shapes[split.output] = (max(len(split.phases), 1), sides[0], sides[1])
-        shared[key], made = split, [split]
-    split = shared[key]
+        shared[layer.stride], made = split, [split]
+    split = shared[layer.stride]
     wanted, moved = _phases(layer, shapes)
-    planes = {tuple(phase): number for number, phase in enumerate(split.phases.tolist())}
-    channel = np.array([planes[tuple(phase)] for phase in wanted.tolist()], dtype=np.int32)
+    known = np.ravel_multi_index(tuple(split.phases.T), shapes[layer.input])
+    channel = np.searchsorted(known, wanted).astype(np.int32)
     free = replace(layer, input=split.output, entries=replace(moved, channel=channel), stride=(1, 1), lift=None)
     return [*made, free]
 
@@ -204,15 +220,15 @@ def _distances(layer: Layer) -> tuple[Array, Array]:
 
 
 def _phases(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> tuple[Array, Entries]:
-    """The phase that each entry reads (channel, row, column) and the entries with distances within it."""
+    """The phase that each entry reads, as the place of its first position, and the entries with distances within it."""
     assert layer.entries is not None
     y, x = _distances(layer)
     shift_y, phase_y = np.divmod(y, layer.stride[0])
     shift_x, phase_x = np.divmod(x, layer.stride[1])
     _, height, width = shapes[layer.input]
     inside = (phase_y < height) & (phase_x < width)  # a phase beyond the last row is all padding
-    wanted = np.stack([layer.entries.channel, phase_y, phase_x], axis=1)[inside]
     part = layer.entries.where(inside)
+    wanted = (part.channel.astype(np.int64) * height + phase_y[inside]) * width + phase_x[inside]
     return wanted, replace(part, y=shift_y[inside], x=shift_x[inside])
 
 

@@ -5,11 +5,12 @@ a ReLU. Any number of those in a row is `max(x + offset, floor)`, which is done 
 with whatever else is done then. Channels that nothing has reached yet are constants and have no memory at all.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Entries, Layer, Network, shares_phases
+from hypersparse_runtime.ir import Array, Entries, Layer, Network, Pair
 
 
 @dataclass(eq=False)
@@ -63,6 +64,7 @@ class _Pass:
         self.names: dict[str, str] = {}  # values that lie where another one lay
         self.states = {name: _State.done(shape[0]) for name, shape in network.shapes.items()}
         self.last = {name: number for number, each in enumerate(network.layers) for name in (each.input, each.residual)}
+        self.read_of_phases = _read_of_phases(network)
 
     def take(self, number: int, layer: Layer) -> None:
         """The next layer."""
@@ -93,11 +95,10 @@ class _Pass:
     def _read(self, number: int) -> Array:
         """The channels that a layer reads; with a stride, also those of others whose phases are copied together."""
         layer = self.network.layers[number]
-        strided = layer.stride != (1, 1)  # else none shares anything, and looking would take the square of the layers
-        others = [each for each in self.network.layers if shares_phases(layer, each)] if strided else []
-        return np.unique(
-            np.concatenate([each.entries.channel for each in [layer, *others] if each.entries is not None])
-        )
+        assert layer.entries is not None
+        if layer.kind == "conv" and layer.stride != (1, 1):
+            return self.read_of_phases[layer.input, layer.stride]
+        return np.unique(layer.entries.channel)
 
     def _constants(self, layer: Layer) -> None:
         assert layer.bias is not None
@@ -129,6 +130,15 @@ class _Pass:
         layer = Layer("conv", name, name, rows, nothing, bias, residual=name)
         self.layers.append(_with_state(layer, state))
         state.finish_(rows)
+
+
+def _read_of_phases(network: Network) -> dict[tuple[str, Pair], Array]:
+    """The channels that are read with a stride, by value and stride."""
+    parts: dict[tuple[str, Pair], list[Array]] = defaultdict(list)
+    for layer in network.layers:
+        if layer.kind == "conv" and layer.stride != (1, 1) and layer.entries is not None:
+            parts[layer.input, layer.stride].append(layer.entries.channel)
+    return {key: np.unique(np.concatenate(each)) for key, each in parts.items()}
 
 
 def _rows(layer: Layer) -> tuple[Array, Array]:

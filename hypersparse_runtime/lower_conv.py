@@ -10,7 +10,7 @@ import numpy as np
 from hypersparse_runtime.ir import Array, Entries, Layer
 from hypersparse_runtime.layout import ALIGNED, Geometry, Placed, row_pitch
 from hypersparse_runtime.shared import ASIDE, MOST, PATTERNS, blocks_of, packed, ranks_of
-from hypersparse_runtime.tables import KINDS, NONE, Tables
+from hypersparse_runtime.tables import KINDS, NONE, Tables, to_int32
 
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
 SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
@@ -195,9 +195,13 @@ def _mask(value: Geometry, tables: Tables) -> int:
     size = -(-value.run // ALIGNED) * ALIGNED
     if value.height * value.width == size:
         return NONE
-    mask = np.zeros(size, dtype=np.int32)
-    mask[value.places()] = -1
-    return tables.add(mask)
+
+    def mask() -> Array:
+        ones = np.zeros(size, dtype=np.int32)
+        ones[value.places()] = -1
+        return ones
+
+    return tables.once(("mask", size, value.height, value.width, value.pitch, value.fold), mask)
 
 
 def _runs(value: Geometry, lanes: int) -> dict[str, int]:
@@ -264,12 +268,12 @@ class _Entries:
         """What each reads: all of it, or without the distances that are made up for by moving sums."""
         offsets, before = self.entries.channel.astype(np.int64) * shape.before.plane, shape.before
         if shape.kind == "dot":
-            return (offsets + before.places()[self.entries.y, self.entries.x]).astype(np.int32)
+            return to_int32(offsets + before.places()[self.entries.y, self.entries.x])
         if shape.kind != "square":
             offsets = offsets + self.entries.y * before.below
         if shape.kind == "direct" or not shape.after.rows:
             offsets = offsets + self.entries.x
-        return (offsets * shape.lanes).astype(np.int32)
+        return to_int32(offsets * shape.lanes)
 
 
 def _group(entries: Entries, groups: Array) -> Array:

@@ -4,9 +4,10 @@ Every sum of products, be it a convolution, a linear layer, a batch norm that st
 becomes the same thing here: a list of entries (row, channel, tap, weight).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -44,7 +45,8 @@ class _Builder:
         self.graph = graph
         self.node_shapes = shapes(graph)
         self.readers = Counter(name for node in graph.nodes for name in node.inputs)
-        self.layers: list[Layer] = []
+        self.layers: list[Layer | None] = []  # None: another one took it in
+        self.made: dict[str, list[int]] = defaultdict(list)  # of each value, the places of the layers that make it
         first = tuple(graph.input_shape)
         if len(first) not in (1, 3):
             raise GraphError(
@@ -62,7 +64,7 @@ class _Builder:
     def network(self) -> Network:
         """What was built."""
         output = self.same[self.graph.output]
-        layers = tuple(self.layers)
+        layers = tuple(layer for layer in self.layers if layer is not None)
         if not layers or output == INPUT:  # a network of a flatten alone
             layers = (self._copy(INPUT, "copy"),)
             self.shapes["copy"], output = self.shapes[INPUT], "copy"
@@ -71,8 +73,23 @@ class _Builder:
         return Network(layers, self.shapes, frozenset(self.vectors), output, self.node_shapes[self.graph.output])
 
     def _emit(self, layer: Layer, node: Node, *, vector: bool) -> None:
-        self.layers.append(layer)
+        self._append(layer)
         self._name(node, vector=vector)
+
+    def _append(self, layer: Layer) -> None:
+        self.made[layer.output].append(len(self.layers))
+        self.layers.append(layer)
+
+    def _makers(self, name: str) -> list[Layer]:
+        """The layers that make a value."""
+        return [layer for place in self.made[name] if (layer := self.layers[place]) is not None]
+
+    def _rename(self, name: str, change: Callable[[Layer], Layer]) -> None:
+        """Change the layers that make a value, so that they make another one."""
+        changed = [change(layer) for layer in self._makers(name)]
+        for place, layer in zip(self.made.pop(name), changed, strict=True):
+            self.layers[place] = layer
+            self.made[layer.output].append(place)
 
     def _name(self, node: Node, *, vector: bool) -> None:
         """A value that lies where its own name says."""
@@ -85,16 +102,14 @@ class _Builder:
     def _conv(self, node: Node) -> None:
         weight = _weight(self.graph, node)
         groups = int(node.options["groups"])
-        row, channel, y, x = (part.astype(np.int32) for part in np.nonzero(weight))
-        entries = Entries(
-            row, channel + row // (len(weight) // groups) * weight.shape[1], y, x, weight[row, channel, y, x]
-        )
+        (row, channel, y, x), values = _kept(weight)
+        entries = Entries(row, channel + row // (len(weight) // groups) * weight.shape[1], y, x, values)
         self._emit(self._sum(node, "conv", entries, weight), node, vector=False)
 
     def _linear(self, node: Node) -> None:
         weight = _weight(self.graph, node)
-        row, feature = (part.astype(np.int32) for part in np.nonzero(weight))
-        entries = self._positions(self.same[node.inputs[0]], row, feature, weight[row, feature])
+        (row, feature), values = _kept(weight)
+        entries = self._positions(self.same[node.inputs[0]], row, feature, values)
         self._emit(self._sum(node, "dot", entries, weight), node, vector=True)
 
     def _sum(self, node: Node, kind: Kind, entries: Entries, weight: Array) -> Layer:
@@ -175,13 +190,11 @@ class _Builder:
     def _change(self, node: Node, change: Callable[[Layer], Layer], *, sums: bool) -> None:
         """Do more to a value where it is made, be it by one layer or by several that each make some of its channels."""
         name = node.inputs[0]
-        parts = [layer for layer in self.layers if layer.output == name]
-        if name not in self.joined or self.readers[name] != 1 or any(layer.activated for layer in parts):
+        joined = name in self.joined and self.readers[name] == 1
+        if not joined or any(layer.activated for layer in self._makers(name)):
             self._close(node, change(self._open(node, 0, sums=sums)))
             return
-        self.layers = [
-            replace(change(layer), output=node.output) if layer.output == name else layer for layer in self.layers
-        ]
+        self._rename(name, lambda layer: replace(change(layer), output=node.output))
         self.joined.add(node.output)
         self._name(node, vector=len(self.node_shapes[node.output]) == 1)
 
@@ -189,24 +202,21 @@ class _Builder:
         channels = self.node_shapes[node.output][0]
         none, first = np.zeros(channels), 0
         for name in node.inputs:
-            place = self._movable(name) if len(node.inputs) * channels <= MOST_JOINED else None
-            if place is None:
-                self.layers.append(_moved(self._copy(name, node.output), node.output, first, none))
+            if len(node.inputs) * channels <= MOST_JOINED and self._is_movable(name):
+                self._rename(name, partial(_moved, output=node.output, first=first, bias=none.copy()))
             else:
-                self.layers[place] = _moved(self.layers[place], node.output, first, none.copy())
+                self._append(_moved(self._copy(name, node.output), node.output, first, none))
             first += self.node_shapes[name][0]
         if len(node.inputs) * channels <= MOST_JOINED:
             self.joined.add(node.output)
         self._name(node, vector=len(self.node_shapes[node.output]) == 1)
 
-    def _movable(self, name: str) -> int | None:
-        """Which layer may write a value elsewhere, as nobody else reads it; None if it has to be copied."""
-        made = [place for place, layer in enumerate(self.layers) if layer.output == name]
-        if len(made) != 1 or self.readers[name] != 1 or self.same[name] != name:
-            return None
-        layer = self.layers[made[0]]
-        plain = layer.entries is not None and layer.residual is None and layer.plane is None
-        return made[0] if plain else None
+    def _is_movable(self, name: str) -> bool:
+        """Whether a layer alone makes a value and may write it elsewhere, as nobody else reads it."""
+        if len(self.made[name]) != 1 or self.readers[name] != 1 or self.same[name] != name:
+            return False
+        (layer,) = self._makers(name)
+        return layer.entries is not None and layer.residual is None and layer.plane is None
 
     def _plane(self, node: Node) -> None:
         layer = self._open(node, 0, sums=True)
@@ -227,7 +237,7 @@ class _Builder:
         value = self.same[name]
         if len(self.node_shapes[name]) == 1 and value not in self.vectors:
             copy = f"{name} flat"
-            self.layers.append(self._copy(name, copy))
+            self._append(self._copy(name, copy))
             self.shapes[copy] = (*self.node_shapes[name], 1, 1)  # type: ignore[assignment]
             self.vectors.add(copy)
             self.same[name] = value = copy
@@ -235,20 +245,19 @@ class _Builder:
 
     def _can_take(self, name: str, *, sums: bool) -> bool:
         """Whether the layer that made a value may do more to it: nobody else reads it, and the order is kept."""
-        made = [layer for layer in self.layers if layer.output == self.same[name]]
-        if len(made) != 1 or made[0].entries is None or made[0].activated:
+        if len(self.made[name]) != 1 or self.readers[name] != 1 or self.same[name] != name:
             return False
-        if self.readers[name] != 1 or self.same[name] != name:
-            return False
-        return sums or made[0].residual is None
+        (layer,) = self._makers(name)
+        return layer.entries is not None and not layer.activated and (sums or layer.residual is None)
 
     def _open(self, node: Node, place: int, *, sums: bool) -> Layer:
         """The layer to take a node in, removed from the list; one that copies where there is none."""
         name = node.inputs[place]
         if not self._can_take(name, sums=sums):
             return self._copy(name, node.output)
-        layer = next(layer for layer in self.layers if layer.output == name)
-        self.layers.remove(layer)
+        (place,) = self.made.pop(name)
+        layer, self.layers[place] = self.layers[place], None
+        assert layer is not None
         return layer
 
     def _close(self, node: Node, layer: Layer) -> None:
@@ -281,4 +290,11 @@ def _moved(layer: Layer, output: str, first: int, bias: Array) -> Layer:
 def _weight(graph: Graph, node: Node) -> Array:
     weight = graph.array(node, "weight")
     assert weight is not None  # shapes() has looked
-    return weight.astype(np.float64)
+    return weight
+
+
+def _kept(weight: Array) -> tuple[list[Array], Array]:
+    """Where a weight is not zero, and what it is there; no copy of the whole is made, which may be large."""
+    at = np.flatnonzero(weight != 0)
+    places = [part.astype(np.int32) for part in np.unravel_index(at, weight.shape)]
+    return places, weight.reshape(-1)[at].astype(np.float64)

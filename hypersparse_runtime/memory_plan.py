@@ -5,8 +5,12 @@ value of the same geometry, whose zeros are in the same places. Where all rooms 
 geometries may lie over it too; then the zeros have to be set again whenever a room is taken.
 """
 
+from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
+from math import inf
 
 import numpy as np
 
@@ -19,6 +23,9 @@ ROOMY = (
 )  # floats, 1 MiB: from there on rooms lie over each other, as the second cache of a core is not much larger
 
 
+Key = tuple[int, ...]  # group, channels, height and width: values of one key may follow each other in a room
+
+
 @dataclass(frozen=True)
 class Block:
     """Floats of the workspace from `start` to `end` for a value, from a step on."""
@@ -27,10 +34,6 @@ class Block:
     step: int
     start: int
     end: int
-
-    def meets(self, other: "Block") -> bool:
-        """Whether they have floats in common."""
-        return self.start < other.end and other.start < self.end
 
 
 @dataclass
@@ -60,7 +63,7 @@ def zeros_of(placed: Placed, values: list[str], lanes: int) -> Array:
     Runs are whole vectors: what they have of the rows themselves is written afterwards.
     """
     value = placed.values[values[0]]
-    read = np.unique(np.concatenate([read_of(placed, name) for name in values]))
+    read = np.unique(np.concatenate([placed.read[name] for name in values]))
     planes = np.unique(np.concatenate([read, read - 1]))  # what is above a plane is below the one before
     behind = value.channels * value.plane
     zero = np.zeros(2 * value.margin + -(-behind // ALIGNED) * ALIGNED, dtype=bool)
@@ -75,28 +78,14 @@ def zeros_of(placed: Placed, values: list[str], lanes: int) -> Array:
     return runs
 
 
-def read_of(placed: Placed, value: str) -> Array:
-    """The channels of a value that anybody reads."""
-    parts = [np.zeros(0, dtype=np.int64)]
-    if value == placed.output:
-        parts.append(np.arange(placed.values[value].channels))
-    for step in placed.steps:
-        if isinstance(step, Split):
-            parts += [step.phases[:, 0]] if step.input == value else []
-            continue
-        if step.input == value:
-            parts.append(step.rows if step.entries is None else step.entries.channel)
-        if step.residual == value:
-            parts.append(step.rows)
-    return np.unique(np.concatenate(parts))
-
-
 class _Laying:
     def __init__(self, placed: Placed, lanes: int, *, overlaid: bool) -> None:
         self.placed, self.lanes, self.overlaid = placed, lanes, overlaid
         self.places, self.rooms = Places(), list[Block]()
-        self.free: dict[tuple[int, ...], list[Block]] = {}
+        self.free: dict[Key, list[Block]] = defaultdict(list)
         self.taken: dict[str, Block] = {}
+        self.taken_spans = list[tuple[int, int]]()  # starts and ends, in order; none of all spans meets another
+        self.free_spans = list[tuple[int, int, Key]]()
         self.last = {name: index for index, step in enumerate(placed.steps) for name in _read(step)}
         self.last[placed.output] = len(placed.steps)
         self.private = {step.output for step in placed.steps if isinstance(step, Split)}
@@ -105,17 +94,20 @@ class _Laying:
             for name in sorted(self.private):  # before all others, so that none lies over them
                 self._build(-1, name)
         self._reserve(-1, INPUT)
+        ending = defaultdict(list)
+        for name, index in self.last.items():
+            ending[index].append(name)
         for index, step in enumerate(placed.steps):
             self._make(index, step)
-            self._release(index)
-        self.places.unclean = [room for room in self.rooms if any(room.meets(each) for each in self._others(room))]
+            self._release(ending[index])
+        self.places.unclean = list(_overlapping(self.rooms)) if overlaid else []
 
     def _make(self, index: int, step: Layer | Split) -> None:
         """Room for what a step makes: over the value it adds, if nobody else reads that."""
         over, at = None if isinstance(step, Split) else step.residual, self.places.at
         if step.output in at:  # a layer over its own residual, or a room that was built before
             return
-        if over is not None and over not in (step.input, *self.private) and self.last[over] == index:
+        if over not in (None, step.input) and over not in self.private and self.last[over] == index:
             at[step.output] = at[over]
             self._take(step.output, self.taken.pop(over))
             del self.last[over]
@@ -125,9 +117,11 @@ class _Laying:
     def _reserve(self, index: int, name: str) -> None:
         if name in self.places.at:
             return
-        rooms = self.free.setdefault(self._key(name), [])
-        if rooms and name not in self.private:
-            room = rooms.pop()
+        key = self._key(name)
+        if self.free[key] and name not in self.private:
+            room = self.free[key].pop()
+            del self.free_spans[bisect_left(self.free_spans, (room.start,))]
+            insort(self.taken_spans, (room.start, room.end))
             self._take(name, room)
             self.places.at[name] = room.start + self._margin(name)
         else:
@@ -140,13 +134,13 @@ class _Laying:
         size, start = 2 * self._margin(name) + planes, self.places.floats
         if self.overlaid:
             start = 0
-            for room in sorted(self.taken.values(), key=lambda room: room.start):
-                if start + size <= room.start:
+            for first, end in self.taken_spans:
+                if start + size <= first:
                     break
-                start = max(start, room.end)
+                start = end
         room = Block(name, index, start, start + size)
-        for rooms in self.free.values():
-            rooms[:] = [each for each in rooms if not each.meets(room)]
+        self._cover(room)
+        insort(self.taken_spans, (room.start, room.end))
         self.rooms.append(room)
         self._take(name, room)
         self.places.at[name] = start + self._margin(name)
@@ -156,22 +150,41 @@ class _Laying:
         self.taken[name] = room
         self.places.within.setdefault(room, []).append(name)
 
-    def _release(self, index: int) -> None:
-        """Free what was read the last time."""
-        for name in [name for name, last in self.last.items() if last == index]:
+    def _cover(self, room: Block) -> None:
+        """Forget the free rooms that a new one lies over."""
+        place = bisect_left(self.free_spans, (room.start,))
+        place -= place > 0 and self.free_spans[place - 1][1] > room.start
+        while place < len(self.free_spans) and self.free_spans[place][0] < room.end:
+            start, _, key = self.free_spans.pop(place)
+            self.free[key] = [each for each in self.free[key] if each.start != start]
+
+    def _release(self, names: list[str]) -> None:
+        """Free what was read the last time; a room that was handed on is no longer its first value's."""
+        for name in (name for name in names if name in self.last):
             if name not in self.private and name in self.taken:
-                self.free.setdefault(self._key(name), []).append(self.taken.pop(name))
+                room, key = self.taken.pop(name), self._key(name)
+                self.free[key].append(room)
+                del self.taken_spans[bisect_left(self.taken_spans, (room.start,))]
+                insort(self.free_spans, (room.start, room.end, key))
             del self.last[name]
 
     def _margin(self, name: str) -> int:
         return self.placed.values[name].margin * self.lanes
 
-    def _key(self, name: str) -> tuple[int, ...]:
+    def _key(self, name: str) -> Key:
         value = self.placed.values[name]
         return (value.group, value.channels, value.height, value.width)
 
-    def _others(self, room: Block) -> Iterator[Block]:
-        return (each for each in self.rooms if each is not room)
+
+def _overlapping(rooms: list[Block]) -> Iterator[Block]:
+    """Those that have floats in common with another one."""
+    inorder = sorted(rooms, key=lambda room: room.start)
+    ends = accumulate((room.end for room in inorder), max, initial=0)
+    following = [*(room.start for room in inorder[1:]), inf]
+    meeting = {
+        room for room, end, after in zip(inorder, ends, following, strict=False) if end > room.start or after < room.end
+    }
+    return (room for room in rooms if room in meeting)
 
 
 def _private(placed: Placed) -> Iterator[str]:
@@ -182,7 +195,7 @@ def _private(placed: Placed) -> Iterator[str]:
         if isinstance(step, Layer):
             written[step.output].append(step.rows)
     for name, parts in written.items():  # no step writes a split, which leaves out rows that uneven phases do not have
-        if not np.isin(read_of(placed, name), np.concatenate(parts)).all():
+        if not np.isin(placed.read[name], np.concatenate(parts)).all():
             yield name
 
 

@@ -1,17 +1,28 @@
 """A placed network as a program for the kernel: rows of numbers, tables of constants, and the size of a workspace."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.graph import INPUT
+from hypersparse_runtime.bounds import Memory, check_program
+from hypersparse_runtime.graph import INPUT, GraphError
 from hypersparse_runtime.ir import Layer
 from hypersparse_runtime.layout import ALIGNED, Geometry, Placed, Split
 from hypersparse_runtime.lower_conv import sums_of
 from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
+from hypersparse_runtime.shared import PATTERNS
 from hypersparse_runtime.tables import FIELDS, KINDS, NONE, STEP, Tables
+
+MOST_FLOATS = (
+    2**26
+)  # of a workspace, 256 MB, and twice that for images side by side; VGG-16 on 224x224 has 7e6 and 1.1e8
+MOST_CLEARED = 2**27  # positions of all rooms that are cleared
+SUMS = ("conv", "dot", "direct", "square", "shared")
+SLOW = 8  # of a pooling window each number takes as long as so many products
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +36,28 @@ class Program:
     image_size: int
     output_shape: tuple[int, ...]
 
+    @cached_property
+    def operations(self) -> int:
+        """About how many the kernel does for its images: products, and numbers that are moved or compared."""
+        return sum(self._operations(step) for step in self.steps)
+
+    def _operations(self, step: Any) -> int:
+        kind, rows = KINDS[int(step["kind"])], int(step["rows"])
+        if kind in SUMS:
+            cells = rows * (int(step["blocks"]) * PATTERNS if kind == "shared" else int(step["groups"]))
+            entries = int(self.tables[int(step["starts"]) + cells]) // (2 if kind == "shared" else 1)
+            floats = 1 if kind == "dot" else int(step["segments"]) * int(step["segment_length"])
+            return (entries + rows) * floats
+        if kind == "max_pool":
+            window = SLOW * int(step["kernel_y"]) * int(step["kernel_x"])
+            return rows * int(step["out_height"]) * int(step["out_width"]) * int(step["lanes"]) * window
+        return rows * int(step["height"]) * int(step["width"]) * int(step["lanes"])
+
 
 def write_program(placed: Placed, lanes: int, vector: int) -> Program:
     """For one image at a time (`lanes` 1) or several side by side, and for a CPU whose vectors have so many floats."""
     tables, places = Tables(), plan_memory(placed, lanes)
+    _check_size(places, lanes)
     steps = [*_clearings(-1, placed, places, tables, lanes), _pack(placed, places, tables, lanes)]
     for index, step in enumerate(placed.steps):
         steps += _clearings(index, placed, places, tables, lanes)
@@ -44,7 +73,17 @@ def write_program(placed: Placed, lanes: int, vector: int) -> Program:
         table[number] = tuple(row[name] for name in FIELDS)
     given = placed.values[INPUT]
     size = given.channels * given.height * given.width
-    return Program(table, tables.all(), places.floats + 4 * ALIGNED, lanes, size, placed.output_shape)
+    program = Program(table, tables.all(), places.floats + 4 * ALIGNED, lanes, size, placed.output_shape)
+    check_program(table, Memory(program.tables, program.workspace_floats, size, prod(placed.output_shape)))
+    return program
+
+
+def _check_size(places: Places, lanes: int) -> None:
+    """Raise GraphError for a workspace that is larger than any should be, before anything of its size is made."""
+    cleared = sum(room.end - room.start for room in places.unclean) // lanes
+    for floats, most in ((places.floats, MOST_FLOATS * min(lanes, 2)), (cleared, MOST_CLEARED)):
+        if floats > most:
+            raise GraphError(f"The network needs a workspace of {floats} numbers, and {most} are the most.")
 
 
 def _clearings(index: int, placed: Placed, places: Places, tables: Tables, lanes: int) -> list[dict[str, int]]:

@@ -1,10 +1,12 @@
 """What the kernel reads: the words of a step, in the order of `struct step` in kernel.h, and tables of constants."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypersparse_runtime.graph import GraphError
 from hypersparse_runtime.ir import Array
 from hypersparse_runtime.layout import ALIGNED
 
@@ -21,18 +23,30 @@ out_pitch out_fold kernel_y kernel_x stride_y stride_x pad_y pad_x
 FIELDS = tuple(_NAMES.split())  # of struct step in kernel.h, in its order
 STEP = np.dtype([(name, np.int64) for name in FIELDS])
 NONE = -1
+Ints = NDArray[np.int32]
+
+
+def to_int32(array: Array) -> Ints:
+    """The same numbers as the kernel reads them; raises GraphError for those that 32 bits do not hold."""
+    given = np.asarray(array)
+    wide = given.size and given.dtype.itemsize > 4
+    if wide and not -(2**31) <= int(given.min()) <= int(given.max()) < 2**31:
+        raise GraphError(f"The network needs offsets up to {int(given.max())}; the kernel counts in 32 bits.")
+    return given.astype(np.int32)
 
 
 @dataclass
 class Tables:
     """Constants, one after another in 32-bit words."""
 
-    parts: list[NDArray[np.int32]] = field(default_factory=list)
+    parts: list[Ints] = field(default_factory=list)
     words: int = 0
+    known: dict[object, int] = field(default_factory=dict)  # where arrays begin that several steps read
 
     def add(self, array: Array, dtype: type = np.int32) -> int:
         """Where the array begins."""
-        part = np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.int32)
+        given = to_int32(array) if dtype is np.int32 else np.asarray(array)
+        part = np.ascontiguousarray(given, dtype=dtype).reshape(-1).view(np.int32)
         at = self.words
         self.parts.append(part)
         if len(part) % 2:  # entries are pairs of eight bytes
@@ -40,6 +54,12 @@ class Tables:
         self.words += len(part) + len(part) % 2
         return at
 
-    def all(self) -> NDArray[np.int32]:
+    def once(self, key: object, make: Callable[[], Array]) -> int:
+        """Where the array of that key begins, which is made the first time."""
+        if key not in self.known:
+            self.known[key] = self.add(make())
+        return self.known[key]
+
+    def all(self) -> Ints:
         """In one array."""
         return np.concatenate([*self.parts, np.zeros(2 * ALIGNED, dtype=np.int32)])

@@ -1,0 +1,271 @@
+"""Whether a program keeps to its workspace, its tables, the images and the outputs: looked at once, before it runs.
+
+The kernel checks nothing. What its steps read and write follows from their words and tables; here that is computed for
+every step, and a program that would leave its memory is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypersparse_runtime.graph import GraphError
+from hypersparse_runtime.layout import ALIGNED
+from hypersparse_runtime.shared import PATTERNS, RANKED
+from hypersparse_runtime.tables import KINDS, Ints
+
+LANES_OF_SHIFTS = 4 + 8 + 16  # words of a group, for vectors of each length
+MOST_SQUARE = 4  # vectors of a plane
+MOST_LANES = 64  # as in kernel.c
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Of a program: its tables, the floats of its workspace, and those of an image and an output."""
+
+    tables: Ints
+    workspace: int
+    image: int
+    output: int
+
+
+class _Step:
+    """One step's words, and what it may touch."""
+
+    def __init__(self, words: NDArray[Any], memory: Memory) -> None:
+        self.memory, self.kind = memory, KINDS[int(words["kind"])]
+        self.words = {name: int(words[name]) for name in words.dtype.names or ()}
+
+    def __getattr__(self, name: str) -> int:
+        try:
+            return self.words[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def need(self, condition: bool, what: str) -> None:
+        """Refuse the program unless the condition holds."""
+        if not condition:
+            raise GraphError(f"The network needs a program whose step `{self.kind}` leaves its memory ({what}).")
+
+    def table(self, at: int, length: int, what: str) -> Ints:
+        """Some words of the tables."""
+        self.need(at >= 0 and length >= 0 and at + length <= len(self.memory.tables), what)
+        return self.memory.tables[at : at + length]
+
+    def floats(self, first: int, end: int, what: str) -> None:
+        """Floats of the workspace, from the first to the end."""
+        self.need(first >= 0 and end <= self.memory.workspace, what)
+
+    def planes(self, channels: Ints, at: int, plane: int, span: int, what: str) -> None:
+        """So many floats of the planes of some channels."""
+        if len(channels):
+            self.need(int(channels.min()) >= 0, what)
+            self.floats(at, at + int(channels.max()) * plane + span, what)
+
+    @property
+    def read_span(self) -> int:
+        """Floats from the first position of an input plane to the last."""
+        return _span(self.height, self.width, self.pitch, self.fold) * self.lanes
+
+    @property
+    def written_span(self) -> int:
+        """The same of an output plane."""
+        return _span(self.out_height, self.out_width, self.out_pitch, self.out_fold) * self.lanes
+
+
+def check_program(steps: NDArray[Any], memory: Memory) -> None:
+    """Raise GraphError if a step would touch anything outside."""
+    for words in steps:
+        step = _Step(words, memory)
+        step.need(1 <= step.lanes <= MOST_LANES and step.lanes == 1 << step.lane_shift and step.rows >= 0, "lanes")
+        _CHECKS[step.kind](step)
+
+
+def _span(height: int, width: int, pitch: int, fold: int) -> int:
+    """Positions from the first to the last of a plane.
+
+    >>> _span(3, 5, 8, 0), _span(3, 5, 8, 2)
+    (21, 21)
+    """
+    upper = min(height, fold) if fold else 0
+    last = max(2 * (upper - 1), 2 * (height - 1 - fold) + 1) if fold else height - 1
+    return last * pitch + width
+
+
+def _extent(step: _Step) -> int:
+    """Floats of an output plane that a sum computes, whole vectors, by rows or in one run."""
+    before = (step.segments - 1) * step.segment_stride
+    return before + max(_vectors(step.segment_length), _vectors(before + step.segment_length) - before)
+
+
+def _vectors(length: int) -> int:
+    return -(-length // ALIGNED) * ALIGNED
+
+
+def _sum(step: _Step) -> None:
+    """What all sums of products share: rows, what is added to them, and their outputs."""
+    extent, rows = _extent(step), step.rows
+    step.need(min(step.segments, step.segment_length, step.segment_stride + 1, step.groups) > 0, "segments")
+    channels = step.table(step.channels, rows, "channels")
+    step.planes(channels, step.output, step.output_plane, extent, "output")
+    if step.residual >= 0:
+        step.planes(channels, step.residual, step.output_plane, extent, "residual")
+    step.table(step.bias, rows, "bias")
+    if step.residues >= 0:
+        step.table(step.residues, 2 * rows, "residues")
+    if step.clip >= 0:
+        step.table(step.clip, 2, "clip")
+    if step.mask >= 0:
+        step.table(step.mask, extent, "mask")
+    if step.plane >= 0:
+        read = extent if step.lanes == 1 else (extent - 1 >> step.lane_shift) + 1
+        step.table(step.plane, max(rows - 1, 0) * step.plane_size + read, "plane")
+
+
+def _entries(step: _Step, extent: int) -> Ints:
+    """Where each row's and group's entries begin; what they read is in the workspace."""
+    starts = step.table(step.starts, step.rows * step.groups + 1, "starts")
+    counts = np.diff(starts)
+    whole = step.chains if step.kind != "dot" else 4
+    step.need(starts[0] >= 0 and not (counts < 0).any() and not (counts % whole).any(), "starts")
+    offsets = step.table(step.entries, 2 * int(starts[-1]), "entries")[2 * int(starts[0]) :: 2]
+    _offsets(step, offsets, extent)
+    return starts
+
+
+def _offsets(step: _Step, offsets: Ints, extent: int) -> None:
+    if len(offsets):
+        step.floats(step.input + int(offsets.min()), step.input + int(offsets.max()) + extent, "input")
+
+
+def _conv(step: _Step) -> None:
+    _sum(step)
+    _entries(step, _extent(step))
+    step.table(step.distances, step.groups, "distances")
+    if step.shifts >= 0:
+        step.table(step.shifts, LANES_OF_SHIFTS * step.groups, "shifts")
+
+
+def _dot(step: _Step) -> None:
+    _sum(step)
+    _entries(step, 1)
+
+
+def _direct(step: _Step) -> None:
+    _sum(step)
+    starts = _entries(step, _extent(step))
+    step.table(step.sides, int(starts[-1]), "sides")
+
+
+def _square(step: _Step) -> None:
+    _sum(step)
+    step.need(_extent(step) <= MOST_SQUARE * ALIGNED, "vectors")
+    step.need(not (np.diff(_entries(step, _extent(step))) % 2).any(), "starts")  # they are read in pairs
+    step.table(step.distances, 2 * step.groups, "distances")
+    step.table(step.shifts, ALIGNED * step.groups, "shifts")
+
+
+def _shared(step: _Step) -> None:
+    _sum(step)
+    starts = step.table(step.starts, step.rows * step.blocks * PATTERNS + 1, "starts")
+    counts = np.diff(starts)
+    sizes = np.tile([1 + each.bit_count() for each in RANKED], step.rows * step.blocks)
+    step.need(starts[0] >= 0 and not (counts < 0).any() and not (counts % sizes).any(), "starts")
+    words = step.table(step.entries, int(starts[-1]), "entries")
+    loads = counts // sizes
+    cells = np.repeat(np.arange(len(loads)), loads)
+    place = np.arange(len(cells)) - np.repeat(np.cumsum(loads) - loads, loads)
+    _offsets(step, words[starts[:-1][cells] + place * sizes[cells]], _extent(step))
+    step.table(step.distances, step.groups, "distances")
+    step.table(step.shifts, LANES_OF_SHIFTS * step.groups, "shifts")
+
+
+def _split(step: _Step) -> None:
+    phases = step.table(step.channels, 3 * step.rows, "phases").reshape(-1, 3)
+    if not step.rows:
+        return
+    step.need(min(step.stride_y, step.stride_x) > 0 and int(phases.min()) >= 0, "phases")
+    _, row, column = phases.max(axis=0)
+    step.need(int(row) < step.height and int(column) < step.width, "phases")
+    step.need((step.out_height - 1) * step.stride_y < step.height <= step.out_height * step.stride_y, "rows")
+    step.need((step.out_width - 1) * step.stride_x < step.width <= step.out_width * step.stride_x, "columns")
+    beyond = ALIGNED if step.stride_x == 2 and step.lanes == 1 else 0  # pairs of vectors end behind odd widths
+    step.planes(phases[:, 0], step.input, step.input_plane, step.read_span + beyond, "input")
+    step.floats(step.output, step.output + (step.rows - 1) * step.output_plane + step.written_span, "output")
+    if step.residues >= 0:
+        step.table(step.residues, 2 * step.rows, "residues")
+
+
+def _pool(step: _Step) -> None:
+    channels = step.table(step.channels, step.rows, "channels")
+    step.planes(channels, step.input, step.input_plane, step.read_span, "input")
+    step.planes(channels, step.output, step.output_plane, step.written_span, "output")
+    step.need(min(step.kernel_y, step.kernel_x, step.stride_y, step.stride_x) > 0, "window")
+    unpadded = step.pad_y == 0 and step.pad_x == 0  # windows of two and more are not looked at one by one
+    inside = [(step.out_height - 1) * step.stride_y + step.kernel_y <= step.height]
+    inside += [(step.out_width - 1) * step.stride_x + step.kernel_x <= step.width]
+    step.need(not unpadded or all(inside), "window")
+
+
+def _mean(step: _Step) -> None:
+    channels = step.table(step.channels, step.rows, "channels")
+    step.need(step.lanes == 1 or step.fold == 0, "fold")
+    step.planes(channels, step.input, step.input_plane, step.read_span, "input")
+    step.planes(channels, step.output, step.output_plane, step.lanes, "output")
+
+
+def _pack(step: _Step) -> None:
+    channels = step.table(step.channels, step.rows, "channels")
+    step.planes(channels, step.output, step.output_plane, step.written_span, "output")
+    size = step.out_height * step.out_width
+    step.need(step.rows == 0 or (int(channels.max()) + 1) * size <= step.memory.image, "image")
+
+
+def _unpack(step: _Step) -> None:
+    last = (step.rows - 1) * step.input_plane
+    step.floats(step.input, step.input + last + step.read_span, "input")
+    step.need(step.rows * step.height * step.width <= step.memory.output, "output")
+
+
+def _echo(step: _Step) -> None:
+    channels = step.table(step.channels, step.rows, "channels")
+    vector, beyond = 2 * step.pitch, step.segments
+    step.need(0 <= beyond <= step.fold and vector == ALIGNED, "rows")
+    step.floats(step.input - beyond * vector + step.pitch, step.input, "above")
+    step.planes(channels, step.input, step.input_plane, (step.fold + beyond) * vector, "below")
+
+
+def _clear(step: _Step) -> None:
+    runs = step.table(step.channels, 2 * step.rows, "runs").reshape(-1, 2).astype(np.int64)
+    if len(runs):
+        ends = runs[:, 0] + -(-runs[:, 1] // ALIGNED) * ALIGNED
+        step.floats(step.output + int(runs[:, 0].min()), step.output + int(ends.max()), "output")
+
+
+def _shares(step: _Step) -> None:
+    step.need(step.rows > 0, "rows")
+    for at, plane in ((step.input, step.input_plane), (step.output, step.output_plane)):
+        step.floats(at, at + (step.rows - 1) * plane + step.lanes, "classes")
+
+
+_CHECKS: Mapping[str, Callable[[_Step], None]] = MappingProxyType(
+    {
+        "conv": _conv,
+        "dot": _dot,
+        "split": _split,
+        "max_pool": _pool,
+        "mean": _mean,
+        "pack": _pack,
+        "unpack": _unpack,
+        "direct": _direct,
+        "square": _square,
+        "shared": _shared,
+        "echo": _echo,
+        "clear": _clear,
+        "softmax": _shares,
+        "log_softmax": _shares,
+    }
+)
