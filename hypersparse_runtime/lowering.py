@@ -70,7 +70,9 @@ class _Builder:
             self.shapes["copy"], output = self.shapes[INPUT], "copy"
             if INPUT in self.vectors:
                 self.vectors.add("copy")
-        return Network(layers, self.shapes, frozenset(self.vectors), output, self.node_shapes[self.graph.output])
+        there = {INPUT, *(name for layer in layers for name in (layer.input, layer.output, layer.residual))}
+        shapes = {name: shape for name, shape in self.shapes.items() if name in there}  # others lie in no memory
+        return Network(layers, shapes, frozenset(self.vectors), output, self.node_shapes[self.graph.output])
 
     def _emit(self, layer: Layer, node: Node, *, vector: bool) -> None:
         self._append(layer)

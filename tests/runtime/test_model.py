@@ -323,7 +323,8 @@ def test_programs_are_timed_in_turns_on_equally_many_images() -> None:
 
     class Fake:
         def __init__(self, name: str, lanes: int, seconds: list[float]) -> None:
-            self.name, self.program, self.seconds = name, SimpleNamespace(lanes=lanes), iter(seconds)
+            self.name, self.seconds = name, iter(seconds)
+            self.program = SimpleNamespace(lanes=lanes, operations=1)
 
         def timed(self, blocks: int) -> float:
             calls.append((self.name, blocks * self.program.lanes))
