@@ -13,6 +13,7 @@ gets one sentence, a `FileError`, before anything large is allocated.
 """
 
 import os
+import stat
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from hypersparse_runtime.container import FileError, container, inflated, parsed, sections_of, to_json, whole
 from hypersparse_runtime.graph import INPUT, OPS, Graph, Node
 from hypersparse_runtime.limits import check_sizes
+from hypersparse_runtime.names import strange_name
 from hypersparse_runtime.rice import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
 
 HALF = "half"  # float32 kept as float16
@@ -71,7 +73,10 @@ def read(path: str | Path) -> Graph:
     """Read a network; raises FileError with one sentence if it is not whole."""
     path = Path(path)
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+            raise FileError(f"{path} cannot be read: it is not a regular file.")
+        size = status.st_size
         if size > MOST_BYTES:
             raise FileError(f"{path} has {size} bytes; no network of this kind is so large.")
         content = path.read_bytes()
@@ -169,6 +174,8 @@ def _node(row: Any, number: int, entries: Sequence[_Entry]) -> Node:
     op, inputs, tensors, options = row
     if not isinstance(op, str) or not isinstance(options, dict):
         raise FileError("a node has no operation")
+    if strange := strange_name([op, *tensors, *options]):
+        raise FileError(strange)
     sources = tuple(_value(whole(source)) for source in inputs)
     roles = {str(role): entries[whole(place)].name for role, place in tensors.items()}
     known = op in OPS
@@ -184,8 +191,8 @@ def _value(number: int) -> str:
 
 def _entry(row: Any) -> _Entry:
     name, shape, dtype, kept, *rest = row
-    if not isinstance(name, str):
-        raise FileError("an array has no name")
+    if strange := strange_name([name]):
+        raise FileError(strange)
     sides = _shape(shape, least=0)
     kind = DTYPES[whole(dtype)]
     if kept == DENSE:

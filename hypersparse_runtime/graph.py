@@ -17,7 +17,7 @@
 
 A `bias` may be missing. Options of two numbers are for height and width. Shapes are of one image; a batch is in front
 of all of them. The last node's output is the network's.
-Names: values and arrays are two separate sets of names.
+Names: values and arrays are two separate sets of names, of the characters that `names` allows.
 
 What PyTorch has beyond these ops is an opaque node, which only PyTorch runs: its op is `aten.<name>.<overload>` or
 `getitem`, and its options say how it was called: `arguments` and `keywords` (JSON, where {"input": i}, {"tensor":
@@ -26,12 +26,15 @@ role}, {"batch": 1} and {"dtype": name} stand for what they name) and the `shape
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf, prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hypersparse_runtime.names import strange_name
 
 SHARES = ("softmax", "log_softmax")
 OPS = (
@@ -106,6 +109,7 @@ def shapes(graph: Graph) -> dict[str, Shape]:
     """
     if not graph.nodes:
         raise GraphError("A network needs at least one operation; this one has none.")
+    _check_names(graph)
     known: dict[str, Shape] = {INPUT: tuple(graph.input_shape)}
     _need(all(side > 0 for side in graph.input_shape), "the input", "an empty shape", graph.input_shape)
     for node in graph.nodes:
@@ -122,6 +126,12 @@ def shapes(graph: Graph) -> dict[str, Shape]:
         _need(all(side > 0 for side in shape), node.output, "an empty shape", shape)
         known[node.output] = shape
     return known
+
+
+def _check_names(graph: Graph) -> None:
+    of_nodes = ((node.op, node.output, *node.tensors, *node.options) for node in graph.nodes)
+    if strange := strange_name(chain(graph.tensors, *of_nodes)):
+        raise GraphError(f"{strange}.")
 
 
 def _shape_of(graph: Graph, node: Node, inputs: list[Shape]) -> Shape:

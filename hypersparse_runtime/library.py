@@ -1,7 +1,9 @@
 """The kernel: found beside this file, in the cache, or built from its source with the machine's C compiler."""
 
 import ctypes
+import os
 import platform
+import stat
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 from hypersparse_runtime.compile_kernel import SOURCES, KernelError, build, file_name
 from hypersparse_runtime.tables import FIELDS
 
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 LEVELS = {"x86_64": ("plain", "avx2", "avx512"), "aarch64": ("neon",), "arm64": ("neon",)}
 
 
@@ -50,8 +53,8 @@ def load_kernel() -> Kernel:
         return Kernel(shipped)
     try:
         kept = cache_folder() / file_name()
-        return Kernel(kept if kept.exists() else build(kept))
-    except OSError:  # no home folder to write to: built for this process alone
+        return Kernel(kept if is_private(kept) else build(kept))
+    except OSError:  # no folder of this user's alone: built for this process
         with tempfile.TemporaryDirectory(prefix="hypersparse-") as private:
             return Kernel(build(Path(private) / file_name()))
 
@@ -60,4 +63,15 @@ def cache_folder() -> Path:
     """Where built kernels are kept, for this user alone."""
     folder = Path.home() / ".cache" / "hypersparse" / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not is_private(folder):
+        raise PermissionError(f"{folder} belongs to another user, or others can write to it.")
     return folder
+
+
+def is_private(path: Path) -> bool:
+    """Whether something is there that only this user can change: a library runs with all of the user's rights."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISLNK(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & OTHERS_WRITE

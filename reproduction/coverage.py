@@ -1,4 +1,4 @@
-"""Every cell of one of the paper's tables in a few rows: our number, or that it is missing."""
+"""Every cell of one of the paper's tables in a few rows: our number, or `missing`."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ MISSING = "missing"
 
 
 def coverage(frame: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Sparsities across; what is missing at all of them shares one row for each model and data set.
+    """Sparsities across; methods without any number share one row for each model and data set.
 
-    `frame` has data, model, what tells its rows apart (a method, or an aim), sparsity, seeds and the column `value`,
+    `frame` has data, model, what tells its rows apart (a method or a goal), sparsity, seeds and the column `value`,
     behind which seeds are shown.
     """
-    kind = "method" if "method" in frame else "aim"
+    kind = "method" if "method" in frame else "goal"
     levels = sorted(set(frame["sparsity"]))
     rows = []
     for (data, model), here in frame.groupby(["data", "model"], sort=False):

@@ -31,8 +31,8 @@ def _gain_within_a_rate(gains: pd.DataFrame) -> list[str]:
         return []
     mean = round(steady.mean(), 2) + 0.0
     return [
-        f"Within one rate test accuracy changes by {steady.min():+.2f} to {steady.max():+.2f} points, "
-        f"{mean:+.2f} in the mean.",
+        f"Within one learning rate the test accuracy changes by {steady.min():+.2f} to {steady.max():+.2f} points, "
+        f"on average by {mean:+.2f}.",
         "",
     ]
 

@@ -1,4 +1,4 @@
-"""What is written by hand for the page of results: its beginning, and what belongs under its headings."""
+"""Hand-written text of the page: its introduction, and paragraphs under its headings."""
 
 import re
 from collections.abc import Collection
@@ -11,9 +11,9 @@ HEADING = re.compile(r"^## +(.+?) *$", re.MULTILINE)
 
 
 def read_notes(file: Path, headings: Collection[str]) -> dict[str, list[str]]:
-    """The paragraphs under each heading of the page, followed by an empty line; none where nothing is written.
+    """The text under each heading of the page, followed by an empty line.
 
-    A heading that the page does not have, or that comes twice, is an error: its text would be lost.
+    A heading that the page does not have, or that comes twice, is an error, since its text would be lost.
     """
     if not file.is_file():
         return {}
@@ -23,7 +23,7 @@ def read_notes(file: Path, headings: Collection[str]) -> dict[str, list[str]]:
         if heading not in headings:
             raise RunError(f"{file}: {unknown('heading of the page', heading, tuple(headings))}")
         if heading in notes:
-            raise RunError(f"{file} has the heading `{heading}` twice; put what stands under both together.")
+            raise RunError(f"{file} has the heading `{heading}` twice; merge the text under both.")
         notes[heading] = _lines(text)
     return notes
 

@@ -60,81 +60,108 @@ TABLES = (
         heading="Accuracy",
         make=paper.accuracy,
         covered="best",
-        text="Accuracy in per cent. `best` is picked on the test set, as by the paper's code; `last` is the last "
-        "epoch. Verdicts: *reproduced* where our mean and the paper's differ by at most twice the standard error of "
-        "the difference, otherwise *better* or *differs* (worse).",
+        text="Test accuracy in per cent. `best` is the best epoch, picked on the test set as in the paper's code. "
+        "`last` is the last epoch. A cell is *reproduced* if our mean and the paper's differ by at most twice the "
+        "standard error of the difference. Otherwise it is *better* or *worse*.",
     ),
     TableSection(
-        heading="Epochs",
+        heading="Epochs to the final mask",
         make=paper.regularized_epochs,
         covered="epochs",
-        text="Regularized epochs to the final mask; the same verdicts, and fewer epochs are better.",
+        text="Regularized epochs up to the epoch whose mask is kept. Fewer epochs are better. The verdicts are those "
+        "of the accuracy table.",
     ),
     TableSection(
-        heading="Intersection",
+        heading="Mask intersection",
         make=intersection.beside_paper,
         covered="one_before",
-        text="Share of the final mask found after pre-training and one epoch before the final mask.",
+        text="Share of the final mask that is already found after pre-training, and one epoch before the final mask. "
+        "The paper gives no deviations, so there is no verdict.",
     ),
     TableSection(
-        heading="Variants",
+        heading="Variants of ART",
         make=variants_and_planned,
-        text="What is not as in the preset, against the preset's recipe with the same seeds (`pairs`): mean difference "
-        "in points for the last and for the best epoch, in brackets the 95 % interval of the last one's, all "
-        "epochs trained and the difference in them. `last over plain` is the last epoch's difference from all seeds of "
-        "the preset's recipe, paired or not. `loss` is the last epoch's on training images; `over paper` is the "
-        "mean of the best epochs minus the paper's number for the recipe as it is.",
+        text="Recipes that differ from the preset, compared with the preset's recipe.\n\n"
+        "- `last difference` and `best difference` are mean differences in points over the seeds that both have "
+        "(`pairs`). The 95 % interval is in brackets.\n"
+        "- `last minus preset` is the difference from all seeds of the preset's recipe, paired or not.\n"
+        "- `minus paper` is the mean of the best epochs minus the paper's number for the preset's recipe.\n"
+        "- `loss` is the training loss of the last epoch. `epochs` counts all phases.",
     ),
     TableSection(
-        heading="Aim",
-        make=goals.aim,
-        covered="over_paper",
-        summary=goals.said,
-        text="What ART is to do beyond the paper. As many epochs are those that the preset's recipe takes in our own "
-        f"runs, all phases together; up to {100 * goals.SLACK - 100:.0f} % more are let pass, since nobody knows "
-        "before how many a mask takes. The best recipe that takes so few is shown: where several were tried, that "
-        "flatters. `over paper` is the mean of our best epochs minus the paper's number, `margin` twice the standard "
-        "error of that, as for the verdicts above, and `last over paper` our last epoch against the paper's best one. "
-        "*Reached* goes by the means; *open* is short by less than the margin: more seeds would tell.",
+        heading="Goals",
+        make=goals.goals,
+        covered="minus_paper",
+        summary=goals.summary,
+        text="Goals for ART beyond the paper, with the best recipe that keeps to the epochs of the goal.\n\n"
+        "- `epochs` counts all phases. `percent of epochs` compares with the preset's recipe in our own runs. The "
+        f"limit has a tolerance of {100 * goals.TOLERANCE - 100:.0f} %, because the epoch of the mask is not known in "
+        "advance.\n"
+        "- Where several recipes were tried the best one is shown, which favours the goal.\n"
+        "- `minus paper` is the mean of our best epochs minus the paper's number. `margin` is twice the standard error "
+        "of this difference. `last minus paper` compares our last epoch with the paper's best one.\n"
+        "- *Reached* goes by the means. *Open* misses the goal by less than the margin, so more seeds are needed.",
     ),
 )
 FIGURES = (
-    FigureSection(heading="Which weights the penalty pulls", draw=gradients.analyze),
     FigureSection(
-        heading="Where the kept weights lie",
+        heading="Penalty gradients",
+        draw=gradients.analyze,
+        text="Magnitude and penalty gradient over the sorted weights in the regularized phase. Weights left of the "
+        "dotted line would be pruned.",
+    ),
+    FigureSection(
+        heading="Weights kept per layer",
         draw=allocation.analyze,
         table_below=layers_table,
-        text="Kept weights of each part of the network, mean over seeds, and in brackets the share of it in per cent.",
+        text="Weights kept in each part of the network, mean over seeds. The share in per cent is in brackets.",
     ),
-    FigureSection(heading="How soon the final mask is found", draw=intersection.analyze),
-    FigureSection(heading="Weights that cross the cut", draw=masks.crossings),
-    FigureSection(heading="How long the penalty grows", draw=epochs.analyze),
     FigureSection(
-        heading="What fine-tuning gains",
+        heading="Mask intersection over the epochs",
+        draw=intersection.analyze,
+        text="Share of the final mask that the largest weights of each epoch already are.",
+    ),
+    FigureSection(
+        heading="Mask changes per epoch",
+        draw=masks.crossings,
+        text="Share of the largest weights that was not among them in the epoch before.",
+    ),
+    FigureSection(heading="Regularized epochs", draw=epochs.analyze),
+    FigureSection(
+        heading="Fine-tuning",
         draw=finetuning.analyze,
         table_below=finetuning_table,
-        text=f"Test accuracy in per cent, from the mean over the first {finetuning.EDGE} epochs of each learning rate "
-        f"to that over the last {finetuning.EDGE} (half of them where it has fewer than {2 * finetuning.EDGE}), mean "
-        "over seeds.",
+        text=f"Test accuracy in per cent at each learning rate: from the mean over its first {finetuning.EDGE} epochs "
+        f"to the mean over its last {finetuning.EDGE}. A rate with fewer than {2 * finetuning.EDGE} epochs is split in "
+        "half. Means over seeds.",
     ),
-    FigureSection(heading="How far two seeds agree", draw=masks.agreement),
-    FigureSection(heading="Kept weights that can matter", draw=tradeoffs.effective),
-    FigureSection(heading="What sparsity costs", draw=tradeoffs.accuracy),
     FigureSection(
-        heading="Whom sparsity hurts",
+        heading="Mask agreement between seeds",
+        draw=masks.agreement,
+        text="Share of the kept weights that two seeds have in common. The bar is the overlap of two random masks with "
+        "as many weights in each layer.",
+    ),
+    FigureSection(
+        heading="Effective weights",
+        draw=tradeoffs.effective,
+        text="Share of the kept weights that lie on a path from input to output.",
+    ),
+    FigureSection(heading="Accuracy against cost", draw=tradeoffs.accuracy),
+    FigureSection(
+        heading="Accuracy by class",
         draw=tradeoffs.classes,
-        text="CIFAR-10 has 1,000 test images of a class and CIFAR-100 has 100: two networks that are as good differ "
-        "there by about 1 and 6 points (a standard deviation) by chance alone.",
+        text="Change of the accuracy of each class from the dense network. A class has 1,000 test images in CIFAR-10 "
+        "and 100 in CIFAR-100. Chance alone gives a standard deviation of about 1 and 6 points.",
     ),
     FigureSection(
         heading="Compression Position",
         draw=positions.analyze,
         table_below=positions.table_below,
-        text="Which training images the pruned copies get right first, from 0 to 1; dense is the network in "
-        "pre-training ([more](positions.md)). Images are told apart by how many of CIFAR-N's people named them "
-        "wrongly, of three for CIFAR-10 and of one for CIFAR-100. In brackets the paper's number (its table 3, and all "
-        "seven rows in the supplement's table 2); it has them for CIFAR-10 only and does not say which network they "
-        "are of.",
+        text="The order in which training images are learned, from 0 (first) to 1 (last): by the pruned copies, or by "
+        "the dense network in pre-training ([definition](positions.md)). Hardness is the number of CIFAR-N's "
+        "annotators who chose a wrong label, of three for CIFAR-10 and of one for CIFAR-100. The paper's numbers are "
+        "in brackets (its table 3, and table 2 of its supplement). They are for CIFAR-10 only, and the paper does not "
+        "name the network.",
     ),
 )
 HEADINGS = (*(section.heading for section in (*TABLES, *FIGURES)), RUNS)
@@ -175,9 +202,14 @@ def write_page(root: Path, notes: Path = NOTES) -> list[Path]:
 def _introduction(
     tables: Iterable[tuple[TableSection, pd.DataFrame]], runs: int, notes: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    counts = [f"- [{section.heading}](#{section.heading.lower()}), {counted(frame)}" for section, frame in tables]
-    lines = ["# Reproduction", "", f"Made of {runs} stored runs, and made anew by", "", "```text", COMMAND, "```", ""]
-    return [*lines, "Cells of each table, by what our runs say:", "", *counts, "", *notes.get(INTRODUCTION, [])]
+    counts = [f"- [{section.heading}](#{_anchor(section.heading)}): {counted(frame)}" for section, frame in tables]
+    lines = ["# Reproduction", "", f"This page compares {runs} stored runs with the paper. It is regenerated with", ""]
+    lines += ["```text", COMMAND, "```", "", *notes.get(INTRODUCTION, [])]
+    return [*lines, "Cells of each table by verdict:", "", *counts, ""]
+
+
+def _anchor(heading: str) -> str:
+    return heading.lower().replace(" ", "-")
 
 
 def _check(runs: Sequence[FinishedRun]) -> None:
@@ -205,7 +237,7 @@ def _figure_lines(
     for result in drawn:
         lines += [f"![{heading}: {result.name}]({PAGE.stem}/{result.name}.png)", ""]
         lines += [*section.table_below(result), ""] if section.table_below else []
-    return lines if drawn else [*lines, "Missing: no stored run has what this figure needs.", ""]
+    return lines if drawn else [*lines, "Missing: no stored run has the data for this figure.", ""]
 
 
 def _write_for_page(folder: Path, result: AnalysisResult) -> list[Path]:

@@ -17,11 +17,11 @@ MOST_CLASSES = 10  # of a table with a column each
 FACTS = {
     "seeds": "seeds",
     "first": "first class",
-    "paper_first": "in the paper",
+    "paper_first": "first, paper",
     "last": "last class",
-    "paper_last": "in the paper ",
-    "harder_is_later": "classes in which harder is later",
-    "rank_correlation": "rank correlation, class and hardness",
+    "paper_last": "last, paper",
+    "harder_is_later": "classes with harder images later",
+    "rank_correlation": "rank correlation, cells",
     "rank_correlation_classes": "rank correlation, classes",
     "mean_difference": "mean absolute difference",
 }
@@ -49,11 +49,11 @@ def table_below(drawn: AnalysisResult) -> list[str]:
     lines = markdown(_facts(facts, levels))
     if means["class"].nunique() <= MOST_CLASSES:
         cells = _cells(means)
-        said = "Every class by how many people named its images wrongly"
+        said = "Every class by number of wrong annotators"
         lines += ["", *details(said, markdown(cells))]
     elif set(means["class"]) == {name for names in SUPERCLASSES.values() for name in names}:
         kinds = _kinds(means)
-        said = f"Means of its {len(kinds)} super-classes, five classes each, in the order of the first column"
+        said = f"Means of the {len(kinds)} super-classes (five classes each), sorted by the first column"
         lines += ["", *details(said, markdown(kinds))]
     return lines
 
@@ -75,7 +75,7 @@ def _cells(means: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for _, own in means.groupby(["sparsity", "human_label_errors"], sort=True):
         sparsity, errors = float(own["sparsity"].iloc[0]), int(own["human_label_errors"].iloc[0])
-        words = {"sparsity": _level(sparsity), "people wrong": "all images" if errors == ALL else str(errors)}
+        words = {"sparsity": _level(sparsity), "annotators wrong": "all images" if errors == ALL else str(errors)}
         rows.append(words | {class_label(str(row["class"])): _cell(row) for _, row in own.iterrows()})
     return pd.DataFrame(rows).fillna("")
 

@@ -67,7 +67,7 @@ def headline(store: RunStore) -> AnalysisResult:
 def lines(store: RunStore, found: AnalysisResult) -> list[str]:
     """The rows, the figure and the machines, as Markdown."""
     if found.data.empty:
-        return ["Missing: no finished run of the headline is stored yet."]
+        return ["Missing: there is no finished run of these networks yet."]
     runs = [run for cell in _places(found.data) for run in paper.runs_of(_cell(*cell), store)]
     results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
     machines = sorted({_machine(result["machine"]) for result in results})
@@ -75,14 +75,13 @@ def lines(store: RunStore, found: AnalysisResult) -> list[str]:
     return [
         *markdown(_rows(found.data)),
         "",
-        f"![Accuracy over sparsity, ours beside the paper's]({FIGURES}/{found.name}.png)",
+        f"![Accuracy over sparsity, ours and the paper's]({FIGURES}/{found.name}.png)",
         "",
-        "Test accuracy in per cent of dense networks and of ART with HyperSparse at six sparsities, deviations where",
-        f"there are several seeds (their number in brackets; the paper has five); of {count} in [results](results),",
-        f"on {' and on '.join(machines)}.",
-        f"Best epochs are picked on the test set, as by the paper's code.{_without_runs(found.data)} Table, figure and",
-        f"[all tables and figures]({FIGURES}.md), also of other methods, are made anew from there by",
-        "`python -m reproduction`.",
+        "Test accuracy in per cent of dense networks and of ART with HyperSparse, mean ± sample deviation over seeds.",
+        "The number of seeds is in brackets if there are several; the paper has five.",
+        f"The table is made of {count} in [results](results), on {' and on '.join(machines)}.",
+        f"Best epochs are picked on the test set, as in the paper's code.{_without_runs(found.data)}",
+        f"`python -m reproduction` regenerates it and [all tables and figures]({FIGURES}.md), also of other methods.",
     ]
 
 
@@ -114,7 +113,7 @@ def _without_runs(there: pd.DataFrame) -> str:
     """A sentence that names the networks without a row, if there are any."""
     known = {(data, model) for data, model, _ in _places(there)}
     gone = [_named(data, model) for data in DATA for model in MODELS if (data, model) not in known]
-    return f" Missing so far: {'; '.join(gone)}." if gone else ""
+    return f"\nMissing so far: {'; '.join(gone)}." if gone else ""
 
 
 def _places(cells: pd.DataFrame) -> list[tuple[str, str, float]]:
@@ -138,13 +137,13 @@ def _draw(cells: pd.DataFrame) -> Figure:
             own = cells[(cells["data"] == data) & (cells["model"] == model)]
             _draw_model(each, own)
             each.set_title(
-                _named(data, model) + ("" if own["seeds"].any() else ": ours missing"), loc="left", fontsize=TEXT
+                _named(data, model) + ("" if own["seeds"].any() else ": no runs yet"), loc="left", fontsize=TEXT
             )
         row[0].set_ylabel("test accuracy (%)", fontsize=8)
     for each in axes[-1]:
         each.set_xlabel("sparsity", fontsize=8)
     legend(axes[0, 0], loc="lower left")
-    title(figure, "ART with HyperSparse, ours beside the paper's")
+    title(figure, "ART with HyperSparse: our runs and the paper")
     return figure
 
 

@@ -12,16 +12,16 @@ def cell_table(frame: pd.DataFrame, covered: str | None) -> list[str]:
     """The cells with runs and a count of the others; with `covered`, also that column of every cell."""
     shown = frame[frame["seeds"] > 0] if covered else frame
     rows = markdown(shown, mark_missing(format_cells(shown))) if len(shown) else []
-    lines = [*rows, *([""] if rows else []), f"Of {counted(frame)}"]
+    lines = [*rows, *([""] if rows else []), f"{counted(frame).capitalize()}"]
     if covered is None:
         return lines
-    summary = f"Every cell, with <code>{column_title(covered)}</code> and in brackets how many seeds"
+    summary = f"Every cell: <code>{column_title(covered)}</code>, number of seeds in brackets"
     return [*lines, "", *details(summary, markdown(coverage(frame, covered)))]
 
 
 def counted(frame: pd.DataFrame) -> str:
     """How many cells there are, by their verdict."""
-    return f"{len(frame)} cells: {count_verdicts(frame)}."
+    return f"{len(frame)} cells, {count_verdicts(frame)}."
 
 
 def markdown(frame: pd.DataFrame, shown: pd.DataFrame | None = None) -> list[str]:

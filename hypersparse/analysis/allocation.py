@@ -47,9 +47,7 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun], what: str) -> Analysi
     for run in runs:
         if run.result["total_by_layer"] != totals:
             first = runs[0].recipe.label
-            raise RunError(
-                f"{run.recipe.label} has other layers than {first}; compare runs of one model on one data set."
-            )
+            raise RunError(f"{run.recipe.label} has other layers than {first}; pass runs of one model on one data set.")
     groups = group_by_name(runs)
     rows = []
     for name, members in groups.items():
@@ -102,7 +100,7 @@ def _draw(frame: pd.DataFrame, what: str) -> Figure:
         each.set_ylabel(label, fontsize=8)
     shares.set_xlabel("layer, from input to output", fontsize=8)
     legend_right(counts)
-    title(figure, f"Where the kept weights lie: {what}")
+    title(figure, f"Weights kept per layer: {what}")
     return figure
 
 

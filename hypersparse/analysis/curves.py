@@ -41,14 +41,14 @@ def draw(run: RunFolder) -> Figure:
         raise RunError(f"{run.path} is damaged and cannot be drawn: {row.problem}")
     if not entries:
         raise RunError(f"{run.path} has not finished an epoch yet, so there is nothing to draw.")
-    pressed = any("strength" in entry or "w_kappa" in entry for entry in entries)
-    heights = [TOP, *([MIDDLE] if pressed else []), *([0.7 + ROW * len(bars)] if bars else [])]
+    regularized = any("strength" in entry or "w_kappa" in entry for entry in entries)
+    heights = [TOP, *([MIDDLE] if regularized else []), *([0.7 + ROW * len(bars)] if bars else [])]
     figure = Figure(figsize=(WIDTH, sum(heights) + TITLE), layout="constrained")
     FigureCanvasAgg(figure)
     panels = iter(figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
     spans = phase_spans(entries)
     _draw_accuracy(next(panels), entries, spans)
-    if pressed:
+    if regularized:
         _draw_penalty(next(panels), entries, spans)
     if bars:
         _draw_layers(next(panels), bars)

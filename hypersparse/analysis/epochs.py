@@ -20,7 +20,7 @@ def analyze(runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = [{**run.settings, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
     frame = pd.DataFrame([row for row in rows if row["epochs"] is not None])
     if frame.empty:
-        raise NoRunsError("None of these runs was regularized, so none has epochs to a final mask.")
+        raise NoRunsError("None of these runs has a regularized phase.")
     summary = frame.groupby(KEYS, sort=False)["epochs"].agg(["mean", "std", "count"]).reset_index()
     summary.columns = [*KEYS, "epochs", "deviation", "seeds"]
     known = table("regularized_epochs").rename(
@@ -50,7 +50,7 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
         paper = own.dropna(subset=["paper"])
         axes.errorbar(paper["paper"], places[paper.index], xerr=paper["paper_deviation"], mfc="white", **look)
     if summary["paper"].notna().any():
-        axes.plot([], [], linestyle="", marker="o", mfc="white", color=GREY, label="the paper's")
+        axes.plot([], [], linestyle="", marker="o", mfc="white", color=GREY, label="paper")
     settings = summary[SETTING].drop_duplicates().to_numpy()
     names = [f"{data} {model} {100 * sparsity:g} %" for data, model, sparsity in settings]
     axes.set_yticks(middles.to_list(), names)
@@ -58,5 +58,5 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
     axes.set_xlim(left=0)
     axes.set_xlabel("regularized epochs to the final mask")
     legend_right(axes)
-    title(figure, "How long the penalty grows")
+    title(figure, "Regularized epochs to the final mask")
     return figure

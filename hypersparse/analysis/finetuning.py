@@ -1,4 +1,4 @@
-"""What fine-tuning gains at each of its learning rates."""
+"""Test accuracy during fine-tuning, and the gain at each of its learning rates."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -30,7 +30,7 @@ def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Test accuracy over the epochs of fine-tuning, and what each rate gained; a figure for each model and data set."""
     usable = [run for run in runs if _entries(run)]
     if not usable:
-        raise NoRunsError("None of these runs was fine-tuned with its rate and accuracies in its log.")
+        raise NoRunsError("None of these runs has a fine-tuning phase with learning rates and accuracies in its log.")
     return [
         _analyze_group(file_name("finetuning", *place), own) for place, own in group_by(usable, "data", "model").items()
     ]
@@ -53,10 +53,10 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
             label = name if number == 0 else None
             smooth = _running_mean([100 * entry["test_accuracy"] for entry in entries])
             axes.plot(smooth, linewidth=1.2, label=label, markevery=20, markersize=3.5, **style)
-    axes.set_xlabel(f"epoch of fine-tuning (means over {SMOOTH})", fontsize=8)
+    axes.set_xlabel(f"epoch of fine-tuning (running mean of {SMOOTH})", fontsize=8)
     axes.set_ylabel("test accuracy (%)", fontsize=8)
     legend_right(axes)
-    title(figure, f"What fine-tuning gains: {task_title(runs[0])}")
+    title(figure, f"Test accuracy during fine-tuning: {task_title(runs[0])}")
     return AnalysisResult(file, figure, pd.DataFrame(rows), {f"{file}-gains": pd.DataFrame(gains)})
 
 

@@ -1,4 +1,4 @@
-"""Magnitudes and penalty gradients over the sorted weights, at some regularized epochs (figure 1 of the paper)."""
+"""Magnitudes and penalty gradients over the sorted weights (figure 1 of the paper)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,12 +18,12 @@ SHOWN = 3.5  # times the kept share: what is drawn, from the right; 0.65 to 1 at
 
 
 def analyze_run(run: FinishedRun, epochs: Sequence[int] | None = None) -> AnalysisResult:
-    """One run, at these regularized epochs or at a few spread over all that were taken down."""
+    """One run, at these regularized epochs or at a few of the recorded ones."""
     record = run.record
     if not len(record["curve_epochs"]):
         raise RunError(
-            f"{run.folder.path} has no curves in its record: its method has no penalty, or it was begun by a version "
-            "that did not take them down."
+            f"{run.folder.path} has no curves in its record: its method has no penalty, or an earlier version trained "
+            "it."
         )
     there = record["curve_epochs"] - int(np.nonzero(record["phase"] == "regularize")[0][0])
     chosen = _choose(there.tolist(), epochs)
@@ -48,14 +48,14 @@ def with_curves(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Those with curves in their record; there must be one."""
     having = [run for run in with_records(runs) if len(run.record["curve_epochs"])]
     if not having:
-        raise NoRunsError("None of these runs has curves in its record: they are taken down where there is a penalty.")
+        raise NoRunsError("None of these runs has curves in its record; only methods with a penalty record them.")
     return having
 
 
 def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
-    """Of each model on each data set the least sparse run with HyperSparse, where the curves are easiest to see.
+    """The least sparse run with HyperSparse of each model and data set, where the curves are easiest to see.
 
-    One that was pressed so briefly that it has a single curve comes after those with several.
+    A run whose regularized phase was so short that it has a single curve comes after those with several.
     """
     having = [run for run in with_curves(runs) if run.settings["penalty"] == "hypersparse"]
     found: dict[tuple[str, str], FinishedRun] = {}
@@ -72,7 +72,7 @@ def _choose(there: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
     if wanted is not None:
         if missing := sorted(set(wanted) - set(there)):
             known = ", ".join(map(str, there))
-            raise OptionError(f"Regularized epoch {missing[0]} was not taken down; choose of {known} (counted from 0).")
+            raise OptionError(f"Regularized epoch {missing[0]} was not recorded; choose from {known} (counted from 0).")
         return list(wanted)
     places = np.linspace(0, len(there) - 1, min(MOST_PANELS, len(there))).round().astype(int)
     return [there[place] for place in places]
@@ -94,12 +94,12 @@ def _draw(frame: pd.DataFrame, sparsity: float, penalty: str, what: str) -> Figu
             each.axvline(sparsity, color=GREY, linewidth=0.9, linestyle=":")
         above.set_title(f"epoch {epoch}", fontsize=8)
         above.set_xlim(left, 1.0)
-        below.set_xlabel("place of the weight", fontsize=8)
+        below.set_xlabel("rank of the weight", fontsize=8)
     most = frame["magnitude"][frame["place"] <= 1 - BEYOND * (1 - sparsity)].max()
     for row, limit in zip(axes, (most, max(1.0, frame["gradient"].max())), strict=True):
         row[0].set_ylim(0, 1.05 * limit)  # shared by the row
     axes[0, 0].set_ylabel("magnitude", fontsize=8)
     axes[1, 0].set_ylabel("|gradient|", fontsize=8)
     legend(axes[1, -1])
-    title(figure, f"Sorted weights and the pull on them: {what}, {100 * sparsity:g} %")
+    title(figure, f"Sorted weights and penalty gradients: {what}, {100 * sparsity:g} %")
     return figure

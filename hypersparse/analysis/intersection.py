@@ -1,4 +1,4 @@
-"""How soon a run finds its final mask: the share of it that each epoch's largest weights already are."""
+"""Intersection of each epoch's largest weights with the final mask (figure 2 of the paper)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -128,7 +128,7 @@ def _draw(groups: dict[str, list[FinishedRun]], what: str) -> Any:
         legend_right(axes)
     else:
         legend(axes, loc="lower right")
-    title(figure, f"Share of the final mask found already: {what}")
+    title(figure, f"Intersection with the final mask: {what}")
     return figure
 
 
@@ -139,11 +139,11 @@ def _mark_pretraining(axes: Any, runs: Sequence[FinishedRun]) -> None:
     for epoch in lengths - {0}:
         top = TOP
         if len(lengths) == 1:
-            axes.text(epoch, 1.0, "pre-training ends ", va="top", **look)
+            axes.text(epoch, 1.0, "end of pre-training ", va="top", **look)
         else:
             own = [run.record["intersection"][epoch - 1] for run in runs if _dense_epochs(run) == epoch]
             top = float(np.nanmax([0.0, *own]))
-            axes.text(epoch, 0.01, f"pre-training of \n{epoch} epochs ends ", va="bottom", **look)
+            axes.text(epoch, 0.01, f"end of {epoch} epochs \nof pre-training ", va="bottom", **look)
         axes.vlines(epoch, 0, top, color=GREY, linewidth=0.8, linestyle=":")
 
 

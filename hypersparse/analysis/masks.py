@@ -1,4 +1,4 @@
-"""Masks in motion and masks compared: weights that cross the cut each epoch, and how far seeds agree."""
+"""Mask changes in each epoch, and the agreement of final masks between seeds."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -36,7 +36,7 @@ def crossings(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """
     usable = [run for run in with_records(runs) if (run.record["crossed"] >= 0).any()]
     if not usable:
-        raise NoRunsError("None of these runs has epochs in which weights could cross the cut.")
+        raise NoRunsError("None of these runs records mask changes.")
     return [_crossing(file_name("crossing", *place), own) for place, own in group_by(usable, "data", "model").items()]
 
 
@@ -57,10 +57,10 @@ def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
     for boundary in {int((run.record["phase"] == "pre-train").sum()) for run in usable} - {0}:
         axes.axvline(boundary - 0.5, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("epoch (dotted: pre-training ends)", fontsize=8)
-    axes.set_ylabel("new among the largest (%)", fontsize=8)
+    axes.set_xlabel("epoch (dotted: end of pre-training)", fontsize=8)
+    axes.set_ylabel("new weights in the mask (%)", fontsize=8)
     legend_right(axes)
-    title(figure, f"Weights that cross the cut: {task_title(usable[0])}")
+    title(figure, f"Mask changes per epoch: {task_title(usable[0])}")
     return AnalysisResult(file, figure, pd.DataFrame(rows))
 
 
@@ -71,7 +71,7 @@ def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
     groups = {name: members for name, members in group_by_name(usable).items() if len(members) > 1} if usable else {}
     if not groups:
         raise NoRunsError(
-            "Agreement needs a recipe with two seeds that have final masks in their records; there is none."
+            "Mask agreement needs two seeds of one recipe with final masks in their records; there are none."
         )
     rows = [
         {"name": name, **one.settings, "seeds": f"{one.seed}, {other.seed}", **_agreement(one, other)}
@@ -89,8 +89,8 @@ def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
     axes.set_yticks(range(len(groups)), names, fontsize=7)
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_xlim(0, 115 * max(frame["agreement"].max(), frame["chance"].max()))
-    axes.set_xlabel("in common (%); bar: by chance", fontsize=8)
-    title(figure, "How far two seeds keep the same weights")
+    axes.set_xlabel("shared weights (%); bar: expected by chance", fontsize=8)
+    title(figure, "Mask agreement between seeds")
     return AnalysisResult("agreement", figure, frame, {})
 
 
@@ -98,7 +98,9 @@ def _agreement(one: FinishedRun, other: FinishedRun) -> dict[str, Any]:
     """Of the kept weights in the sample, the share that the other keeps too (the mean of both ways)."""
     a, b = (np.unpackbits(run.record["final_sample"]).astype(bool) for run in (one, other))
     if a.shape != b.shape:
-        raise RunError(f"{one.recipe.label} and {other.recipe.label} have other weights; agreement needs one network.")
+        raise RunError(
+            f"{one.recipe.label} and {other.recipe.label} have different layers; mask agreement needs one network."
+        )
     common = int((a & b).sum())
     shares = [common / max(int(mask.sum()), 1) for mask in (a, b)]
     totals = one.result["total_by_layer"]

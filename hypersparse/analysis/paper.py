@@ -17,7 +17,7 @@ from hypersparse.storage.schemas import Entry
 
 PAPER_SEEDS = 5
 ENOUGH_SEEDS = 3  # of ours, for their own deviation to count
-Verdict = Literal["reproduced", "better", "differs", "missing"]
+Verdict = Literal["reproduced", "better", "worse", "missing"]
 WITHOUT_PRETRAINING = "-no-pretrain"
 
 
@@ -56,13 +56,13 @@ def verdict(ours: SeedValues, paper_mean: float, paper_deviation: float, *, more
     """Reproduced if the means differ by at most twice their standard error (`margin`).
 
     >>> [verdict(SeedValues(values), 92.69, 0.22) for values in ((92.5,), (91.0,), ())]
-    ['reproduced', 'differs', 'missing']
+    ['reproduced', 'worse', 'missing']
     """
     if ours.mean is None:
         return "missing"
     if abs(ours.mean - paper_mean) <= margin(ours, paper_deviation):
         return "reproduced"
-    return "better" if (ours.mean > paper_mean) == more_is_better else "differs"
+    return "better" if (ours.mean > paper_mean) == more_is_better else "worse"
 
 
 def table(name: str) -> pd.DataFrame:
@@ -155,5 +155,5 @@ def runs_of(cell: Any, store: RunStore) -> Iterator[RunFolder]:
 
 def epochs_to_mask(run: RunFolder) -> int | None:
     """How many epochs were regularized up to the one whose pruned copy was kept."""
-    pressed: Sequence[Entry] = [entry for entry in run.whole_log() if "best_epoch" in entry]
-    return int(pressed[-1]["best_epoch"]) + 1 if pressed else None
+    regularized: Sequence[Entry] = [entry for entry in run.whole_log() if "best_epoch" in entry]
+    return int(regularized[-1]["best_epoch"]) + 1 if regularized else None

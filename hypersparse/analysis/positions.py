@@ -1,4 +1,4 @@
-"""Compression Position: in which order training images are learnt, by class and by how hard they are for people.
+"""Compression Position (CP): the order in which training images are learned, by class and by label errors.
 
 psi(x) is the share of epochs in which image x was right: of the dense network in pre-training, or of its pruned copies
 while the penalty grows. CP(x) is the place of psi(x) among all images in descending order, so early images have a CP
@@ -70,8 +70,8 @@ def learning_orders(runs: Sequence[FinishedRun], samples: Samples) -> list[Learn
             found.setdefault((*each.settings.values(), run.seed, each.correct.tobytes()), each)
     if not found:
         raise RunError(
-            "None of these runs counted how often each training image was right; that is taken down in pre-training, "
-            "and by methods that score pruned copies on images that are not augmented (art)."
+            "None of these runs counted correct epochs for each training image. Pre-training counts them, and so do "
+            "methods that score pruned copies on images without augmentation (art)."
         )
     return sorted(found.values(), key=lambda each: (each.sparsity, *map(str, each.settings.values()), each.run.seed))
 

@@ -1,4 +1,4 @@
-"""Compression Position as pictures: classes by hardness beside the paper's, and class accuracy over the epochs."""
+"""Figures of Compression Position: classes by label errors beside the paper, and class accuracy over the epochs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -139,22 +139,22 @@ def _look(errors: int, *, filled: bool) -> dict[str, Any]:
 def _handles(means: pd.DataFrame) -> list[Line2D]:
     kinds = sorted({int(errors) for errors in means["human_label_errors"] if errors >= 0}) or [ALL]
     paper = [Line2D([], [], label="paper", **_look(kinds[0], filled=False))] if means["paper"].notna().any() else []
-    words = {ALL: "ours", 0: "ours: no person wrong" if paper else "no person wrong"}
+    words = {ALL: "ours", 0: "ours: no annotator wrong" if paper else "no annotator wrong"}
     if kinds == [0, 1]:  # CIFAR-100's images were named by one person each
-        words = {kind: people_wrong(kind, 1) for kind in kinds}
+        words = {kind: label_error_words(kind, 1) for kind in kinds}
     ours = [Line2D([], [], label=words.get(kind, f"{kind} wrong"), **_look(kind, filled=True)) for kind in kinds]
     return ours + paper if len(kinds) > 1 or paper else []
 
 
-def people_wrong(errors: int, people: int) -> str:
+def label_error_words(errors: int, people: int) -> str:
     """How hard images are, in words.
 
-    >>> people_wrong(2, 3), people_wrong(0, 1)
-    ('2 of 3 people wrong', 'named rightly by a person')
+    >>> label_error_words(2, 3), label_error_words(0, 1)
+    ('2 of 3 annotators wrong', 'annotator right')
     """
     if people > 1:
-        return f"{errors} of {people} people wrong"
-    return f"named {'wrongly' if errors else 'rightly'} by a person"
+        return f"{errors} of {people} annotators wrong"
+    return f"annotator {'wrong' if errors else 'right'}"
 
 
 def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
@@ -174,13 +174,13 @@ def class_name(name: str) -> str:
 def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
     sparse = found.assign(level=[name.replace(" pruned", "") for name in names])[found["sparsity"] > DENSE]
     if len(sparse) == 0:
-        return f"Classes of {data} in the order in which the dense network learns them"
+        return f"Order in which the dense network learns the classes of {data}"
     sample_orders = {str(first): list(own["level"]) for first, own in sparse.groupby("first", sort=False)}
     if len(sample_orders) == 1 and len(sparse) > 1:
-        return f"What the largest weights know first: {class_name(next(iter(sample_orders)))} at every sparsity"
+        return f"Learned first by pruned networks: {class_name(next(iter(sample_orders)))} at every sparsity"
     firsts = [f"{class_name(first)} at {', '.join(names)}" for first, names in sample_orders.items()]
-    words = f"What the largest weights know first: {'; '.join(firsts)}"
-    return words if len(words) <= LONGEST_TITLE else f"What the largest weights know first, by class of {data}"
+    words = f"Learned first by pruned networks: {'; '.join(firsts)}"
+    return words if len(words) <= LONGEST_TITLE else f"Order in which pruned networks learn the classes of {data}"
 
 
 def analyze_classes(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
@@ -258,15 +258,15 @@ def _draw_accuracy(networks: Sequence[tuple[LearningOrder, pd.DataFrame]], areas
         _draw_areas(right, own)
     left_out = _left_out(areas["class"].nunique())
     axes[-1, 0].set_xlabel(f"epoch ({left_out} are shown)" if left_out else "epoch")
-    axes[-1, 1].set_xlabel("CP, and areas under the curve")
+    axes[-1, 1].set_xlabel("CP and areas under the curve")
     axes[0, 1].legend(
         loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, frameon=False, fontsize=TEXT - 1.5,
         columnspacing=0.8, handletextpad=0.1, borderaxespad=0.1,
     )  # fmt: skip
     bar = figure.colorbar(image, ax=axes[:, 0].tolist(), location="bottom", shrink=0.4, aspect=30, pad=0.02)
-    bar.set_label("test accuracy of the class, network not pruned", fontsize=TEXT - 1)
+    bar.set_label("test accuracy of the class, unpruned network", fontsize=TEXT - 1)
     bar.ax.tick_params(labelsize=TEXT - 1)
-    title(figure, "Class accuracy over the epochs; classes stand in order of Compression Position")
+    title(figure, "Class accuracy over the epochs, classes sorted by Compression Position")
     return figure
 
 
@@ -280,7 +280,7 @@ def _draw_grid(axes: Axes, grid: pd.DataFrame) -> AxesImage:
 
 
 def _order_words(name: str, same: float | None) -> str:
-    return name if same is None else f"{name}: test area and early place, rank correlation {same:.2f}"
+    return name if same is None else f"{name}: rank correlation of test area with -CP {same:.2f}"
 
 
 def _draw_areas(axes: Axes, own: pd.DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""Images on a map, in the order in which they are learnt (figure 4 of the paper), and by how hard they are."""
+"""Training images on a t-SNE map, by learning order (figure 4 of the paper) and by label errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hypersparse.analysis.plotting import GREY, PAGE, TEXT, AnalysisResult, class_label, class_styles, panels, title
 from hypersparse.analysis.positions import LearningOrder, level_names
-from hypersparse.analysis.positions_figure import class_name, people_wrong
+from hypersparse.analysis.positions_figure import class_name, label_error_words
 from hypersparse.analysis.samples import Samples
 from hypersparse.analysis.tsne import Points
 
@@ -96,7 +96,7 @@ def analyze_hardness(samples: Samples, points: Points, *, total: int) -> Analysi
         (inside,) = np.nonzero(samples.hardness == kind)
         drawn = inside[:: max(1, round(len(inside) / DRAWN))]
         _draw_panel(each, samples, points, inside, drawn, looks)
-        words = f"{people_wrong(kind, samples.people)}: {len(inside):,} images"
+        words = f"{label_error_words(kind, samples.people)}: {len(inside):,} images"
         each.set_title(words, fontsize=TEXT, loc="left")
         rows.append(_rows(samples, points, drawn))
         spread = _spread(samples, points, inside, classes)
@@ -105,7 +105,7 @@ def analyze_hardness(samples: Samples, points: Points, *, total: int) -> Analysi
     _finish(figure, looks, samples, points, total)
     known = table["spread"].dropna()
     wider = len(known) > 1 and known.is_monotonic_increasing
-    words = "Images that are hard for people lie wider apart" if wider else "Images by how hard they are for people"
+    words = "Images with more label errors are spread wider" if wider else "Images by number of label errors"
     widths = f": mean width of {len(classes)} classes {', '.join(f'{spread:.1f}' for spread in known)}"
     title(figure, words + (widths if classes else ""))
     return AnalysisResult(HARDNESS, figure, pd.concat(rows, ignore_index=True), {"map-spread": table})
@@ -179,7 +179,7 @@ def _finish(figure: Figure, looks: dict[int, dict[str, Any]], samples: Samples, 
     part = f"all {total:,}" if len(samples) == total else f"{len(samples):,} of {total:,}"
     figure.legend(
         handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=TEXT - 1, handletextpad=0.2,
-        title=f"t-SNE of {part} training images of {samples.data} by {points.source}; ellipses: 2 deviations",
+        title=f"t-SNE of {part} training images of {samples.data} by {points.source}; ellipses: 2 standard deviations",
         title_fontsize=TEXT - 1.5,
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ def samples_of(runs: Sequence[FinishedRun], dataset: Dataset, human: HumanLabels
     kinds = {(run.recipe.data.name, run.recipe.data.validation, str(run.recipe.data.options)): run for run in runs}
     if len(kinds) > 1:
         several = " and ".join(f"{name} ({held} held out)" for name, held, _ in sorted(kinds))
-        raise RunError(f"Images can be compared over runs on the same ones; these are on {several}. Pass one kind.")
+        raise RunError(f"Expected runs on the same training images; these are on {several}. Pass one kind.")
     ((_, held, _),) = kinds
     rest = places(len(dataset.train), held)[0].numpy()
     hardness = None

@@ -1,4 +1,4 @@
-"""What sparsity costs and what it brings: accuracy over sparsity, training work and bytes; paths; single classes."""
+"""Accuracy against sparsity, training compute and file size; effective weights; accuracy by class."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,23 +35,21 @@ from hypersparse.analysis.plotting import (
 
 COSTS = {
     "kept": "weights kept (%)",
-    "training_flops": "training work (dense FLOPs)",
-    "final_bytes": "file (bytes)",
+    "training_flops": "training compute (dense FLOPs)",
+    "final_bytes": "file size (bytes)",
 }
 MOST_CLASSES = 20  # drawn; of more, those at both ends
 FEW_LEVELS = 4  # sparsities, of which a column has room for the names beside a legend
 NEAR = 6  # largest to smallest, under which an axis has few of 1, 2, 5, 10, ...
 WIDE = 60  # largest to smallest, above which only tens have room on an axis: more would run into each other
-NAMED = {"kept": "weights kept", "training_flops": "training work", "final_bytes": "file size"}
+NAMED = {"kept": "weights kept", "training_flops": "training compute", "final_bytes": "file size"}
 
 
 def accuracy(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
-    """Accuracy of the last epoch against the share of weights kept, training work and bytes; a figure a data set."""
+    """Accuracy of the last epoch against weights kept, training compute and file size; a figure for each data set."""
     ended = [run for run in runs if run.result["until"] is None and run.scores]
     if not ended:
-        raise NoRunsError(
-            "None of these runs went to its end; runs that end with the final mask have no accuracy to show."
-        )
+        raise NoRunsError("None of these runs is complete; runs that end with the final mask have no accuracy.")
     return [_accuracy(file_name("accuracy", data), own) for (data,), own in group_by(ended, "data").items()]
 
 
@@ -78,12 +76,12 @@ def _accuracy(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
 
 
 def effective(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
-    """Weights on some path from input to output, of those that are kept; a figure a data set."""
+    """Kept weights on a path from input to output; a figure for each data set."""
     known = [
         run for run in runs if run.result.get("effective_kept") is not None and run.result["kept"] < run.result["total"]
     ]
     if not known:
-        raise NoRunsError("None of these runs says how many of its kept weights lie on a path; train them again.")
+        raise NoRunsError("None of these runs stores its number of effective weights; train them with this version.")
     return [_effective(file_name("effective", data), own) for (data,), own in group_by(known, "data").items()]
 
 
@@ -110,34 +108,32 @@ def _effective(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     _sparsity_axis(axes, frame)
     axes.set_ylabel("kept weights on a path (%)", fontsize=8)
     legend_right(axes)
-    title(figure, f"Kept weights that can matter: {_of_what(runs)}")
+    title(figure, f"Kept weights on a path from input to output: {_of_what(runs)}")
     thin_ticks(figure)
     return AnalysisResult(file, figure, frame)
 
 
 def classes(runs: Sequence[FinishedRun], names: Sequence[str] | None = None) -> list[AnalysisResult]:
-    """Whom does sparsity hurt: accuracy by class at the end, a figure for each variant on each model and data set.
+    """Accuracy by class in the last epoch, a figure for each variant, model and data set.
 
-    Against the dense runs of that model and data where they are there, else against its least sparse runs.
+    Differences are from the dense runs of that model and data, or from the least sparse runs if there are none.
     """
     usable = [run for run in with_records(runs) if run.result["until"] is None]
     if not usable:
-        raise NoRunsError("None of these runs went to its end with a record; the damage is that of the last epoch.")
+        raise NoRunsError("None of these runs is complete and has a record; accuracy by class needs both.")
     found = []
     for place, here in group_by(usable, "data", "model").items():
         dense = [run for run in here if run.result["sparse"] is None]
         for (variant,), members in group_by([run for run in here if run not in dense], "variant").items():
             same = [run for run in dense if run.recipe.data == members[0].recipe.data]  # of a name alone may be others
             file = file_name("classes", *place, variant.replace(", ", "-").replace(" ", "-"))
-            found.append(_damage(file, same, members, names))
+            found.append(_class_changes(file, same, members, names))
     if not found:
-        raise NoRunsError(
-            "All of these runs are dense; name sparse ones, and the dense one beside them if there is one."
-        )
+        raise NoRunsError("All of these runs are dense; pass sparse runs, with the dense one if there is one.")
     return found
 
 
-def _damage(
+def _class_changes(
     file: str, dense: Sequence[FinishedRun], runs: Sequence[FinishedRun], names: Sequence[str] | None
 ) -> AnalysisResult:
     count = len(runs[0].record["class_total"])
@@ -155,13 +151,13 @@ def _damage(
     means = frame.groupby(["kept", "class"], sort=False)["accuracy"].mean().unstack("class")
     total = runs[0].result["total"]
     least = _share_removed(means.index[0], total)
-    against = None if len(means) == 1 else "the dense network" if dense else f"that at {least}"
+    against = None if len(means) == 1 else "the dense network" if dense else f"{least} sparsity"
     change = means if against is None else (means - means.iloc[0]).iloc[1:]
     wide = change.T.sort_values(change.index[-1])
     table = wide.reset_index()
     table.columns = ["class", *(f"{kept:,} kept" for kept in wide.columns)]
-    figure = _draw_damage(wide, total, f"{task_title(runs[0])}, {runs[0].variant}", against)
-    return AnalysisResult(file, figure, frame, {f"{file}-damage": table})
+    figure = _draw_class_changes(wide, total, f"{task_title(runs[0])}, {runs[0].variant}", against)
+    return AnalysisResult(file, figure, frame, {f"{file}-changes": table})
 
 
 def _share_removed(kept: Any, total: int) -> str:
@@ -174,10 +170,10 @@ def _by_class(run: FinishedRun) -> np.ndarray[Any, Any]:
     return shares
 
 
-def _draw_damage(wide: pd.DataFrame, total: int, what: str, against: str | None) -> Figure:
+def _draw_class_changes(wide: pd.DataFrame, total: int, what: str, against: str | None) -> Figure:
     half = MOST_CLASSES // 2
     shown = wide if len(wide) <= MOST_CLASSES else pd.concat([wide.iloc[:half], wide.iloc[-half:]])
-    words = f"{'Whom sparsity hurts' if against else 'Accuracy of each class'}: {what}"
+    words = f"{'Accuracy change by class' if against else 'Accuracy by class'}: {what}"
     figure, ((axes,),) = panels(width=title_width(words), height=0.9 + 0.19 * len(shown))
     title(figure, words)
     for kept, style in zip(shown.columns, line_styles(len(shown.columns)), strict=True):
@@ -186,10 +182,10 @@ def _draw_damage(wide: pd.DataFrame, total: int, what: str, against: str | None)
     if against:
         axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(shown)), map(class_label, shown.index), fontsize=7)
-    label = f"points of accuracy against {against}" if against else "accuracy (%)"
+    label = f"change from {against} (points)" if against else "accuracy (%)"
     if len(shown) < len(wide):
         axes.axhline(half - 0.5, color=GREY, linewidth=0.8, linestyle=":")
-        kinds = f"{half} least and {half} most hurt" if against else f"{half} best and {half} worst"
+        kinds = f"{half} least and {half} most affected" if against else f"{half} best and {half} worst"
         label += f"\n{kinds} of {len(wide)} classes at {_share_removed(wide.columns[-1], total)}"
     axes.set_xlabel(label, fontsize=8)
     legend_right(axes, title="sparsity", title_fontsize=7)

@@ -1,4 +1,4 @@
-"""Recipes with an option changed against the same recipe as the preset has it, seed by seed."""
+"""Recipes that differ from the preset, compared with the preset's recipe seed by seed."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from math import nan
@@ -16,19 +16,19 @@ TASK = ("data", "model", "method", "penalty", "sparsity")
 DIGITS = 4  # sums of the same accuracies in another order are no difference
 NUMBERS = ("last", "best", "epochs", "loss")
 COLUMNS = (
-    *TASK, "variant", "seeds", "last", "last_deviation", "best", "best_deviation", "over_paper", "pairs",
-    "last_difference", "low", "high", "best_difference", "plain_seeds", "last_over_plain", "loss", "loss_difference",
+    *TASK, "variant", "seeds", "last", "last_deviation", "best", "best_deviation", "minus_paper", "pairs",
+    "last_difference", "low", "high", "best_difference", "preset_seeds", "last_minus_preset", "loss", "loss_difference",
     "epochs", "epochs_difference",
 )  # fmt: skip
-MEASURED = [name for name in COLUMNS if name not in {*TASK, "variant", "seeds", "pairs", "plain_seeds"}]
+MEASURED = [name for name in COLUMNS if name not in {*TASK, "variant", "seeds", "pairs", "preset_seeds"}]
 
 
 def variants(store: RunStore) -> pd.DataFrame:
-    """A row a variant: its accuracy, and the mean difference over the seeds that the plain recipe has too.
+    """A row for each variant: its accuracy, and the mean difference over the seeds that the preset's recipe has too.
 
-    Accuracies in per cent and differences in points; `low` and `high` are the 95 % interval of the last epoch's.
-    `last_over_plain` is the difference from all `plain_seeds` of the plain recipe, paired or not. `over_paper` is the
-    best epochs' mean minus the paper's number for ART with this penalty, `loss` the last epoch's on training images.
+    Accuracies are in per cent and differences in points. `low` and `high` are the 95 % interval of the last epoch's
+    difference. `last_minus_preset` is the difference from all `preset_seeds`, paired or not. `minus_paper` is the mean
+    of the best epochs minus the paper's number for the preset. `loss` is the training loss of the last epoch.
     """
     rows = []
     for task, here in group_by(completed_runs(store), *TASK).items():
@@ -38,7 +38,7 @@ def variants(store: RunStore) -> pd.DataFrame:
             {**dict(zip(TASK, task, strict=True)), **_row(name, members, plain)} for (name,), members in own.items()
         ]
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(MEASURED, float))  # None becomes NaN
-    frame["over_paper"] = frame["best"] - [_in_paper(row) for row in frame[list(TASK)].to_dict("records")]
+    frame["minus_paper"] = frame["best"] - [_in_paper(row) for row in frame[list(TASK)].to_dict("records")]
     return in_order(frame.round(DIGITS))
 
 
@@ -56,9 +56,9 @@ def _row(name: str, members: Sequence[FinishedRun], plain: Sequence[FinishedRun]
         values = tuple(ours[number].values())
         shown |= {number: mean(values), f"{number}_deviation": deviation(values)}
     shown |= {number: mean(tuple(ours[number].values())) for number in ("epochs", "loss")}
-    shown |= {"pairs": last.count if last else 0, "plain_seeds": len(theirs["last"])}
+    shown |= {"pairs": last.count if last else 0, "preset_seeds": len(theirs["last"])}
     if ours["last"] and theirs["last"]:
-        shown["last_over_plain"] = fmean(ours["last"].values()) - fmean(theirs["last"].values())
+        shown["last_minus_preset"] = fmean(ours["last"].values()) - fmean(theirs["last"].values())
     shown |= {f"{number}_difference": found.difference if found else None for number, found in differences.items()}
     return shown | {"low": last.low if last else None, "high": last.high if last else None}
 
@@ -76,7 +76,7 @@ def _numbers(runs: Sequence[FinishedRun]) -> dict[str, dict[Hashable, float]]:
 
 
 def _in_paper(task: Mapping[Hashable, Any]) -> float:
-    """Its number for the plain recipe; not a number where it has none."""
+    """The paper's number for the preset's recipe; NaN if it has none."""
     known = table("accuracy")
     same = known[
         (known["dataset"] == task["data"])

@@ -27,7 +27,7 @@ BRIEF = {"variants": ("variant", "seeds", "last", "best", "last_difference", "lo
 COLORS = {
     "reproduced": "green",
     "better": "cyan",
-    "differs": "red",
+    "worse": "red",
     "missing": "dim",
 }
 

@@ -18,6 +18,7 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.data.npz import read_arrays
 from hypersparse.data.pickles import BYTES, LABELS, read_pickle
 from hypersparse.errors import DataError
+from hypersparse.regular_file import read_regular
 
 CLEAN = "clean_label"
 SAID = ("random_label1", "random_label2", "random_label3", "noisy_label")  # CIFAR-10N has three, CIFAR-100N the last
@@ -84,7 +85,7 @@ def _labels(path: Path, table: Mapping[str, Any], name: str) -> NDArray[np.int64
 
 def _read_torch(path: Path) -> dict[str, Any]:
     """What `torch.save` wrote: a pickle in a zip file, or in older files a pickle after three others."""
-    content = path.read_bytes()
+    content = read_regular(path)
     if not zipfile.is_zipfile(io.BytesIO(content)):
         return read_pickle(content, str(path), kinds=(BYTES, LABELS), after=BEFORE_THE_OBJECT)
     try:

@@ -14,6 +14,7 @@ from typing import IO
 
 from hypersparse.data.dataset import Progress
 from hypersparse.errors import DataError
+from hypersparse.regular_file import open_regular, read_regular
 
 CHUNK_BYTES = 1 << 20
 LARGEST_MEMBER_BYTES = 1 << 28  # CIFAR-100's training file has 155 MB; a bomb has more than this
@@ -90,7 +91,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def read_file(path: Path) -> bytes:
     """What is in a file that should be there."""
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); get the data set again.") from error
 
@@ -108,7 +109,7 @@ def tar_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
     """The contents of the named members of a .tar.gz, in memory: nothing is unpacked to disk."""
     contents: dict[str, bytes] = {}
     try:
-        with tarfile.open(path, "r:gz") as archive:
+        with open_regular(path) as file, tarfile.open(fileobj=file, mode="r:gz") as archive:
             for member in archive:
                 if member.name in names and member.name not in contents:
                     contents[member.name] = _content(archive, member, path)

@@ -1,6 +1,7 @@
 """A folder of images as a data set: `train/<class>/*` and `val/<class>/*` (or `test/<class>/*`)."""
 
 import io
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from hypersparse.options import option, options
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 TEST_FOLDERS = ("val", "test")
 IMAGES_PER_REPORT = 200
@@ -68,19 +70,31 @@ def decode_images(
 
 def decode_image(content: bytes, name: str, size: int | None) -> Pixels:
     """One image file as uint8 [3, H, W]; grey becomes RGB, `size` cuts out the middle and resizes it."""
-    from PIL.Image import Resampling
+    from PIL import UnidentifiedImageError
+    from PIL.Image import DecompressionBombError, DecompressionBombWarning, Resampling
     from PIL.Image import open as open_image
 
     try:
-        with open_image(io.BytesIO(content)) as file:
-            if file.mode.startswith(("I", "F")):
-                raise ValueError(f"its pixels have more than 8 bits (mode {file.mode})")
-            image = file.convert("RGB")
+        # Of all that Pillow can open, some start programs and many are seldom tested.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DecompressionBombWarning)
+            image = _rgb(open_image(io.BytesIO(content), formats=FORMATS))
+    except (DecompressionBombError, DecompressionBombWarning):
+        raise DataError(f"{name} has more pixels than an image may have; replace or remove it.") from None
+    except UnidentifiedImageError:  # Pillow's words name no file
+        raise DataError(f"{name} cannot be read as an image ({', '.join(FORMATS)}); replace or remove it.") from None
     except Exception as error:  # the decoders raise anything from OSError to SyntaxError
         raise DataError(f"{name} cannot be read as an image ({error}); replace or remove it.") from error
     if size is not None:
         image = middle_of(image, size, size, resampling=Resampling.BILINEAR)
     return np.asarray(image, np.uint8).transpose(2, 0, 1)
+
+
+def _rgb(file: "Image") -> "Image":
+    with file:
+        if file.mode.startswith(("I", "F")):
+            raise ValueError(f"its pixels have more than 8 bits (mode {file.mode})")
+        return file.convert("RGB")
 
 
 def middle_of(image: "Image", width: int, height: int, *, resampling: int) -> "Image":

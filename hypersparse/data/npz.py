@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hypersparse.data.dataset import Dataset, Split, channel_statistics, no_options
 from hypersparse.errors import DataError
+from hypersparse.regular_file import open_regular
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -46,7 +47,7 @@ def read(path: Path, **options: Any) -> Dataset:
 def read_arrays(path: Path) -> Arrays:
     """Every array in the file; none is unpickled, and the checksum of each is tested."""
     try:
-        with path.open("rb") as file:  # np.load(path) would leave it open when it is damaged
+        with open_regular(path) as file:  # np.load(path) would leave it open when it is damaged
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it holds a single array")

@@ -19,6 +19,7 @@ from hypersparse.data.files import Archive, find, locate, read_file, replacing
 from hypersparse.data.folder import SUFFIXES, decode_images
 from hypersparse.data.npz import Arrays, read_arrays
 from hypersparse.errors import DataError
+from hypersparse.regular_file import open_regular
 
 ARCHIVE = Archive(
     file="tiny-imagenet-200.zip",
@@ -102,7 +103,7 @@ def _tree(place: Path) -> Iterator[Tree]:
         yield Tree(place, _sizes(place), lambda name: read_file(place / name))
         return
     try:
-        with zipfile.ZipFile(place) as archive:
+        with open_regular(place) as file, zipfile.ZipFile(file) as archive:
             root = f"{ARCHIVE.unpacked}/"
             members = {info.filename.removeprefix(root): info for info in archive.infolist() if not info.is_dir()}
             sizes = {name: info.file_size for name, info in members.items()}
@@ -113,7 +114,12 @@ def _tree(place: Path) -> Iterator[Tree]:
 
 def _sizes(folder: Path) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for parent, _, names in os.walk(folder, followlinks=True):  # five times as fast as Path.rglob
+    seen: set[Path] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):  # five times as fast as Path.rglob
+        if (real := Path(parent).resolve()) in seen:  # links may lead around in a circle
+            folders.clear()
+            continue
+        seen.add(real)
         prefix = Path(parent).relative_to(folder).as_posix()
         for name in names:
             sizes[f"{prefix}/{name}".removeprefix("./")] = Path(parent, name).lstat().st_size

@@ -65,7 +65,7 @@ def test_gradients_at_chosen_epochs(tmp_path: Path) -> None:
     assert result.data["epoch"].unique().tolist() == [0]
     assert result.data["gradient"].tolist() == [1.2, 1.0, 0.1]
     assert set(drawn(result)) == {"hypersparse", "l1"}
-    with pytest.raises(OptionError, match=r"Regularized epoch 7 was not taken down; choose of 0 "):
+    with pytest.raises(OptionError, match=r"Regularized epoch 7 was not recorded; choose from 0 "):
         gradients.analyze_run(write(tmp_path, seed=1), [7])
     empty = write(tmp_path, seed=2, arrays=record(curve_epochs=np.zeros(0, dtype=int)))
     with pytest.raises(RunError, match="no curves"):
@@ -114,8 +114,8 @@ def test_the_end_of_pretraining_is_marked_only_where_there_is_one(tmp_path: Path
         lines = [line.get_segments()[0].tolist() for line in axes.collections]
         return list(zip(lines, [" ".join(text.get_text().split()) for text in axes.texts], strict=True))
 
-    assert marks(usual) == [([[2, 0], [2, intersection.TOP]], "pre-training ends")]
-    assert marks(usual, without) == [([[2, 0], [2, 0.5]], "pre-training of 2 epochs ends")]  # up to its own curve
+    assert marks(usual) == [([[2, 0], [2, intersection.TOP]], "end of pre-training")]
+    assert marks(usual, without) == [([[2, 0], [2, 0.5]], "end of 2 epochs of pre-training")]  # up to its own curve
     assert marks(without) == []
 
 
@@ -123,16 +123,16 @@ def test_every_network_has_its_figures(tmp_path: Path) -> None:
     models = ("resnet8", "mlp")
     runs = [write(tmp_path, model=model) for model in models]
     for make, name, words in (
-        (intersection.analyze, "intersection", "Share of the final mask found already"),
-        (masks.crossings, "crossing", "Weights that cross the cut"),
-        (allocation.analyze, "layers", "Where the kept weights lie"),
+        (intersection.analyze, "intersection", "Intersection with the final mask"),
+        (masks.crossings, "crossing", "Mask changes per epoch"),
+        (allocation.analyze, "layers", "Weights kept per layer"),
     ):
         found = make(runs)
         assert [result.name for result in found] == [f"{name}-digits-{model}" for model in models]
         titles = [result.figure.get_suptitle().replace("\n", " ") for result in found]
         assert titles == [f"{words}: {model} on digits" for model in models]
     hurt = [result.figure.get_suptitle().replace("\n", " ") for result in tradeoffs.classes(runs)]
-    assert hurt == [f"Accuracy of each class: {model} on digits, art hypersparse" for model in models]
+    assert hurt == [f"Accuracy by class: {model} on digits, art hypersparse" for model in models]
 
 
 def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_epochs_to_the_final_mask(tmp_path: Path) -> None:
     assert drawn(result) == []  # error bars have their names elsewhere; the paper's mark is not there
     run = write(tmp_path, method="snip")
     run.folder.log_file.unlink()
-    with pytest.raises(RunError, match="None of these runs was regularized"):
+    with pytest.raises(RunError, match="None of these runs has a regularized phase"):
         epochs.analyze([run])
 
 
@@ -183,7 +183,7 @@ def test_weights_that_cross(tmp_path: Path) -> None:
     assert result.data["share"].tolist() == [0.4, 0.3, 0.1]
     assert result.data["epoch"].tolist() == [1, 2, 3]
     still = write(tmp_path, seed=1, arrays=record(crossed=np.full(5, -1)))
-    with pytest.raises(RunError, match="could cross"):
+    with pytest.raises(RunError, match="None of these runs records mask changes"):
         masks.crossings([still])
 
 
@@ -206,14 +206,14 @@ def test_accuracy_against_costs(tmp_path: Path) -> None:
         ["dense", 100, 60, 70],
     ]
     assert len(result.figure.axes) == 3
-    with pytest.raises(RunError, match="went to its end"):
+    with pytest.raises(RunError, match="is complete"):
         tradeoffs.accuracy([write(tmp_path, seed=2, until="regularize")])
 
 
 def test_runs_whose_work_is_not_known_are_counted(tmp_path: Path) -> None:
     (result,) = tradeoffs.accuracy([write(tmp_path), write(tmp_path, seed=1, training_flops=None)])
     assert [axes.get_xlabel() for axes in result.figure.axes] == [
-        "weights kept (%)", "training work (dense FLOPs)\nmissing: 1 of 2 runs", "file (bytes)",
+        "weights kept (%)", "training compute (dense FLOPs)\nmissing: 1 of 2 runs", "file size (bytes)",
     ]  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def test_sparsities_have_room_on_an_axis(tmp_path: Path) -> None:
 def test_effective_weights(tmp_path: Path) -> None:
     (result,) = tradeoffs.effective([write(tmp_path), write(tmp_path, method="dense")])
     assert result.data["share"].tolist() == [0.9]
-    with pytest.raises(RunError, match="lie on a path"):
+    with pytest.raises(RunError, match="effective weights"):
         tradeoffs.effective([write(tmp_path, seed=1, effective_kept=None)])
 
 
@@ -304,26 +304,26 @@ def test_classes_have_the_names_that_any_of_the_runs_knows(tmp_path: Path) -> No
     assert set(result.data["class"]) == {"cat", "dog"}
 
 
-def test_damage_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
+def test_change_by_class_is_against_the_dense_run(tmp_path: Path) -> None:
     dense = write(tmp_path, method="dense", arrays=record(class_correct=np.array([[10, 9]] * 5)))
     (result,) = tradeoffs.classes([dense, write(tmp_path)], ["cat", "dog"])
-    table = result.tables["classes-digits-resnet8-art-hypersparse-damage"]
+    table = result.tables["classes-digits-resnet8-art-hypersparse-changes"]
     assert table.to_numpy().tolist() == [["dog", -40.0], ["cat", -10.0]]
-    assert result.figure.axes[0].get_xlabel() == "points of accuracy against the dense network"
+    assert result.figure.axes[0].get_xlabel() == "change from the dense network (points)"
     sparser = write(tmp_path, sparsity=0.98, kept=2)
     (both,) = tradeoffs.classes([write(tmp_path, seed=3), sparser])
-    assert both.figure.axes[0].get_xlabel() == "points of accuracy against that at 90 %"
+    assert both.figure.axes[0].get_xlabel() == "change from 90 % sparsity (points)"
     with pytest.raises(RunError, match="All of these runs are dense"):
         tradeoffs.classes([dense])
-    assert both.figure.texts[0].get_text().startswith("Whom sparsity hurts")
+    assert both.figure.texts[0].get_text().startswith("Accuracy change by class")
     (alone,) = tradeoffs.classes([write(tmp_path, seed=1)])
-    assert alone.figure.texts[0].get_text().startswith("Accuracy of each class")  # against nothing nobody is hurt
-    assert alone.tables[f"{alone.name}-damage"].to_numpy().tolist() == [
+    assert alone.figure.texts[0].get_text().startswith("Accuracy by class")  # against nothing nobody is hurt
+    assert alone.tables[f"{alone.name}-changes"].to_numpy().tolist() == [
         ["1", 50.0],
         ["0", 90.0],
     ]
     (named,) = tradeoffs.classes([write(tmp_path, seed=2, classes=["cat", "dog"])])  # as the run itself says
-    assert named.tables["classes-digits-resnet8-art-hypersparse-damage"]["class"].tolist() == ["dog", "cat"]
+    assert named.tables["classes-digits-resnet8-art-hypersparse-changes"]["class"].tolist() == ["dog", "cat"]
 
 
 def test_of_many_classes_those_that_are_hurt_most_and_least_are_drawn(tmp_path: Path) -> None:
@@ -336,6 +336,6 @@ def test_of_many_classes_those_that_are_hurt_most_and_least_are_drawn(tmp_path: 
     (axes,) = result.figure.axes
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == [f"class {number}" for number in [*range(10), *range(90, 100)]]
-    assert axes.get_xlabel().endswith("\n10 least and 10 most hurt of 100 classes at 90 %")
-    assert len(result.tables[f"{result.name}-damage"]) == 100
+    assert axes.get_xlabel().endswith("\n10 least and 10 most affected of 100 classes at 90 %")
+    assert len(result.tables[f"{result.name}-changes"]) == 100
     assert set(result.data["class"]) == set(names)  # tables have the names of the data set

@@ -54,5 +54,5 @@ def test_seeds_with_other_stages_are_drawn_but_have_no_row(tmp_path: Path) -> No
 
 
 def test_without_fine_tuning_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="None of these runs was fine-tuned"):
+    with pytest.raises(RunError, match="None of these runs has a fine-tuning phase"):
         finetuning.analyze([tuned(tmp_path, [])])

@@ -16,7 +16,7 @@ from tests.stored import whole_entry, whole_result
     ("values", "expected"),
     [
         ((92.25,), "reproduced"),  # 2 * 0.22 * sqrt(1 + 1/5) = 0.482
-        ((92.25, 92.25), "differs"),  # 2 * 0.22 * sqrt(1/2 + 1/5) = 0.368
+        ((92.25, 92.25), "worse"),  # 2 * 0.22 * sqrt(1/2 + 1/5) = 0.368
         ((93.20,), "better"),
         ((91.0, 92.69, 94.38), "reproduced"),  # three of ours: their own deviation counts
         ((), "missing"),
@@ -31,7 +31,7 @@ def test_the_deviation_is_pooled_from_three_seeds_on() -> None:
     pooled = sqrt((2 * 1.0**2 + 4 * 0.22**2) / 6)
     edge = 92.0 + 2 * pooled * sqrt(1 / 3 + 1 / 5)
     assert verdict(SeedValues(ours), edge - 1e-6, 0.22) == "reproduced"
-    assert verdict(SeedValues(ours), edge + 1e-6, 0.22) == "differs"
+    assert verdict(SeedValues(ours), edge + 1e-6, 0.22) == "worse"
     assert verdict(SeedValues(ours), edge + 1e-6, 0.22, more_is_better=False) == "better"
 
 
@@ -62,7 +62,7 @@ def test_our_runs_stand_beside_the_paper_s(tmp_path: Path) -> None:
     found = paper.accuracy(store)
     (row,) = found[found["seeds"] > 0].to_dict("records")
     assert (row["paper"], row["best"], row["last"]) == (92.69, 92.5, 92.0)  # a run that ended early has none
-    assert (row["best_verdict"], row["last_verdict"]) == ("reproduced", "differs")
+    assert (row["best_verdict"], row["last_verdict"]) == ("reproduced", "worse")
     epochs = paper.regularized_epochs(store)
     (counted,) = epochs[epochs["seeds"] > 0].to_dict("records")
     assert (counted["epochs"], counted["seeds"], counted["verdict"]) == (54.0, 2, "reproduced")

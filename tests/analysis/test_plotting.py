@@ -52,7 +52,7 @@ def test_rows_with_long_names_leave_room_for_their_numbers(many: list[FinishedRu
     assert all(above.y0 > below.y1 for above, below in pairwise(boxes))  # the first is at the top
 
 
-def test_damage_of_variants_with_long_names_is_told_apart(many: list[FinishedRun]) -> None:
+def test_changes_of_variants_with_long_names_is_told_apart(many: list[FinishedRun]) -> None:
     titles = {result.figure.get_suptitle() for result in tradeoffs.classes(many)}
     assert len(titles) == 11
     assert not any(title.endswith("...") for title in titles)

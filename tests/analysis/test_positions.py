@@ -234,7 +234,7 @@ def test_a_figure_of_many_classes_says_which_are_shown_and_what_one_person_said(
     assert lowest.get_title(loc="right").startswith("a class 0 first, a class 99 last")
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
-        "named rightly by a person",
-        "named wrongly by a person",
+        "annotator right",
+        "annotator wrong",
     ]
     assert not any(line.get_clip_on() for axes in figure.axes for line in axes.lines if line.get_marker() != "None")

@@ -74,7 +74,7 @@ def test_what_one_person_said_is_not_a_share_of_people() -> None:
     samples = Samples("cifar100", classes, np.arange(MANY), np.arange(MANY) % 10, hardness=hardness, people=1)
     figure = analyze_hardness(samples, points(), total=MANY).figure
     titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == ["named rightly by a person: 200 images", "named wrongly by a person: 200 images"]
+    assert titles == ["annotator right: 200 images", "annotator wrong: 200 images"]
     assert figure.legends[0].get_texts()[0].get_text() == "a b"
 
 

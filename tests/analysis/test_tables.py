@@ -41,6 +41,6 @@ def test_a_difference_has_its_interval_and_a_variant_its_name_alone() -> None:
 
 def test_verdicts_on_the_last_epoch_are_counted_where_they_are_others() -> None:
     best = ["reproduced", "reproduced", "missing"]
-    frame = pd.DataFrame({"best_verdict": best, "last_verdict": ["reproduced", "differs", "missing"]})
-    assert count_verdicts(frame) == "2 reproduced, 1 missing; by the last epoch 1 reproduced, 1 differs, 1 missing"
+    frame = pd.DataFrame({"best_verdict": best, "last_verdict": ["reproduced", "worse", "missing"]})
+    assert count_verdicts(frame) == "2 reproduced, 1 missing; by the last epoch 1 reproduced, 1 worse, 1 missing"
     assert count_verdicts(frame.assign(last_verdict=best)) == "2 reproduced, 1 missing"

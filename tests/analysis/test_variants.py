@@ -30,8 +30,8 @@ def test_differences_are_over_the_seeds_of_both(tmp_path: Path) -> None:
     assert row["last"] == pytest.approx((91 + 94 + 50) / 3)
     assert row["last_difference"] == pytest.approx(2.0)  # 1 and 3 points
     assert row["best_difference"] == pytest.approx(2.0)
-    assert row["plain_seeds"] == 3
-    assert row["last_over_plain"] == pytest.approx((91 + 94 + 50) / 3 - (90 + 91 + 80) / 3, abs=1e-4)
+    assert row["preset_seeds"] == 3
+    assert row["last_minus_preset"] == pytest.approx((91 + 94 + 50) / 3 - (90 + 91 + 80) / 3, abs=1e-4)
     assert row["epochs_difference"] == -1
     assert row["high"] - 2.0 == pytest.approx(12.706 * 2**0.5 / 2**0.5, rel=1e-3)  # Student's t with one degree
 
@@ -53,7 +53,7 @@ def test_without_the_plain_recipe_there_is_no_difference(tmp_path: Path) -> None
     (row,) = found[found["seeds"] > 0].to_dict("records")
     assert (row["variant"], row["pairs"]) == ("art hypersparse, growth_steps=9", 0)
     assert row["last_difference"] != row["last_difference"]  # not a number
-    assert (row["plain_seeds"], row["last_over_plain"]) == (0, pytest.approx(float("nan"), nan_ok=True))
+    assert (row["preset_seeds"], row["last_minus_preset"]) == (0, pytest.approx(float("nan"), nan_ok=True))
 
 
 def test_variants_stand_by_their_sparsity_with_the_papers_number(tmp_path: Path) -> None:
@@ -66,6 +66,6 @@ def test_variants_stand_by_their_sparsity_with_the_papers_number(tmp_path: Path)
     assert rows["data"].tolist() == ["cifar10"] * 3 + ["digits"]
     assert rows["sparsity"].tolist() == [0.98, 0.98, 0.998, 0.98]
     assert rows["variant"].str[-4:].tolist() == ["1.02", "1.03", "1.01", "1.02"]
-    assert rows["over_paper"].tolist()[:3] == pytest.approx([92 - 92.69, 92 - 92.69, 92 - 84.45])
-    assert rows["over_paper"].isna().tolist() == [False] * 3 + [True]
+    assert rows["minus_paper"].tolist()[:3] == pytest.approx([92 - 92.69, 92 - 92.69, 92 - 84.45])
+    assert rows["minus_paper"].isna().tolist() == [False] * 3 + [True]
     assert rows["epochs"].tolist() == [5] * 4

@@ -1,3 +1,5 @@
+import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +75,52 @@ def test_an_unreadable_image_is_named(images: Path) -> None:
             folder.read(images, size=4)
     Image.new("I;16", (4, 4)).save(images / "train/cat/z.PNG")
     with pytest.raises(DataError, match=r"z\.PNG cannot be read as an image \(its pixels have more than 8"):
+        folder.read(images)
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n0 0 4 4 rectfill\n%%EOF\n"
+
+
+def test_no_decoder_but_those_of_the_named_formats_is_tried(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow gives PostScript to Ghostscript."""
+    program = tmp_path / "bin" / "gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    tiff = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(tiff, "TIFF")
+    for content in (POSTSCRIPT, tiff.getvalue()):
+        (images / "train/cat/z.PNG").write_bytes(content)
+        with pytest.raises(DataError, match=r"z\.PNG cannot be read as an image \(PNG, JPEG, BMP, WEBP\)"):
+            folder.read(images)
+    assert not (tmp_path / "started").exists()
+
+
+def test_only_regular_files_are_opened(images: Path) -> None:
+    victim = images / "train/cat/z.PNG"
+    victim.unlink()
+    os.mkfifo(victim)
+    with pytest.raises(DataError, match=r"z\.PNG cannot be read \(it is not a regular file\)"):
+        folder.read(images)
+    for target in ("/dev/zero", images / "train/dog"):
+        victim.unlink()
+        victim.symlink_to(target)
+        with pytest.raises(DataError, match=r"z\.PNG cannot be read \(it is not a regular file\)"):
+            folder.read(images)
+    victim.unlink()
+    victim.symlink_to(images / "train/dog/b.png")
+    assert len(folder.read(images).train) == 3
+
+
+@pytest.mark.parametrize("side", [10_000, 20_000])
+def test_a_decompression_bomb_is_one_sentence(side: int, images: Path) -> None:
+    bomb = io.BytesIO()
+    Image.new("1", (side, side)).save(bomb, "PNG")
+    (images / "train/cat/z.PNG").write_bytes(bomb.getvalue())
+    with pytest.raises(DataError, match=r"z\.PNG has more pixels than an image may have; replace or remove it\.$"):
         folder.read(images)
 
 

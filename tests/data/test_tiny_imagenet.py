@@ -187,3 +187,9 @@ def test_without_files_and_network(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         tiny_imagenet.load([tmp_path], download=True)
     with pytest.raises(OptionError, match="no options"):
         tiny_imagenet.load([tmp_path], size=32)
+
+
+def test_links_that_lead_around_in_a_circle_end(folder: Path) -> None:
+    for name in ("one", "other"):
+        (folder / "tiny-imagenet-200" / "val" / name).symlink_to(folder)
+    assert_train_is_right(tiny_imagenet.load([folder]))

@@ -1,5 +1,7 @@
 """A graph as a PyTorch module: what does not go together is said when it is made."""
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,13 @@ from torch.nn import functional
 
 from hypersparse.errors import ModelError
 from hypersparse.export import dry_run
+from hypersparse.export.c_source import c_source
+from hypersparse.export.compressed import save_sparse
 from hypersparse.export.graph_module import to_module
+from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
-from hypersparse_runtime.graph import INPUT, Graph, Node
+from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node
+from tests.runtime.renamed import ESCAPE
 
 
 @pytest.mark.parametrize("bias", [None, np.ones(4, np.float16)], ids=["whole numbers", "two types"])
@@ -62,3 +68,29 @@ def test_names_of_too_many_modules_are_refused() -> None:
     arrays = {f"{number}{'.a' * 200}": np.zeros(1, np.float32) for number in range(100)}
     with pytest.raises(ModelError, match="in more than 16384 modules"):
         to_module(Graph((2,), (Node("relu", (INPUT,), "y"),), arrays))
+
+
+@pytest.mark.parametrize("name", [ESCAPE, "a b.weight", "x\n"])
+def test_no_module_is_made_with_names_that_are_source_text(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = Graph((4,), (Node("linear", (INPUT,), "y", {"weight": name}),), {name: np.ones((2, 4), np.float32)})
+    for use in (to_module, lambda made: trace(to_module(made), (4,)), shrink_graph, partial(c_source, name="a")):
+        with pytest.raises((ModelError, GraphError), match="is no name"):
+            use(graph)
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_a_model_with_such_names_is_not_written(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 2))
+    model.add_module("a b", nn.Linear(2, 2))
+    with pytest.raises(ModelError, match=r"'a b\.weight' is no name"):
+        save_sparse(model, tmp_path / "a.hsp", input_shape=(4,))
+    assert not (tmp_path / "a.hsp").exists()
+
+
+def test_as_many_modules_inside_each_other_as_a_name_has_can_be_traced() -> None:
+    name = f"{'a.' * 200}weight"
+    graph = Graph((4,), (Node("linear", (INPUT,), "y", {"weight": name}),), {name: np.ones((2, 4), np.float32)})
+    assert name in trace(to_module(graph), (4,)).tensors

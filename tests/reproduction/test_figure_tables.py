@@ -12,7 +12,9 @@ def test_a_row_of_each_recipe_has_both_ends_of_each_rate(tmp_path: Path) -> None
     other = [(0.1, 0.6)] * 40 + [(0.01, 0.9)] * 2
     (result,) = finetuning.analyze([tuned(tmp_path, steps), tuned(tmp_path, other, seed=1)])
     words = "\n".join(finetuning_table(result))
-    assert words.startswith("Within one rate test accuracy changes by -5.00 to +5.00 points, +0.00 in the mean.")
+    assert words.startswith(
+        "Within one learning rate the test accuracy changes by -5.00 to +5.00 points, on average by +0.00."
+    )
     assert "| recipe | seeds | rate 0.1 | rate 0.01 |" in words
     assert "| 2 | 55.00 to 50.00 (40 epochs) | 80.00 to 85.00 (2 epochs) |" in words
 
@@ -31,7 +33,7 @@ def test_a_rate_that_comes_again_is_not_lost_and_one_epoch_says_nothing(tmp_path
     cycle = [(0.1, 0.5)] * 4 + [(0.01, 0.7)] * 4 + [(0.1, 0.6)] * 4 + [(0.001, 0.9)]
     (result,) = finetuning.analyze([tuned(tmp_path, cycle)])
     said, _, head, _, row = finetuning_table(result)
-    assert said == "Within one rate test accuracy changes by +0.00 to +0.00 points, +0.00 in the mean."
+    assert said == "Within one learning rate the test accuracy changes by +0.00 to +0.00 points, on average by +0.00."
     assert head == "| recipe | seeds | rate 0.1 | rate 0.01 | rate 0.001 |"
     assert "| 50.00 to 50.00 (4 epochs), again 60.00 to 60.00 (4 epochs) |" in row
     assert row.endswith("| 90.00 to 90.00 (1 epoch) |")

@@ -24,20 +24,20 @@ MORE = {"epochs": {"pre-train": 2, "regularize": 2, "fine-tune": 1}, "wall_secon
 def test_a_page_of_two_runs(tmp_path: Path) -> None:
     for seed in (0, 1):
         write(tmp_path / "results", seed=seed, **MORE)
-    headings = ("Aim", "How far two seeds agree", "Compression Position", "Runs")
+    headings = ("Goals", "Mask agreement between seeds", "Compression Position", "Runs")
     sections = "".join(f"## {heading}\n\nOf {heading.lower()}.\n\n" for heading in headings)
     (tmp_path / "NOTES.md").write_text(f"What agrees and what does not.\n\n{sections}")
     paths = write_page(tmp_path, tmp_path / "NOTES.md")
     text = paths[0].read_text()
-    assert text.startswith("# Reproduction\n\nMade of 2 stored runs, and made anew by\n")
+    assert text.startswith("# Reproduction\n\nThis page compares 2 stored runs with the paper.")
     assert "What agrees and what does not." in text.partition("\n## ")[0]
     for heading in headings:  # each under its own, once
         assert text.count(f"\n## {heading}\n") == 1
         assert f"\nOf {heading.lower()}.\n" in text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    assert "Of 366 cells: 366 missing." in text
-    assert "- [Accuracy](#accuracy), 366 cells: 366 missing." in text.partition("What agrees")[0]
+    assert "\n366 cells, 366 missing.\n" in text
+    assert "- [Accuracy](#accuracy): 366 cells, 366 missing." in text.partition("What agrees")[2]
     assert "differ by at most twice the standard error" in text  # what the verdicts are
-    assert "- As much in half the epochs, at 98 % and above: missing; no run of ART has taken so few epochs." in text
+    assert "half the epochs**, 98 % sparsity and above: missing; no stored run of ART takes so few epochs." in text
     assert "best_verdict" not in text
     assert "| 5 | 1.5 | cpu | fp32 | 2.13.0 |" in text
     assert text.count("Missing") == 1  # nobody kept the means of Compression Position

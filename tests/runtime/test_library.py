@@ -1,5 +1,6 @@
 """How the kernel comes to be: built once, kept by the hash of its source, shipped in a wheel."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,45 @@ def test_a_foreign_library_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"not a library")
     with pytest.raises(KernelError, match="cannot be loaded"):
         library.Kernel(file)
+
+
+@pytest.mark.parametrize("spoiled", ["the folder", "the file", "a link", "nothing"])
+def test_a_library_that_others_can_change_is_not_loaded(
+    spoiled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is built in its place is: in the cache, or where the folder itself is open to others, beside it."""
+    built: list[Path] = []
+
+    def build_here(target: Path) -> Path:
+        built.append(target)
+        return target
+
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(library, "SOURCES", tmp_path)  # as in a checkout, which ships none
+    monkeypatch.setattr(library, "build", build_here)
+    monkeypatch.setattr(library, "Kernel", lambda path: path)
+    folder = library.cache_folder()
+    kept = folder / file_name()
+    if spoiled == "a link":
+        kept.symlink_to(tmp_path / "elsewhere.so")
+    else:
+        kept.touch(mode=0o755)
+    if spoiled == "the folder":
+        folder.chmod(0o777)
+    if spoiled == "the file":
+        kept.chmod(0o775)
+    loaded = library.load_kernel.__wrapped__()
+    assert built == ([] if spoiled == "nothing" else [loaded])
+    assert (loaded == kept) == (spoiled != "the folder")
+
+
+def test_a_library_of_another_user_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "kernel.so"
+    file.touch(mode=0o755)
+    assert library.is_private(file)
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    assert not library.is_private(file)
+    assert not library.is_private(tmp_path / "missing.so")
 
 
 def test_the_peak_grows_with_the_vectors() -> None:

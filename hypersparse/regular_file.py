@@ -1,0 +1,25 @@
+"""Opens files that may be a stranger's: only regular ones, or links to such."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """The file, open for reading; raises OSError for a pipe, a device, a socket or a folder.
+
+    Reading a pipe would wait for ever, and a device for what it likes.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # so that opening a pipe does not wait either
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: Path) -> bytes:
+    """All of its bytes."""
+    with open_regular(path) as file:
+        return file.read()

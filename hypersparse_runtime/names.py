@@ -1,0 +1,26 @@
+"""What a network's arrays, values and operations may be called, in files and everywhere else.
+
+PyTorch, ONNX and C make source text of such names, so that a name from a stranger's file must have no character that
+means something there.
+"""
+
+import re
+from collections.abc import Iterable
+
+LONGEST = 512  # characters; torchvision and timm have under 100
+NAME = re.compile(rf"[A-Za-z0-9_.~-]{{1,{LONGEST}}}")
+
+
+def strange_name(names: Iterable[object]) -> str | None:
+    """What is wrong with the first that is no name; None where all are.
+
+    >>> strange_name(["layers.0.weight", "~made"]) is None
+    True
+    >>> strange_name(["a b"])
+    "'a b' is no name: names have 1 to 512 of the characters A-Z, a-z, 0-9 and _.~-"
+    """
+    for name in names:
+        if not (isinstance(name, str) and NAME.fullmatch(name)):
+            said = f"1 to {LONGEST} of the characters A-Z, a-z, 0-9 and _.~-"
+            return f"{str(name)[:40]!a} is no name: names have {said}"
+    return None
