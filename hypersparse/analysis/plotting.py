@@ -9,7 +9,7 @@ from textwrap import fill, wrap
 from typing import Any
 
 import pandas as pd
-from matplotlib import rc_context
+from matplotlib import rc_context, rcdefaults
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -59,6 +59,11 @@ def class_label(name: str) -> str:
     'pickup truck'
     """
     return name.replace("_", " ")
+
+
+def use_own_settings() -> None:
+    """Draw as the package means it: a `matplotlibrc` in the current folder may be a stranger's, and may start LaTeX."""
+    rcdefaults()
 
 
 def panels(

@@ -14,7 +14,7 @@ from hypersparse.analysis import finetuning as _finetuning
 from hypersparse.analysis import gradients as _gradients
 from hypersparse.analysis import intersection as _intersection
 from hypersparse.analysis.finished_runs import FinishedRun, load, with_records
-from hypersparse.analysis.plotting import AnalysisResult, write
+from hypersparse.analysis.plotting import AnalysisResult, use_own_settings, write
 from hypersparse.cli.console import table_console
 from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir
@@ -36,6 +36,7 @@ Out = Annotated[
 @analyze.callback()
 def options() -> None:
     """Draw figures and tables from stored runs; nothing is trained."""
+    use_own_settings()
 
 
 @analyze.command()

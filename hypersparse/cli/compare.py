@@ -15,6 +15,7 @@ from rich.table import Table
 from hypersparse import methods as registry
 from hypersparse.analysis import comparison
 from hypersparse.analysis.paired import cells, paired
+from hypersparse.analysis.plotting import use_own_settings
 from hypersparse.cli.cost import cost_of, forecast, print_cost
 from hypersparse.cli.display import load_data
 from hypersparse.cli.epoch_times import is_elsewhere
@@ -184,6 +185,7 @@ def _report(
         console.print(table)
         console.print("test accuracy of the last epoch, mean ± deviation; [bold]best[/], [italic]second best[/]")
         _print_paired(console, paired(runs))
+        use_own_settings()
         paths = comparison.write(output, runs, title)
         if with_report and write_report(console, output / REPORT, [job.folder for job in jobs]):
             paths.append(output / REPORT)

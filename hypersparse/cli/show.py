@@ -124,7 +124,9 @@ def _print_layers(console: Console, bars: Sequence[LayerWeights]) -> None:
 
 def _draw(console: Console, folder: RunFolder, png: Path | None) -> None:
     from hypersparse.analysis.curves import save  # matplotlib: a second that other commands do not need
+    from hypersparse.analysis.plotting import use_own_settings
 
+    use_own_settings()
     target = png or folder.path / PICTURE
     try:
         save(folder, target)

@@ -18,7 +18,9 @@ from hypersparse.storage.lock import is_locked
 from hypersparse.storage.run_folder import RunFolder
 
 PICTURE, REPORT = "curves.png", "report.html"  # stay behind: `hypersparse show` and `report` make them again
-RUN_NAME = re.compile(r"(?!\.)[^/\\]+/seed-\d+")
+RUN_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f]+/seed-\d+")  # no character that a terminal obeys
+# Of data: no program is run from such a file, and none takes its settings from one.
+SUFFIXES = (".toml", ".json", ".jsonl", ".safetensors", ".npz", ".npy", ".csv", ".txt", ".md", ".png")
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 Skipped = Callable[[str], None]
@@ -82,9 +84,9 @@ def run_name(folder: Path) -> str:
 
 
 def run_files(folder: Path) -> list[Path]:
-    """The files that belong to a run, sorted, relative to its folder: no lock, nothing temporary."""
+    """The files that belong to a run, sorted, relative to its folder: data, no lock, nothing temporary."""
     relative = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in relative if path.name not in (PICTURE, REPORT) and not _hidden(path))
+    return sorted(path for path in relative if path.name not in (PICTURE, REPORT) and _is_data(path))
 
 
 def _by_name(folders: Iterable[Path]) -> dict[str, Path]:
@@ -133,7 +135,7 @@ def _extract(source: Path, index: Index, target: Path) -> None:
 
 def _check_member(member: tarfile.TarInfo, names: Sequence[str], source: Path) -> None:
     path = PurePosixPath(member.name)
-    inside = len(path.parts) > 2 and "/".join(path.parts[:2]) in names and not _hidden(path)
+    inside = len(path.parts) > 2 and "/".join(path.parts[:2]) in names and _is_data(path)
     if not (inside and member.isreg()):
         raise RunError(f"{source} holds {member.name!r}, which is not a file of its runs. Nothing was unpacked.")
 
@@ -228,6 +230,10 @@ def _same_content(one: Path, other: Path) -> bool:
 def _chunks(file: io.BufferedReader) -> Iterator[bytes]:
     while chunk := file.read(CHUNK):
         yield chunk
+
+
+def _is_data(path: PurePosixPath | Path) -> bool:
+    return path.suffix in SUFFIXES and not _hidden(path)
 
 
 def _hidden(path: PurePosixPath | Path) -> bool:

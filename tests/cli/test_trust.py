@@ -1,10 +1,12 @@
 """Own code on the command line: named there or trusted, else left alone."""
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -158,3 +160,15 @@ def test_modules_of_the_current_folder_are_not_taken_for_ours(folder: Path) -> N
     for arguments in (["report"], ["runs"], ["analyze", "layers"], ["show", "net"]):
         assert subprocess.run([command, *arguments], cwd=folder, capture_output=True, timeout=240).returncode in (0, 2)
         assert not (folder / "imported").exists()
+
+
+@pytest.mark.parametrize("command", [["show", "net"], ["analyze", "coverage"]], ids=["show", "analyze"])
+def test_settings_in_the_current_folder_start_nothing(command: list[str], folder: Path) -> None:
+    """Matplotlib reads a `matplotlibrc` that lies there."""
+    (folder / "matplotlibrc").write_text("text.usetex: True\nbackend: module://own_code_here\n")
+    for name in ("latex", "xelatex", "lualatex"):
+        (folder / name).write_text(f"#!/bin/sh\ntouch {folder}/imported\n")
+        (folder / name).chmod(0o755)
+    with mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}):
+        run_alone(*command, folder=folder)
+    assert not (folder / "imported").exists()

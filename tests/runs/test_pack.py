@@ -39,7 +39,7 @@ def test_runs_come_out_as_they_went_in(folders: list[Path], tmp_path: Path) -> N
 
 
 def test_locks_temporary_files_and_pictures_stay_behind(folders: list[Path], tmp_path: Path) -> None:
-    for name in (".lock", ".checkpoint.safetensors.123", "curves.png"):
+    for name in (".lock", ".checkpoint.safetensors.123", "curves.png", "payload.py", "matplotlibrc"):
         (folders[0] / name).write_text("x")
     (folders[0] / "notes").mkdir()
     (folders[0] / "notes" / "mine.txt").write_text("kept")
@@ -156,7 +156,20 @@ def forged(folder: Path, member: tarfile.TarInfo, data: bytes = b"") -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["/etc/x", "a/seed-0/../../../x", "b/seed-0/recipe.toml", "a/seed-0/.lock", "a"])
+STRANGE = [
+    "/etc/x.txt",
+    "a/seed-0/../../../x.txt",
+    "b/seed-0/recipe.toml",
+    "a/seed-0/.lock",
+    "a",
+    "a/seed-0/payload.py",
+    "a/seed-0/matplotlibrc",
+    "a/seed-0/page.html",
+    "a/seed-0/library.so",
+]
+
+
+@pytest.mark.parametrize("name", STRANGE)
 def test_files_outside_the_runs_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RunError, match="not a file of its runs"):
         unpack(forged(tmp_path / "pack", tarfile.TarInfo(name), b"x"), tmp_path / "runs")
