@@ -6,17 +6,17 @@ import json
 import math
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
 
 from hypersparse.errors import RunError
+from hypersparse.regular_file import open_regular
 
 DIGEST = "hypersparse_sha256"  # in a safetensors file's metadata: SHA-256 of the file with zeros in its place
 NO_DIGEST = "0" * 64
@@ -82,15 +82,6 @@ def has_its_digest(path: Path) -> bool | None:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest().encode() == found[1]
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading; a pipe or a device, which might never end, is an OSError."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return file
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 from hypersparse.errors import RunError
-from hypersparse.storage.files import open_regular, writing
+from hypersparse.regular_file import open_regular
+from hypersparse.storage.files import writing
 
 NAME = ".lock"
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a file system without locks says

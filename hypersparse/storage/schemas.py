@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from hypersparse.errors import RunError
-from hypersparse.storage.files import open_regular
+from hypersparse.regular_file import open_regular
 
 T = TypeVar("T")
 MOST_BYTES = 16 << 20  # of a JSON or TOML file; those of the paper's networks have some kilobytes
