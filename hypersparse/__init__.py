@@ -7,7 +7,6 @@ Afterwards: `save_sparse`, `load_sparse` and `shrink`. Trained already: `zoo.loa
 from importlib import import_module
 from typing import Any
 
-from hypersparse.attaching import attach
 from hypersparse.errors import (
     CollapseError,
     CollapseWarning,
@@ -22,7 +21,7 @@ from hypersparse.errors import (
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.acdc import ACDC
 from hypersparse.methods.art import ART
-from hypersparse.methods.base import Method, Phase, TrainingState
+from hypersparse.methods.base import EverySteps, Method, Phase, PhaseLR, PruningMethod, Requirements, TrainingState
 from hypersparse.methods.dense import Dense
 from hypersparse.methods.gmp import GMP
 from hypersparse.methods.grasp import GraSP
@@ -39,7 +38,7 @@ from hypersparse.methods.sratio import SRatio
 from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
 from hypersparse.methods.topkast import TopKAST
-from hypersparse.sparsifier import Sparsifier
+from hypersparse.sparsifier import Sparsifier, attach
 from hypersparse.sparsity import distributions, penalties, schedules, scores
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
@@ -60,6 +59,7 @@ __all__ = [
     "DataError",
     "Dense",
     "DivergedError",
+    "EverySteps",
     "GraSP",
     "HypersparseError",
     "IterSNIP",
@@ -70,9 +70,12 @@ __all__ = [
     "ModelError",
     "OptionError",
     "Phase",
+    "PhaseLR",
     "PowerProp",
     "PrunableWeights",
+    "PruningMethod",
     "Random",
+    "Requirements",
     "RigL",
     "RunError",
     "SRatio",

@@ -33,8 +33,7 @@ class LearningRate:
     def set_(self, phase: Phase, epoch: int) -> None:
         """At the start of an epoch of a phase."""
         self.check()
-        progress = (phase.schedule_start + epoch) / (phase.schedule_epochs or phase.epochs)
-        factor = phase.lr_factor * (1.0 if phase.hold_lr else self._schedule(progress))
+        factor = phase.lr.factor(self._schedule, epoch, phase.epochs)
         self._base += self._found()[len(self._base) :]  # of groups that were added meanwhile
         self._applied = [base * factor for base in self._base]
         for group, lr in zip(self._optimizer.param_groups, self._applied, strict=True):

@@ -31,19 +31,19 @@ class LoopCalls:
                 "`sparsifier.penalty()` was not called in this epoch; "
                 "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
             )
-        if observed == 0 and any(phase.needs_observe for phase in plan):
+        if observed == 0 and any(phase.requires.observe for phase in plan):
             raise LoopError(
                 "The method compares with the score seen while training: call "
                 "`sparsifier.observe(outputs, labels)` in every step, or for ART pass stop_reference='paper'."
             )
 
 
-def check_adjusted(phase: Phase, steps: int) -> None:
+def check_acted(phase: Phase, steps: int) -> None:
     """At the end of a phase: say if it had too few steps for what the method does every so many."""
-    if phase.adjust is not None and 0 < steps < phase.adjust_every:
+    if phase.on_step is not None and 0 < steps < phase.on_step.every:
         warnings.warn(
-            f"Phase {phase.name} had {steps} steps, too few for what the method does in every {phase.adjust_every}th, "
-            "such as moving weights: it was never done. Lower `every`, or ART's `refresh_every`.",
+            f"Phase {phase.name} had {steps} steps, too few for what the method does in every {phase.on_step.every}th, "
+            "such as moving weights: it was never done. Lower `every`.",
             stacklevel=2,
         )
 

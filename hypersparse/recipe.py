@@ -18,8 +18,8 @@ from hypersparse.errors import OptionError, unknown
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase
+from hypersparse.methods.plan import plan_of
 from hypersparse.options import non_default, option, options
-from hypersparse.plan import plan_of
 from hypersparse.sparsity import schedules
 from hypersparse.sparsity.schedules import Schedule
 
@@ -47,6 +47,12 @@ class ModelOptions:
     """Which network."""
 
     name: str = option(default="resnet8", help="A model's name, or your own as package.file:factory.")
+    narrow: float = option(
+        default=0.0,
+        help="Make it narrower, until it has about as many parameters as it would keep at this sparsity.",
+        ge=0,
+        lt=1,
+    )
     options: dict[str, Any] = option(default={}, help="Further options of this model, such as width.")
 
 
@@ -103,7 +109,6 @@ class Recipe:
                 f"`init_from` names a file of trained weights ({self.init_from}); `init_digest` must identify it: "
                 "pass hypersparse.storage.weights_io.digest(init_from)."
             )
-        self._check_narrow()
         if not isinstance(self.method, methods.Unimported):
             self.plan()  # says if `until` is unknown
 
@@ -129,6 +134,7 @@ class Recipe:
         """Readable words and the key, as in the run's folder."""
         words = [Path(self.data.name).stem, self.model.name.split(":")[-1], self.method.label()]
         words += [] if self.ablation.name == "none" else [self.ablation.name]
+        words += [f"narrow-{self.model.narrow:g}"] if self.model.narrow else []
         return re.sub(r"[^\w.+-]+", "_", "-".join(words)) + f"-{self.key}"
 
     @property
@@ -192,14 +198,6 @@ class Recipe:
     def from_toml(cls, text: str, *, own_code: Collection[str] = (), stored: bool = False) -> "Recipe":
         """A recipe from TOML; the options are those of `from_mapping`."""
         return cls.from_mapping(parse_toml(text, "the recipe"), own_code=own_code, stored=stored)
-
-    def _check_narrow(self) -> None:
-        if self.ablation.name != "narrow":
-            return
-        if getattr(self.method, "sparsity", None) is None:
-            raise OptionError("The ablation `narrow` needs a method with a `sparsity`, which says how narrow.")
-        if self.trained:
-            raise OptionError("The ablation `narrow` builds another network, which cannot begin with trained weights.")
 
     def _changed(self) -> dict[str, Any]:
         changed = non_default(self)

@@ -1,8 +1,9 @@
-"""`Sparsifier`: a method's plan, driven inside any training loop."""
+"""`attach` and `Sparsifier`: a method's plan, driven inside any training loop."""
 
-from collections.abc import Iterator, Sequence
-from copy import deepcopy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from math import isclose
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -11,18 +12,19 @@ from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.learning_rate import LearningRate
-from hypersparse.loop_errors import LoopCalls, check_adjusted, check_closure
-from hypersparse.methods.base import MISSING_TASK, Phase, TrainingState
+from hypersparse.loop_errors import LoopCalls, check_acted, check_closure
+from hypersparse.methods.ablation import Ablation
+from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
+from hypersparse.methods.plan import plan_of
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.schedules import Schedule, constant
 from hypersparse.sparsity.weights import PrunableModules, PrunableWeights
 
-# What every saved state has; the first that were written had no `step` and no `generator`.
-STATE = frozenset(
-    {"plan", "phase_index", "epoch", "total_epoch", "entered", "open", "calls", "lrs"}
-    | {"observed", "memory", "log", "mask"}
+STATE = frozenset(  # what every saved state has
+    {"plan", "cache_keys", "sparsity", "phase_index", "epoch", "step", "total_epoch", "entered", "open", "calls", "lrs"}
+    | {"generator", "observed", "memory", "log", "mask"}
 )
 
 
@@ -48,12 +50,12 @@ class Sparsifier:
                 f"`accumulation_steps` counts backward passes per step, 1 or more; got {accumulation_steps}."
             )
         self.plan = list(plan)
-        if task is None and any(phase.needs_task for phase in self.plan):
+        if task is None and any(phase.requires.task for phase in self.plan):
             raise LoopError(MISSING_TASK)
         self.weights = PrunableWeights(model, extra_prunable=extra_prunable)
         for phase in self.plan:
-            if phase.check is not None:
-                phase.check(self.weights)
+            if phase.requires.weights is not None:
+                phase.requires.weights(self.weights)
         self.state = TrainingState(model, optimizer, self.weights, given_task=task)
         self._guard = CollapseGuard(self.weights, input_shape=input_shape, on_collapse=on_collapse)
         self._sparsity = sparsity  # what the plan is for; a state at another one is refused
@@ -64,6 +66,7 @@ class Sparsifier:
         self._entered = self._open = False
         self.calls = LoopCalls()  # in this epoch
         self._inside_steps = 0  # of the optimizer, one in the other
+        self._around_step: AbstractContextManager[None] | None = None  # the phase's, while the optimizer steps
         optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(*args[1:], **kwargs))
         optimizer.register_step_post_hook(lambda *_: self._after_step())
 
@@ -88,10 +91,10 @@ class Sparsifier:
         return self.weights.mask
 
     @property
-    def learning(self) -> Mask | None:
+    def trainable(self) -> Mask | None:
         """Which weights learn: those that the mask keeps, or more in some phases; None while all do."""
-        if self.phase.learning is not None and self._entered:
-            return self.phase.learning(self.state)
+        if self.phase.trainable is not None and self._entered:
+            return self.phase.trainable(self.state)
         return self.mask
 
     @property
@@ -123,9 +126,9 @@ class Sparsifier:
             return False
         if not self._entered:
             self._enter_phase()
-        if self.phase.begin is not None:
-            self.phase.begin(self.state)
-        if self.phase.begin is not None or self.phase.adjust is not None:  # then the mask may be another
+        if self.phase.on_epoch_start is not None:
+            self.phase.on_epoch_start(self.state)
+        if self.phase.on_epoch_start is not None or self.phase.on_step is not None:  # then the mask may be another
             self._guard.look(f"In phase {self.phase.name}", briefly=True)
         self.state.epoch_tensor.fill_(self.state.epoch)
         self.state.observed.reset()
@@ -143,7 +146,7 @@ class Sparsifier:
         self.calls.check(self.plan, observed=self.state.observed.count)
         self._lr.check()
         phase, state = self.phase, self.state
-        over = phase.until(state) if phase.until is not None else False
+        over = phase.stop_when(state) if phase.stop_when is not None else False
         self._open = False
         self.total_epoch += 1
         if over or state.epoch + 1 >= phase.epochs:
@@ -162,9 +165,9 @@ class Sparsifier:
         """After `optimizer.step()`: dropped weights become exactly 0.0 again."""
         if not self._open:
             raise LoopError("`sparsifier.step()` belongs inside `for epoch in sparsifier.epochs():`.")
-        if self.phase.adjust is not None and self.phase.adjusts_in(self.state.step):
+        if self.phase.on_step is not None and self.phase.on_step.is_due(self.state.step):
             # Deviation: in a user's loop the optimizer has made its step, which RigL's update replaces.
-            self.phase.adjust(self.state)
+            self.phase.on_step.action(self.state)
         self.calls.steps += 1
         self.state.step += 1
         self.weights.apply_mask_()
@@ -179,7 +182,7 @@ class Sparsifier:
         state, mask = self.state, self.weights.mask
         return {
             "plan": [phase.name for phase in self.plan],
-            "shared": [phase.shared for phase in self.plan],
+            "cache_keys": [phase.cache_key for phase in self.plan],
             "sparsity": self._sparsity,
             "phase_index": self._phase_index,
             "epoch": state.epoch,
@@ -191,7 +194,7 @@ class Sparsifier:
             "lrs": self._lr.state_dict(),
             "generator": state.generator.get_state(),
             "observed": {"total": state.observed.total.clone(), "count": state.observed.count},
-            "memory": deepcopy(state.memory),  # some methods change theirs in place
+            "memory": state.memory.state_dict(),
             "log": dict(state.log),
             "mask": None if mask is None else mask.pack(),
         }
@@ -205,16 +208,16 @@ class Sparsifier:
             raise OptionError(f"The saved plan is {saved['plan']}; this one is {known}.")
         self._check_sparsity(saved)
         state = self.state
-        self._phase_index, state.epoch, state.step = saved["phase_index"], saved["epoch"], saved.get("step", 0)
-        if "generator" in saved:  # and `step` above: not in the first checkpoints that were written
-            state.generator.set_state(saved["generator"].cpu())
+        self._phase_index, state.epoch, state.step = saved["phase_index"], saved["epoch"], saved["step"]
+        state.generator.set_state(saved["generator"].cpu())
         self.total_epoch = saved["total_epoch"]
         self._entered, self._open = saved["entered"], saved["open"]
         self.calls = LoopCalls(*saved["calls"])  # the optimizer's are of those to come
         self._lr.load_state_dict(saved["lrs"])
         state.observed.total.copy_(saved["observed"]["total"])
         state.observed.count = saved["observed"]["count"]
-        state.memory, state.log = deepcopy(saved["memory"]), dict(saved["log"])
+        state.memory.load_state_dict(saved["memory"])
+        state.log = dict(saved["log"])
         state.epoch_tensor.fill_(state.epoch)
         if saved["mask"] is None:
             self.weights.clear_mask_()
@@ -225,12 +228,12 @@ class Sparsifier:
 
     def _check_sparsity(self, saved: dict[str, Any]) -> None:
         """A state at another sparsity is taken only as far as its phases are the same at both, such as pre-training."""
-        before = saved.get("sparsity")  # not in the states that were written first
+        before = saved["sparsity"]
         if before is None or self._sparsity is None or isclose(before, self._sparsity, abs_tol=1e-6):
             return
-        begun = zip(self.plan, saved["shared"][: saved["phase_index"] + saved["entered"]], strict=False)
-        for phase, shared in begun:
-            if not phase.pretraining and (shared is None or shared != phase.shared):
+        begun = zip(self.plan, saved["cache_keys"][: saved["phase_index"] + saved["entered"]], strict=False)
+        for phase, cache_key in begun:
+            if not phase.pretraining and (cache_key is None or cache_key != phase.cache_key):
                 raise OptionError(
                     f"The state was saved at sparsity {before!r}, and phase {phase.name} is not the same at "
                     f"{self._sparsity!r}. Attach with {before!r} to go on with it."
@@ -239,9 +242,10 @@ class Sparsifier:
     # Both only while an epoch is open, since the optimizer may be used again after the plan; and only around the whole
     # step of an optimizer whose `step` calls its parent's, for which torch calls the hooks too.
     def _before_step(self, closure: Any = None, *_: Any, **__: Any) -> None:
-        if self.phase.before_step is not None and self._open and self._inside_steps == 0:
+        if self.phase.around_step is not None and self._open and self._inside_steps == 0:
             check_closure(closure)
-            self.phase.before_step(self.state)
+            self._around_step = self.phase.around_step(self.state)
+            self._around_step.__enter__()
         self._inside_steps += 1
 
     def _after_step(self) -> None:
@@ -249,22 +253,84 @@ class Sparsifier:
         if not self._open or self._inside_steps:
             return
         self.calls.optimizer_steps += 1
-        if self.phase.after_step is not None:
-            self.phase.after_step(self.state)
+        if self._around_step is not None:
+            self._around_step.__exit__(None, None, None)
+            self._around_step = None
 
     def _enter_phase(self) -> None:
-        if self.phase.restart:
+        if self.phase.reset_optimizer:
             self.state.optimizer.state.clear()  # momentum starts anew
-        if self.phase.enter is not None:
-            self.phase.enter(self.state)
+        if self.phase.on_enter is not None:
+            self.phase.on_enter(self.state)
         self._guard.look(f"On entering phase {self.phase.name}")
         self._entered = True
 
     def _leave_phase(self) -> None:
-        check_adjusted(self.phase, self.state.step)
-        if self.phase.leave is not None and self._entered:
-            self.phase.leave(self.state)
+        check_acted(self.phase, self.state.step)
+        if self.phase.on_exit is not None and self._entered:
+            self.phase.on_exit(self.state)
         self._guard.look(f"At the end of phase {self.phase.name}")
         self._phase_index += 1
         self._entered = False
         self.state.epoch = self.state.step = 0
+
+
+def attach(
+    model: nn.Module,
+    optimizer: Optimizer,
+    method: Method,
+    *,
+    epochs: int,
+    task: Task | None = None,
+    lr: Schedule | None = None,
+    accumulation_steps: int = 1,
+    trained: bool = False,
+    extra_prunable: PrunableModules | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    on_collapse: OnCollapse = "warn",
+    ablation: Ablation | None = None,
+) -> Sparsifier:
+    """Make a model sparse inside your own training loop.
+
+    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the optimizer's learning
+    rate as a function of progress through a phase, such as `schedules.cosine`; without one the rate stays as it is.
+    `accumulation_steps` is the number of backward passes before each optimizer step. `trained=True` says that the model
+    comes trained, so that pre-training is left out. `extra_prunable` names further module types with prunable weights.
+    `on_collapse` says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of
+    one input, no path from input to output. `ablation` takes something away from what the method found, to see whether
+    it mattered.
+    """
+    if not isinstance(method, Method):
+        raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
+    if not _is_count(epochs):
+        raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
+    if task is not None and not hasattr(task, "score"):
+        raise OptionError(f"`task` is Task(criterion, loader); got {type(task).__name__}.")
+    if extra_prunable is not None and not isinstance(extra_prunable, Mapping):
+        raise OptionError(f"`extra_prunable` is {{ModuleType: ('weight',)}}; got {type(extra_prunable).__name__}.")
+    if input_shape is not None and not (isinstance(input_shape, Sequence) and all(map(_is_count, input_shape))):
+        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {input_shape!r}.")
+    plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
+    if lost := [
+        phase.name for phase in plan if epochs == 0 == phase.epochs and (phase.on_enter or phase.on_epoch_start)
+    ]:
+        raise OptionError(
+            f"With `epochs` 0 the phase `{lost[0]}` of {type(method).__name__} is left out, and with it what it begins "
+            "with, such as a choice of weights to keep; pass 1 or more."
+        )
+    return Sparsifier(
+        model,
+        optimizer,
+        plan,
+        task=task,
+        lr=lr,
+        accumulation_steps=accumulation_steps,
+        extra_prunable=extra_prunable,
+        input_shape=input_shape,
+        on_collapse=on_collapse,
+        sparsity=method.sparsity,
+    )
+
+
+def _is_count(number: Any) -> bool:
+    return not isinstance(number, bool) and isinstance(number, Integral) and int(number) >= 0

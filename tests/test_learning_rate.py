@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 
-from hypersparse import Dense, Phase, Sparsifier, schedules
+from hypersparse import Dense, Phase, PhaseLR, Sparsifier, schedules
 from hypersparse.errors import LoopError
 from tests.plain_loop import (
     attached,
@@ -44,7 +44,7 @@ def test_the_rate_is_held_until_the_fine_tuning_and_then_follows_the_schedule() 
 
 def test_a_schedule_begins_anew_in_every_phase() -> None:
     model = network()
-    plan = [Phase("one", epochs=2), Phase("two", epochs=4), Phase("held", epochs=1, hold_lr=True)]
+    plan = [Phase("one", epochs=2), Phase("two", epochs=4), Phase("held", epochs=1, lr=PhaseLR(held=True))]
     sparsifier = Sparsifier(model, sgd(model, lr=1.0), plan, lr=lambda progress: 1 - progress)
     assert [lrs for _, lrs in rates(sparsifier)] == [[1.0], [0.5], [1.0], [0.75], [0.5], [0.25], [1.0]]
 
@@ -130,7 +130,7 @@ def test_a_rate_set_by_hand_is_an_error() -> None:
 
 def test_a_phase_may_be_the_middle_of_a_schedule() -> None:
     model = network()
-    phase = Phase("rewound", epochs=2, schedule_epochs=4, schedule_start=2)
+    phase = Phase("rewound", epochs=2, lr=PhaseLR(schedule_epochs=4, schedule_start=2))
     sparsifier = Sparsifier(model, sgd(model), [phase], lr=lambda progress: 1 - progress)
     first = sparsifier.lr
     assert [rate for _, found in rates(sparsifier) for rate in found] == pytest.approx([0.5 * first, 0.25 * first])

@@ -57,7 +57,7 @@ def test_keys_are_pinned() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["shuffle", "redraw", "positions", "rewind", "narrow"])
+@pytest.mark.parametrize("name", ["shuffle", "redraw", "positions", "rewind"])
 def test_an_ablation_is_part_of_the_recipe(name: str) -> None:
     recipe = resolve({"ablation": {"name": name}})
     assert Recipe.from_toml(recipe.to_toml()) == recipe
@@ -106,8 +106,7 @@ def test_options_of_the_model_stand_in_its_table() -> None:
         ({"ablation": {"name": "shufle"}}, "should be .*shuffle"),
         ({"ablation": "shuffle"}, "is a table"),
         ({"ablation": {"name": "shuffle", "rewind_epoch": 1}}, "belongs to the ablation `rewind`"),
-        ({"ablation": {"name": "narrow"}, "method": {"name": "dense"}}, "needs a method with a `sparsity`"),
-        ({"ablation": {"name": "narrow"}, "init_digest": "a"}, "cannot begin with trained weights"),
+        ({"model": {"narrow": 1}}, "`narrow` should be less than 1; got 1"),
         ({"init_from": "weights.pt"}, "`init_digest` must identify it"),
     ],
 )

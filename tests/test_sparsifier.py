@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersparse import LTH, SNIP, Dense, Magnitude, Mask, Method, Phase, Random, Sparsifier, TrainingState
+from hypersparse import LTH, SNIP, Dense, EverySteps, Magnitude, Mask, Method, Phase, Random, Sparsifier, TrainingState
 from hypersparse.errors import CollapseWarning, LoopError, OptionError
 from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.step_driver import StepDriver
@@ -195,7 +195,7 @@ def test_a_method_of_ones_own_that_asks_for_the_task_gets_the_same_error() -> No
         return state.task.score(state.model) > 0
 
     model = network()
-    sparsifier = Sparsifier(model, sgd(model), [Phase("asking", epochs=1, until=ask)])
+    sparsifier = Sparsifier(model, sgd(model), [Phase("asking", epochs=1, stop_when=ask)])
     with pytest.raises(LoopError, match=r"pass `task=Task\(criterion, loader\)`"):
         list(epochs_of(sparsifier))
 
@@ -262,9 +262,9 @@ def test_what_a_phase_may_do_happens_in_order() -> None:
 
     model = network()
     plan = [
-        Phase("left out", epochs=0, enter=note("never"), leave=note("never")),
-        Phase("first", epochs=2, enter=note("enter"), leave=note("leave"), adjust=note("adjust")),
-        Phase("second", epochs=9, enter=note("enter"), until=lambda state: state.epoch == 1),
+        Phase("left out", epochs=0, on_enter=note("never"), on_exit=note("never")),
+        Phase("first", epochs=2, on_enter=note("enter"), on_exit=note("leave"), on_step=EverySteps(note("adjust"))),
+        Phase("second", epochs=9, on_enter=note("enter"), stop_when=lambda state: state.epoch == 1),
     ]
     sparsifier = Sparsifier(model, sgd(model), plan)
     for _ in sparsifier.epochs():
@@ -278,7 +278,7 @@ def test_a_mask_set_in_the_middle_holds_from_then_on() -> None:
         state.weights.set_mask_(Mask.top({name: w.detach().abs() for name, w in state.weights.items()}, 10))
 
     model = network()
-    sparsifier = Sparsifier(model, sgd(model), [Phase("dense", epochs=1), Phase("sparse", epochs=1, enter=prune)])
+    sparsifier = Sparsifier(model, sgd(model), [Phase("dense", epochs=1), Phase("sparse", epochs=1, on_enter=prune)])
     seen = [(phase, is_sparse(sparsifier, 10)) for phase in epochs_of(sparsifier)]
     assert seen == [("dense", False), ("sparse", True)]
 
@@ -289,9 +289,8 @@ def test_a_method_adjusts_every_so_many_steps_and_begins_every_epoch() -> None:
         Phase(
             "first",
             epochs=2,
-            begin=lambda state: calls.append(f"begin {state.epoch}"),
-            adjust=lambda state: calls.append(f"adjust before step {state.step} is counted"),
-            adjust_every=3,
+            on_epoch_start=lambda state: calls.append(f"begin {state.epoch}"),
+            on_step=EverySteps(lambda state: calls.append(f"adjust before step {state.step} is counted"), 3),
         )
     ]
     model = network()
@@ -306,7 +305,7 @@ def test_a_method_adjusts_every_so_many_steps_and_begins_every_epoch() -> None:
 @pytest.mark.parametrize(("every", "warns"), [(6, False), (7, True)])
 def test_a_phase_too_short_for_what_its_method_does_is_said(every: int, warns: bool) -> None:
     model = network()
-    plan = [Phase("first", epochs=2, adjust=lambda state: None, adjust_every=every)]
+    plan = [Phase("first", epochs=2, on_step=EverySteps(lambda state: None, every))]
     with pytest.warns(UserWarning, match=r"Phase first had 6 steps, too few.*every 7th") if warns else nullcontext():
         list(epochs_of(Sparsifier(model, sgd(model), plan)))
 

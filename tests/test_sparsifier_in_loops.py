@@ -82,7 +82,7 @@ def test_weights_go_on_moving_after_a_step_that_the_scaler_skips() -> None:
         for inputs, labels in batches():
             sparsifier.state.optimizer.zero_grad()
             overflow = (
-                torch.inf if sparsifier.phase.adjusts_in(sparsifier.state.step) and sparsifier.state.epoch == 1 else 1.0
+                torch.inf if sparsifier.phase.acts_in(sparsifier.state.step) and sparsifier.state.epoch == 1 else 1.0
             )
             scaler.scale(overflow * cross_entropy(model(inputs), labels) + sparsifier.penalty()).backward()
             scaler.step(sparsifier.state.optimizer)

@@ -9,7 +9,7 @@ from torch import nn
 
 from hypersparse import SNIP, Dense, Sparsifier, Task, schedules
 from hypersparse.errors import OptionError
-from hypersparse.plan import plan_of
+from hypersparse.methods.plan import plan_of
 from tests.plain_loop import (
     PHASES,
     attached,
@@ -182,7 +182,7 @@ def test_a_pre_training_of_another_length_is_taken_at_another_sparsity() -> None
 def test_a_state_of_something_else_is_an_error() -> None:
     sparsifier = attached()
     for other in (sparsifier.state.model.state_dict(), sparsifier.state.optimizer.state_dict()):
-        with pytest.raises(OptionError, match=r"What `sparsifier\.state_dict\(\)` gave is wanted; .* no `calls`"):
+        with pytest.raises(OptionError, match=r"What `sparsifier\.state_dict\(\)` gave is wanted; .* no `cache_keys`"):
             sparsifier.load_state_dict(other)
 
 

@@ -65,8 +65,8 @@ class FinishedRun:
             "data": self.recipe.data.name,
             "model": self.recipe.model.name,
             "method": method.name,
-            "penalty": getattr(method, "penalty", None),
-            "sparsity": getattr(method, "sparsity", None),
+            "penalty": self.recipe.to_mapping()["method"].get("penalty"),
+            "sparsity": method.sparsity,
             "variant": self.variant,
         }
 

@@ -139,15 +139,15 @@ def scored(training: Training, share: float, together: Callable[[], object]) -> 
     """
     phase, state = training.sparsifier.phase, training.sparsifier.state
     device = training.sparsifier.weights.device
-    if phase.until is None:
+    if phase.stop_when is None:
         return Span(0.0, 0.0)
     with training.machine.autocast():
         if device.type == "cuda":
-            phase.until(state)  # libraries choose their algorithms the first time
+            phase.stop_when(state)  # libraries choose their algorithms the first time
             finish(device)
         together()
         began = time.perf_counter()
-        phase.until(state)
+        phase.stop_when(state)
         finish(device)
         ended = time.perf_counter()
         if share == 1:

@@ -113,7 +113,7 @@ class LiveDisplay(TerminalView):
             share = done + (self.step / self.steps if running else 0.0)
             over = done > 0 and not running
             total = done if over else phase.epochs
-            bound = f"{done}" if over else f"{done} of {'at most ' if phase.until else ''}{phase.epochs}"
+            bound = f"{done}" if over else f"{done} of {'at most ' if phase.stop_when else ''}{phase.epochs}"
             name = Text(phase.name, style="bold" if running else "dim")
             phases.add_row(name, ProgressBar(total=max(total, 1), completed=share, width=30), f"{bound} epochs")
         values = Table(*METRICS, box=None, pad_edge=False, header_style="dim")
@@ -135,7 +135,7 @@ class LiveDisplay(TerminalView):
             ended = self.sparsifier is not None and self.plan.index(phase) < self.plan.index(self.sparsifier.phase)
             if ended:
                 continue
-            if phase.until:
+            if phase.stop_when:
                 open_end = True
             else:
                 left += phase.epochs - done

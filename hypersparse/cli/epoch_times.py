@@ -84,7 +84,7 @@ def tried(recipe: Recipe, machine: Machine, load: Load) -> float | None:
 def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:
     """Those of a phase; an open end is where finished runs with the same options of the method ended, or guessed."""
     own = [each for each in measured if (each.recipe.method, each.phase) == (recipe.method, phase.name)]
-    for kind, _ in _kinds(recipe) if phase.until else ():
+    for kind, _ in _kinds(recipe) if phase.stop_when else ():
         if ended := [each.epochs for each in own if _kind(each.recipe) == kind]:
             return round(mean(ended))
     return likely_epochs(phase)
@@ -92,7 +92,7 @@ def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) 
 
 def likely_epochs(phase: Phase) -> int:
     """Epochs of a phase; one with an open end is guessed to be a third of its limit."""
-    return max(1, phase.epochs // 3) if phase.until else phase.epochs
+    return max(1, phase.epochs // 3) if phase.stop_when else phase.epochs
 
 
 def _phases(run: RunFolder, machine: Machine) -> Iterator[Measured]:
@@ -116,7 +116,7 @@ def _fits(there: Mapping[str, Any], machine: Machine) -> bool:
 
 def _kind(recipe: Recipe) -> tuple[object, ...]:
     """What decides how long a step takes, apart from the method."""
-    return recipe.data, recipe.model, recipe.training.batch_size, recipe.ablation.name == "narrow"
+    return recipe.data, recipe.model, recipe.training.batch_size
 
 
 def _kinds(recipe: Recipe) -> Iterator[tuple[tuple[object, ...], str]]:

@@ -62,7 +62,7 @@ def evaluate(
             "test_loss": found.loss if isfinite(found.loss) else None,  # JSON has no NaN
             **_counts(built),
             # A file without its dead structure has fewer weights in all, so that its own share of zeros is another.
-            "recipe_sparsity": getattr(recipe.method, "sparsity", None),
+            "recipe_sparsity": recipe.method.sparsity,
         },
         as_json,
     )

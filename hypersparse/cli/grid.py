@@ -125,5 +125,5 @@ def _lengths(recipe: Recipe, expected: Expected) -> dict[str, int]:
 
 
 def _sparsity(job: Job) -> str:
-    sparsity = getattr(job.recipe.method, "sparsity", None)
+    sparsity = job.recipe.method.sparsity
     return "" if sparsity is None else f"{100 * sparsity:g} %"

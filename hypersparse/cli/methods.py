@@ -43,7 +43,7 @@ def describe(kind: type[Method], epochs: int) -> dict[str, Any]:
     return {
         "name": kind.name,
         "about": first_sentence(kind),
-        "epochs_least": sum(min(1, phase.epochs) if phase.until else phase.epochs for phase in plan),
+        "epochs_least": sum(min(1, phase.epochs) if phase.stop_when else phase.epochs for phase in plan),
         "epochs_most": sum(phase.epochs for phase in plan),
         "phases": {phase.name: phase.epochs for phase in plan},
         "citation": kind.citation,

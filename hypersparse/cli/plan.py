@@ -71,49 +71,49 @@ def _phases(recipe: Recipe) -> Table:
     table = Table("phase", "epochs", "learning rate", "what happens", box=None, pad_edge=False)
     for phase in phases:
         table.add_row(phase.name, _epochs(phase), _rate(phase, recipe), _what_happens(phase))
-    least = sum(1 if phase.until else phase.epochs for phase in phases)
+    least = sum(1 if phase.stop_when else phase.epochs for phase in phases)
     most = sum(phase.epochs for phase in phases)
     table.add_row("total", str(most) if least == most else f"{least} to {most}", "", "")
     return table
 
 
 def _epochs(phase: Phase) -> str:
-    return f"1 to {phase.epochs}" if phase.until else str(phase.epochs)
+    return f"1 to {phase.epochs}" if phase.stop_when else str(phase.epochs)
 
 
 def _rate(phase: Phase, recipe: Recipe) -> str:
-    training, lr = recipe.training, recipe.training.lr * phase.lr_factor
-    if phase.hold_lr or training.schedule == "constant":
-        return f"{lr:g}"
+    training, part = recipe.training, phase.lr
+    if part.held or training.schedule == "constant":
+        return f"{training.lr:g}"
     if training.schedule == "cosine":
-        length = phase.schedule_epochs or phase.epochs
-        ends = (phase.schedule_start / length, (phase.schedule_start + phase.epochs) / length)
-        return " to ".join(f"{lr * cosine(end):.4g}" for end in ends) + ", cosine"
+        length = part.schedule_epochs or phase.epochs
+        ends = (part.schedule_start / length, (part.schedule_start + phase.epochs) / length)
+        return " to ".join(f"{training.lr * cosine(end):.4g}" for end in ends) + ", cosine"
     # A phase may be the middle of a schedule; drops before it have happened when it begins.
     places = [
-        fraction * (phase.schedule_epochs or phase.epochs) - phase.schedule_start for fraction in training.milestones
+        fraction * (part.schedule_epochs or phase.epochs) - part.schedule_start for fraction in training.milestones
     ]
-    first = lr * training.gamma ** sum(place <= 0 for place in places)
+    first = training.lr * training.gamma ** sum(place <= 0 for place in places)
     at = ", ".join(f"{place:g}" for place in places if 0 < place < phase.epochs)
     return f"{first:g}, x {training.gamma:g} at {at}" if at else f"{first:g}"
 
 
 def _what_happens(phase: Phase) -> str:
     parts = []
-    if words := _words(phase.enter):
+    if words := _words(phase.on_enter):
         parts.append(f"first {words}")
-    if phase.restart:
+    if phase.reset_optimizer:
         parts.append("fresh momentum")
-    if words := _words(phase.begin):
+    if words := _words(phase.on_epoch_start):
         parts.append(f"{words} at the start of every epoch")
-    if phase.adjust:
-        parts.append(f"{_words(phase.adjust)} every {phase.adjust_every} steps")
+    if phase.on_step:
+        parts.append(f"{_words(phase.on_step.action)} every {phase.on_step.every} steps")
     if phase.penalty:
         parts.append("a growing penalty on the weights")
-    if phase.until:
-        parts.append(f"until {_words(phase.until)}")
-    if phase.leave:
-        parts.append(f"then {_words(phase.leave)}")
+    if phase.stop_when:
+        parts.append(f"until {_words(phase.stop_when)}")
+    if phase.on_exit:
+        parts.append(f"then {_words(phase.on_exit)}")
     return ", ".join(parts) or "plain training"
 
 

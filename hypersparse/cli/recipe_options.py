@@ -62,7 +62,7 @@ AblationName = Annotated[
     typer.Option(
         "--ablation",
         help="Take something away from what the method found, before the last phase: shuffle, redraw, positions, "
-        "rewind (to --set ablation.rewind_epoch=N) or narrow.",
+        "or rewind (to --set ablation.rewind_epoch=N).",
         rich_help_panel=RECIPE,
     ),
 ]

@@ -70,4 +70,4 @@ def _epochs(phase: Phase, expected: int, ahead: int, epoch: int) -> int:
     """Of a phase so many phases ahead of the one that is in its `epoch`, which goes on if its end is open."""
     if ahead:
         return expected if ahead > 0 else 0
-    return max(1 if phase.until else 0, expected - epoch)
+    return max(1 if phase.stop_when else 0, expected - epoch)

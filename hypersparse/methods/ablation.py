@@ -4,8 +4,8 @@ They act when the final mask is there, on entering the last phase, whatever the 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from hypersparse.methods.base import Phase, TrainingState
 from hypersparse.options import option, options
 from hypersparse.sparsity.mask import Mask
 
-MEMORY = "ablation"  # under this name in the state's memory
 REMEMBERING = ("redraw", "positions", "rewind")  # those that come back to earlier weights
 
 
@@ -23,10 +22,10 @@ REMEMBERING = ("redraw", "positions", "rewind")  # those that come back to earli
 class Ablation:
     """What is taken away from a method's result before the last phase."""
 
-    name: Literal["none", "shuffle", "redraw", "positions", "rewind", "narrow"] = option(
+    name: Literal["none", "shuffle", "redraw", "positions", "rewind"] = option(
         default="none",
         help="`shuffle` each layer's mask with its weights, `redraw` the weights, draw new `positions` with as many in "
-        "each layer, `rewind` the weights to an epoch, or train a `narrow` dense network of as many parameters.",
+        "each layer, or `rewind` the weights to an epoch.",
     )
     rewind_epoch: int = option(default=0, help="For `rewind`: weights as before this epoch of the run, from 0.", ge=0)
 
@@ -35,19 +34,24 @@ class Ablation:
             raise OptionError(f"`rewind_epoch` belongs to the ablation `rewind`; this one is `{self.name}`.")
 
 
+@dataclass
+class EarlierWeights:
+    """The weights that the ablation goes back to, once there are any, and how many epochs have begun so far."""
+
+    epochs: int = 0
+    tensors: dict[str, Tensor] | None = None
+
+
 def ablated(plan: Sequence[Phase], ablation: Ablation, *, epochs: int) -> list[Phase]:
     """The plan with the ablation in it.
 
     A plan whose last phase still changes the mask, or is the rest of a training that began before, gets another one,
     `retrain`, of `epochs` epochs: only then the mask is final, and what is taken away has a whole training to recover.
-    `narrow` leaves one dense phase with the schedule of the last one; the network itself is the caller's.
     """
     if ablation.name == "none":
         return list(plan)
-    if ablation.name == "narrow":
-        return [Phase("train", epochs=plan[-1].schedule_epochs or plan[-1].epochs)]
     last = plan[-1]
-    if last.begin or last.adjust or last.leave or (last.schedule_start and not last.restart):
+    if last.on_epoch_start or last.on_step or last.on_exit or (last.lr.schedule_start and not last.reset_optimizer):
         plan = [*plan, Phase("retrain", epochs=epochs)]
     *earlier, last = plan
     _check_rewind(ablation, earlier)
@@ -71,17 +75,17 @@ def _ablating(last: Phase, ablation: Ablation) -> Phase:
     def enter(state: TrainingState) -> None:
         if ablation.name in REMEMBERING:
             _note_epoch(state, ablation.rewind_epoch)
-        if last.enter is not None:
-            last.enter(state)
+        if last.on_enter is not None:
+            last.on_enter(state)
         if state.weights.mask is None:
             raise OptionError(
                 f"The ablation `{ablation.name}` is of a mask, and this method has made none; take one that prunes."
             )
         _ACTIONS[ablation.name](state, state.weights.mask)
-        state.memory.pop(MEMORY, None)
+        state.memory.pop(EarlierWeights)
 
-    enter.__name__ = "_and_".join(filter(None, (_name(last.enter), ablation.name)))
-    return replace(last, enter=enter, restart=True, shared=None)
+    enter.__name__ = "_and_".join(filter(None, (_name(last.on_enter), ablation.name)))
+    return replace(last, on_enter=enter, reset_optimizer=True, cache_key=None)
 
 
 def _remembering(phase: Phase, ablation: Ablation) -> Phase:
@@ -89,19 +93,19 @@ def _remembering(phase: Phase, ablation: Ablation) -> Phase:
 
     def enter(state: TrainingState) -> None:
         _note_epoch(state, ablation.rewind_epoch)
-        if phase.enter is not None:
-            phase.enter(state)
+        if phase.on_enter is not None:
+            phase.on_enter(state)
 
     def begin(state: TrainingState) -> None:
         if state.epoch > 0:  # otherwise noted on entering, before the method did anything
             _note_epoch(state, ablation.rewind_epoch)
-        if phase.begin is not None:
-            phase.begin(state)
+        if phase.on_epoch_start is not None:
+            phase.on_epoch_start(state)
 
     # What the method itself does then: to a plan that is told, the notes are nothing.
-    enter.__name__, begin.__name__ = _name(phase.enter), _name(phase.begin)
-    shared = phase.shared and f"{phase.shared}; remembers the weights of epoch {ablation.rewind_epoch}"
-    return replace(phase, enter=enter, begin=begin, shared=shared)
+    enter.__name__, begin.__name__ = _name(phase.on_enter), _name(phase.on_epoch_start)
+    cache_key = phase.cache_key and f"{phase.cache_key}; remembers the weights of epoch {ablation.rewind_epoch}"
+    return replace(phase, on_enter=enter, on_epoch_start=begin, cache_key=cache_key)
 
 
 def _name(action: Callable[[TrainingState], None] | None) -> str:
@@ -110,10 +114,11 @@ def _name(action: Callable[[TrainingState], None] | None) -> str:
 
 
 def _note_epoch(state: TrainingState, wanted: int) -> None:
-    memory: dict[str, Any] = state.memory.setdefault(MEMORY, {"epoch": 0})
-    if memory["epoch"] == wanted:
-        memory["weights"] = {name: tensor.detach().clone() for name, tensor in _tensors(state).items()}
-    memory["epoch"] += 1
+    earlier = state.memory.get(EarlierWeights) or EarlierWeights()
+    if earlier.epochs == wanted:
+        earlier.tensors = {name: tensor.detach().clone() for name, tensor in _tensors(state).items()}
+    earlier.epochs += 1
+    state.memory.set(earlier)
 
 
 def _shuffle(state: TrainingState, mask: Mask) -> None:
@@ -165,15 +170,16 @@ _ACTIONS: dict[str, Callable[[TrainingState, Mask], None]] = {
 
 
 def _go_back_(state: TrainingState) -> None:
-    memory = state.memory[MEMORY]
-    if "weights" not in memory:
+    earlier = state.memory.get(EarlierWeights)
+    assert earlier is not None
+    if earlier.tensors is None:
         raise OptionError(
             "`rewind_epoch` is an epoch before the last phase, "
-            f"which began after {memory['epoch'] - 1} epochs this time; choose one up to that."
+            f"which began after {earlier.epochs - 1} epochs this time; choose one up to that."
         )
     tensors = _tensors(state)
     with torch.no_grad():
-        for name, tensor in memory["weights"].items():
+        for name, tensor in earlier.tensors.items():
             tensors[name].copy_(tensor)
 
 

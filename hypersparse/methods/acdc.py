@@ -1,22 +1,30 @@
 """AC/DC: alternating compressed and decompressed training (Peste, Iofinova, Vladu, Alistarh 2021)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, check_shares, keep_all, prune_by_magnitude, reset_momentum_
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, Requirements, TrainingState
+from hypersparse.methods.drop_grow import keep_all, prune_by_magnitude, reset_momentum_
 from hypersparse.options import option, options
-from hypersparse.sparsity.distributions import Distribution, keep_count
+from hypersparse.sparsity.distributions import Distribution
 from hypersparse.sparsity.weights import PrunableWeights
 
 
+@dataclass
+class FrozenWeights:
+    """The values that weights which cannot learn had before they were pruned."""
+
+    values: list[Tensor]
+
+
 @options
-class ACDC(Method):
+class ACDC(PruningMethod):
     """Train sparse and dense by turns, pruning anew each time, and end sparse."""
 
     name: ClassVar[str] = "acdc"
@@ -25,7 +33,6 @@ class ACDC(Method):
         "Neural Networks. NeurIPS 2021."
     )
 
-    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     warmup: float = option(default=0.1, help="Dense at first, as a fraction of the training.", ge=0, lt=1)
     turn: float = option(
@@ -40,13 +47,10 @@ class ACDC(Method):
                 f"and {self.final:g}. Lower one of them."
             )
 
-    def label(self) -> str:
-        return f"acdc-{self.sparsity:g}"
-
     def plan(self, epochs: int) -> Sequence[Phase]:
-        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
         take_turn = partial(self.take_turn, epochs=epochs)
-        return [Phase("train", epochs=epochs, enter=keep_all, begin=take_turn, check=check)]
+        requires = Requirements(weights=self.check)
+        return [Phase("train", epochs=epochs, on_enter=keep_all, on_epoch_start=take_turn, requires=requires)]
 
     def is_sparse(self, epoch: int, epochs: int) -> bool:
         """Whether an epoch trains the pruned network: not in the warm-up, then in every other turn, and at the end."""
@@ -65,14 +69,15 @@ class ACDC(Method):
         was_sparse = state.epoch > 0 and self.is_sparse(state.epoch - 1, epochs)
         if sparse and not was_sparse:
             if frozen := _frozen(weights):
-                state.memory[self.name] = [weight.detach().clone() for weight in frozen]
-            weights.set_mask_(prune_by_magnitude(weights, keep_count(weights.total, self.sparsity), self.distribution))
+                state.memory.set(FrozenWeights([weight.detach().clone() for weight in frozen]))
+            weights.set_mask_(prune_by_magnitude(weights, self.keep(weights), self.distribution))
         elif was_sparse and not sparse:
             reset_momentum_(state)
             keep_all(state)
-            with torch.no_grad():  # what cannot grow comes back
-                for weight, value in zip(_frozen(weights), state.memory.pop(self.name, ()), strict=False):
-                    weight.copy_(value)
+            if remembered := state.memory.pop(FrozenWeights):
+                with torch.no_grad():  # what cannot grow comes back
+                    for weight, value in zip(_frozen(weights), remembered.values, strict=False):
+                        weight.copy_(value)
 
 
 def _frozen(weights: PrunableWeights) -> list[nn.Parameter]:

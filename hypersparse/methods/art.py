@@ -1,23 +1,53 @@
 """ART: adaptive regularized training (Glandorf, Kaiser, Rosenhahn 2023, section 3, algorithm 1)."""
 
+import warnings
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Phase, TrainingState
-from hypersparse.methods.free_pruning import FreePruning
+from hypersparse.methods.base import Phase, PhaseLR, PruningMethod, Requirements, TrainingState
+from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
 from hypersparse.sparsity import penalties
 from hypersparse.sparsity.distributions import keep_count
-from hypersparse.sparsity.mask import kth_largest
+from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.scores import magnitude
+from hypersparse.sparsity.weights import PrunableWeights
 
-LOOKED = "w_kappa"  # under this name in the state's memory: the last look at the smallest weight that stays
+AVERAGED_EPOCHS = 3  # the pruned score is averaged over the epochs e-1, e, e+1 (supplement A)
+
+
+@dataclass
+class Best:
+    """The pruned copy with the best average so far: the middle one of three epochs."""
+
+    single: float  # its own score
+    mean: float
+    epoch: int
+    copy: dict[str, Any]
+
+
+@dataclass
+class PrunedCopies:
+    """What ART remembers of the regularized epochs until it prunes."""
+
+    recent: list[float] = field(default_factory=list)  # pruned scores
+    previous: dict[str, Any] | None = None  # the epoch before's copy
+    best: Best | None = None
+    free: bool = False  # whether pruning was, in the last epoch
+
+    def __post_init__(self) -> None:
+        if isinstance(self.best, dict):
+            self.best = Best(**self.best)  # type: ignore[unreachable]  # from a checkpoint
 
 
 @options
-class ART(FreePruning):
+class ART(PruningMethod):
     """Press weights towards zero until pruning costs nothing, then prune and fine-tune."""
 
     name: ClassVar[str] = "art"
@@ -25,73 +55,133 @@ class ART(FreePruning):
         "P. Glandorf, T. Kaiser, B. Rosenhahn: HyperSparse Neural Networks: Shifting Exploration to "
         "Exploitation through Adaptive Regularization. ICCV Workshops 2023."
     )
-    forgets: ClassVar[tuple[str, ...]] = (LOOKED,)
 
+    strength: float = option(default=5e-6, help="Factor on the penalty in the first regularized epoch.", gt=0)
+    growth: float = option(default=1.05, help="Factor on the strength per regularized epoch.", ge=1)
+    max_regularized_epochs: int = option(default=300, help="Prune at the latest after this many.", ge=1)
+    stop_reference: Literal["auto", "code", "paper"] = option(
+        default="auto",
+        help="What the pruned score is compared with: `code` the score seen while training the epoch (needs "
+        "observe()), `paper` the dense network scored like the pruned one, `auto` code where there is one.",
+    )
+    best_by: Literal["single", "mean"] = option(
+        default="single",
+        help="A new best has an average over three epochs above the old best's own score (`single`, as the "
+        "authors' code) or above the old best's average (`mean`, as the paper says).",
+    )
+    tie_rule: Literal["exact", "authors"] = option(
+        default="exact",
+        help="Keep exactly total - floor(sparsity * total), or what is strictly above that last weight (`authors`).",
+    )
     penalty: Literal["hypersparse", "l1", "l2"] = option(
         default="hypersparse", help="What presses weights towards zero."
     )
     pretrain_epochs: int = option(default=60, help="Dense epochs before the penalty; 0 begins with the penalty.", ge=0)
-    refresh_every: int = option(
-        default=1,
-        help="For penalty=hypersparse: steps between two looks at the smallest weight that stays, from which the "
-        "penalty has its shape.",
-        ge=1,
-    )
-
-    def __post_init__(self) -> None:
-        if self.refresh_every > 1 and self.penalty != "hypersparse":
-            raise OptionError(f"`refresh_every` belongs to the penalty `hypersparse`; this one is `{self.penalty}`.")
 
     def label(self) -> str:
         return f"art-{self.penalty}-{self.sparsity:g}"
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        length = self.pretrain_epochs
-        pretrain = Phase("pre-train", epochs=length, hold_lr=True, pretraining=True, shared=f"dense, {length} epochs")
-        look = self.look_at_w_kappa if self.refresh_every > 1 else None  # otherwise the penalty itself looks
-        count = self.begin_to_count if self.growth_steps else None
-        press = Phase(
+        length, held = self.pretrain_epochs, PhaseLR(held=True)
+        pretrain = Phase("pre-train", epochs=length, lr=held, pretraining=True, cache_key=f"dense, {length} epochs")
+        regularize = Phase(
             "regularize",
             epochs=self.max_regularized_epochs,
-            enter=self.begin_to_press if look and count else look or count,
-            adjust=look,
-            adjust_every=self.refresh_every,
-            after_step=self.count_step if self.growth_steps else None,
             penalty=self.weighted_penalty,
-            until=self.pruning_is_free,
-            leave=self.prune,
-            hold_lr=True,
-            lr_factor=self.regularized_lr,
-            shared=repr(self),
-            check=self.check_count,
-            needs_task=True,
-            needs_observe=self.stop_reference == "code",
+            stop_when=self.pruning_is_free,
+            on_exit=self.prune,
+            lr=held,
+            requires=Requirements(task=True, observe=self.stop_reference == "code", weights=self.check),
+            cache_key=repr(self),
         )
-        return [*([pretrain] if length else []), press, Phase("fine-tune", epochs=epochs, restart=True)]
+        fine_tune = Phase("fine-tune", epochs=epochs, reset_optimizer=True)
+        return [*([pretrain] if length else []), regularize, fine_tune]
 
-    def begin_to_press(self, state: TrainingState) -> None:
-        """On entering the regularized phase, where it both looks and counts."""
-        self.look_at_w_kappa(state)
-        self.begin_to_count(state)
+    def check(self, weights: PrunableWeights) -> None:
+        """Say at once if the authors' rule, which drops the last weight too, would leave none."""
+        if self.tie_rule == "authors" and self.keep(weights) == 1:
+            raise OptionError(
+                f"{type(self).__name__}(tie_rule='authors') leaves none of {weights.total} weights at sparsity "
+                f"{self.sparsity:g}; pass tie_rule='exact' or a lower sparsity."
+            )
 
     def weighted_penalty(self, state: TrainingState, vector: Tensor) -> Tensor:
         """The penalty times its strength in this step (eq. 1)."""
-        if self.refresh_every > 1:
-            smallest = state.memory[LOOKED] = state.memory[LOOKED].to(vector.device)  # a checkpoint's is on the CPU
-            unwrap = penalties.hypersparse_around(vector, smallest)
-        else:
-            unwrap = self.bare_penalty(vector)
-        return self.strength_now(state) * unwrap
+        return self.strength * self.growth**state.epoch_tensor * self.unscaled_penalty(vector)
 
-    def look_at_w_kappa(self, state: TrainingState) -> None:
-        """Find the smallest weight that stays, for the steps until the next look."""
-        vector = state.weights.vector().detach()
-        found = kth_largest(vector.abs(), keep_count(vector.numel(), self.sparsity))
-        # In place: a captured step knows the address.
-        state.memory[LOOKED] = state.memory[LOOKED].copy_(found) if LOOKED in state.memory else found
-
-    def bare_penalty(self, vector: Tensor) -> Tensor:
+    def unscaled_penalty(self, vector: Tensor) -> Tensor:
         """The penalty of a vector of all weights, without a strength."""
         if self.penalty == "hypersparse":
             return penalties.hypersparse(vector, keep_count(vector.numel(), self.sparsity))
         return (penalties.l1 if self.penalty == "l1" else penalties.l2)(vector)
+
+    def mask(self, weights: PrunableWeights) -> Mask:
+        """Which weights magnitude pruning would keep now."""
+        rule = Mask.top if self.tie_rule == "exact" else Mask.strictly_above
+        return rule(magnitude(weights), self.keep(weights))
+
+    def pruning_is_free(self, state: TrainingState) -> bool:
+        """After an epoch: score the pruned copy, remember the best; is it as good as the dense network?"""
+        mask = self.mask(state.weights)
+        with state.weights.masked_by(mask):
+            pruned = state.task.score(state.model)
+            copy = snapshot(state.weights, mask)
+        dense = self.dense_score(state)
+        best = self.remember(state, pruned, copy)
+        state.log |= {
+            "strength": self.strength * self.growth**state.epoch,
+            "w_kappa": _smallest_kept(state.weights, mask),
+            "dense_score": dense,
+            "pruned_score": pruned,
+            "best_score": best.mean,
+            "best_epoch": best.epoch,
+            "kept_by_layer": list(mask.kept_by_layer().values()),
+        }
+        # Deviation: the authors' code asks for strictly better, and never stops when both are perfect.
+        free = bool(best.mean >= dense)
+        _copies(state).free = free
+        return free
+
+    def dense_score(self, state: TrainingState) -> float:
+        """The score that pruning must not lower."""
+        if self.stop_reference == "paper" or state.observed.count == 0:
+            return state.task.score(state.model)
+        return state.observed.value()
+
+    def remember(self, state: TrainingState, pruned: float, copy: dict[str, Any]) -> Best:
+        """Keep the best pruned copy: the middle one of three epochs with the best average."""
+        copies = _copies(state)
+        recent = copies.recent = [*copies.recent, pruned][-AVERAGED_EPOCHS:]
+        average, best = mean(recent), copies.best
+        if best is None or average > (best.single if self.best_by == "single" else best.mean):
+            if len(recent) == AVERAGED_EPOCHS and copies.previous is not None:
+                best = Best(single=recent[1], mean=average, epoch=state.epoch - 1, copy=copies.previous)
+            else:
+                best = Best(single=pruned, mean=average, epoch=state.epoch, copy=copy)
+        copies.best, copies.previous = best, copy
+        return best
+
+    def prune(self, state: TrainingState) -> None:
+        """Leave the regularized phase: the network becomes its best pruned copy, and the mask holds."""
+        copies = state.memory.pop(PrunedCopies)
+        assert copies is not None
+        assert copies.best is not None
+        if not copies.free:
+            warnings.warn(
+                f"Pruning still cost accuracy after {self.max_regularized_epochs} regularized epochs; the best "
+                f"pruned network (epoch {copies.best.epoch}, score {copies.best.mean:.4g}) is fine-tuned. "
+                "Raise max_regularized_epochs, strength or growth.",
+                stacklevel=2,
+            )
+        restore_(state.weights, copies.best.copy)
+
+
+def _copies(state: TrainingState) -> PrunedCopies:
+    copies = state.memory.get(PrunedCopies) or PrunedCopies()
+    state.memory.set(copies)
+    return copies
+
+
+def _smallest_kept(weights: PrunableWeights, mask: Mask) -> float:
+    smallest = [weight.detach().abs().masked_fill(~mask[name], torch.inf).min() for name, weight in weights.items()]
+    return float(torch.stack(smallest).min())

@@ -1,7 +1,8 @@
-"""`Method`, `Phase` and `TrainingState`: how a method says what happens when."""
+"""`Method`, `PruningMethod`, `Phase` and `TrainingState`: how a method says what happens when."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -11,12 +12,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError
+from hypersparse.methods.memory import Memory
 from hypersparse.methods.task import RunningMean, Task
-from hypersparse.sparsity.distributions import check_sparsity
+from hypersparse.options import option, options
+from hypersparse.sparsity.distributions import Distribution, check_sparsity, keep_count, shares
 from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.schedules import Schedule
 from hypersparse.sparsity.weights import PrunableWeights
 
 MISSING_TASK = "This method scores the network; pass `task=Task(criterion, loader)` to hypersparse.attach."
+DISTRIBUTION_HELP = (
+    "Kept weights by layer: the largest scores of all (`global`), the same share of every layer (`uniform`), a share "
+    "by the layer's shape (`erk`), or one that falls with depth (`sratio`)."
+)
 Sparsity = Annotated[float, AfterValidator(check_sparsity)]
 
 
@@ -24,8 +32,8 @@ Sparsity = Annotated[float, AfterValidator(check_sparsity)]
 class TrainingState:
     """What a method sees of the training: the network, its prunable weights, the moment, and a memory.
 
-    `memory` holds what the method must remember, in tensors, numbers, strings, lists and dicts of
-    these: it is saved with every checkpoint. `log` is what the method has to say about this epoch.
+    `memory` holds what the method must remember and is saved with every checkpoint. `log` is what the method has to say
+    about this epoch.
     """
 
     model: nn.Module
@@ -34,7 +42,7 @@ class TrainingState:
     given_task: Task | None = None
     epoch: int = 0  # in this phase
     step: int = 0  # optimizer steps finished in this phase
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
     log: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -52,45 +60,73 @@ class TrainingState:
         return self.given_task
 
 
+Action = Callable[[TrainingState], None]
+
+
+@dataclass(frozen=True)
+class PhaseLR:
+    """How the learning rate goes through a phase: along its schedule, or a part of one, or not at all."""
+
+    held: bool = False  # the first rate throughout, instead of the schedule
+    schedule_epochs: int | None = None  # the schedule's length, where it is not the phase's own
+    schedule_start: int = 0  # the epoch of the schedule with which the phase begins
+
+    def factor(self, schedule: Schedule, epoch: int, epochs: int) -> float:
+        """The factor on the learning rate in an epoch of a phase of `epochs`."""
+        return 1.0 if self.held else schedule((self.schedule_start + epoch) / (self.schedule_epochs or epochs))
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a phase needs of the loop, and of the weights it is for."""
+
+    task: bool = False  # scores the network, so that `attach` must be given a task
+    observe: bool = False  # reads the score seen while training, so that the loop must call `observe`
+    weights: Callable[[PrunableWeights], None] | None = None  # raises at once if this cannot work on these weights
+
+
+@dataclass(frozen=True)
+class EverySteps:
+    """What a method does in every `every`-th step of a phase, counted over the phase; gradients are there."""
+
+    action: Action
+    every: int = 1
+    replaces_step: bool = False  # our own loop then leaves the optimizer's step out; a user's cannot
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is done in this step of the phase."""
+        return (step + 1) % self.every == 0
+
+
 @dataclass(frozen=True)
 class Phase:
     """A stretch of training in which every step has the same shape."""
 
     name: str
-    epochs: int  # at most, where `until` may end it earlier
-    enter: Callable[[TrainingState], None] | None = None
-    leave: Callable[[TrainingState], None] | None = None
+    epochs: int  # at most, where `stop_when` may end it earlier
+    on_enter: Action | None = None
+    on_exit: Action | None = None
+    on_epoch_start: Action | None = None  # of every epoch, also of the first
+    on_step: EverySteps | None = None
+    around_step: Callable[[TrainingState], AbstractContextManager[None]] | None = None  # of the optimizer, by its hooks
     penalty: Callable[[TrainingState, Tensor], Tensor] | None = None  # of the vector of all weights, added to the loss
-    begin: Callable[[TrainingState], None] | None = None  # at the start of every epoch, also of the first
-    adjust: Callable[[TrainingState], None] | None = None  # in every `adjust_every`-th step; gradients are there
-    adjust_every: int = 1  # counted over the phase
-    adjust_replaces_step: bool = False  # our own loop then leaves the optimizer's step out; a user's cannot
-    before_step: Callable[[TrainingState], None] | None = None  # just before every optimizer step, gradients are there
-    after_step: Callable[[TrainingState], None] | None = None  # just after it; both by the optimizer's own hooks
-    learning: Callable[[TrainingState], Mask] | None = None  # which weights learn, where more do than the mask keeps
-    until: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase
-    restart: bool = False  # begin with a fresh optimizer
-    hold_lr: bool = False  # the first learning rate throughout, instead of the schedule over this phase
-    lr_factor: float = 1.0  # on all learning rates of this phase
-    schedule_epochs: int | None = None  # the schedule's length, where it is not this phase's own
-    schedule_start: int = 0  # the epoch of the schedule with which this phase begins
+    trainable: Callable[[TrainingState], Mask] | None = None  # which weights learn, where more do than the mask keeps
+    stop_when: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase
+    reset_optimizer: bool = False  # begin with a fresh one
+    lr: PhaseLR = PhaseLR()
+    requires: Requirements = Requirements()
     pretraining: bool = False  # left out when the network comes trained
-    shared: str | None = None  # all of the method that decides this phase: runs with an equal one train it once
-    check: Callable[[PrunableWeights], None] | None = None  # raises at once if this cannot work on these weights
-    needs_task: bool = False  # scores the network, so that `attach` must be given a task
-    needs_observe: bool = False  # reads the score seen while training, so that the loop must call `observe`
+    cache_key: str | None = None  # all of the method that decides this phase: runs with an equal one train it once
 
-    def adjusts_in(self, step: int) -> bool:
-        """Whether the method adjusts something in this step of the phase."""
-        return self.adjust is not None and (step + 1) % self.adjust_every == 0
+    def acts_in(self, step: int) -> bool:
+        """Whether the method does something in this step beside what every step does."""
+        return self.on_step is not None and self.on_step.is_due(step)
 
 
 class Method(ABC):
     """A way to make a network sparse: options, and the plan they make.
 
     Subclasses are decorated with `hypersparse.options.options` and have a `name` (their file's) and a `citation`.
-    A run's record asks those that end with a fixed share of the weights for it by the field `sparsity`, and those
-    with a penalty by `bare_penalty(vector)` for its value without a strength.
     """
 
     name: ClassVar[str]
@@ -100,6 +136,39 @@ class Method(ABC):
     def plan(self, epochs: int) -> Sequence[Phase]:
         """The phases, in order; `epochs` is the length of the main training in the recipe."""
 
+    @property
+    def sparsity(self) -> float | None:
+        """The fraction of the weights that a run ends without; None for methods that remove no fixed share."""
+        return None
+
+    def unscaled_penalty(self, vector: Tensor) -> Tensor | None:
+        """The penalty of a vector of all weights, without a strength; None for methods without one."""
+        return None
+
     def label(self) -> str:
         """A few readable words for folder names and tables."""
         return self.name
+
+
+@options
+class PruningMethod(Method):
+    """A method that removes a fixed share of the weights."""
+
+    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
+
+    @property
+    def distribution(self) -> Distribution:
+        """How the layers share the kept weights; an option of most methods."""
+        return "global"
+
+    def label(self) -> str:
+        return f"{self.name}-{self.sparsity:g}"
+
+    def keep(self, weights: PrunableWeights) -> int:
+        """How many weights are kept."""
+        return keep_count(weights.total, self.sparsity)
+
+    def check(self, weights: PrunableWeights) -> None:
+        """Say before any training if the layers cannot share the weights that will be kept."""
+        if self.distribution != "global":
+            shares(weights, self.keep(weights), self.distribution)

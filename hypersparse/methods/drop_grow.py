@@ -4,16 +4,12 @@ import torch
 from torch import Tensor
 
 from hypersparse.methods.base import TrainingState
-from hypersparse.sparsity.distributions import Distribution, keep_count, select, shares
+from hypersparse.sparsity.distributions import Distribution, select
 from hypersparse.sparsity.mask import Budget, Mask, Scores
 from hypersparse.sparsity.scores import magnitude, random_scores
 from hypersparse.sparsity.weights import PrunableWeights
 
 OF_ADAM = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
-DISTRIBUTION_HELP = (
-    "Kept weights by layer: the largest of all (`global`), the same share of every layer (`uniform`), a share by the "
-    "layer's shape (`erk`), or one that falls with depth (`sratio`)."
-)
 
 
 def draw_mask_(state: TrainingState, budget: Budget) -> None:
@@ -93,12 +89,6 @@ def keep_all(state: TrainingState) -> None:
 def prune_by_magnitude(weights: PrunableWeights, keep: int, distribution: Distribution = "global") -> Mask:
     """The `keep` largest weights, of those that are kept now."""
     return select(magnitude(weights), keep, distribution, among=weights.mask)
-
-
-def check_shares(weights: PrunableWeights, *, sparsity: float, distribution: Distribution) -> None:
-    """Say before any training if layers cannot share the weights that a pruning in the end will keep."""
-    if distribution != "global":
-        shares(weights, keep_count(weights.total, sparsity), distribution)
 
 
 def _zero_(count: Tensor | float) -> Tensor | float:

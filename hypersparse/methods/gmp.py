@@ -5,14 +5,14 @@ from functools import partial
 from typing import ClassVar
 
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, change_mask_, check_shares, keep_all, prune_by_magnitude
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, Requirements, TrainingState
+from hypersparse.methods.drop_grow import change_mask_, keep_all, prune_by_magnitude
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import Distribution, keep_count
 
 
 @options
-class GMP(Method):
+class GMP(PruningMethod):
     """Prune the smallest weights a little in every epoch, much at first and less and less, while training."""
 
     name: ClassVar[str] = "gmp"
@@ -20,7 +20,6 @@ class GMP(Method):
         "M. Zhu, S. Gupta: To prune, or not to prune: exploring the efficacy of pruning for model compression. 2017."
     )
 
-    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     start: float = option(default=0.1, help="Dense until here, as a fraction of the training.", ge=0, lt=1)
     end: float = option(default=0.5, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1)
@@ -29,13 +28,10 @@ class GMP(Method):
         if self.start >= self.end:
             raise OptionError(f"GMP prunes from `start` to `end`, which is later; got {self.start:g} and {self.end:g}.")
 
-    def label(self) -> str:
-        return f"gmp-{self.sparsity:g}"
-
     def plan(self, epochs: int) -> Sequence[Phase]:
-        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
         prune = partial(self.prune, epochs=epochs)
-        return [Phase("train", epochs=epochs, enter=keep_all, begin=prune, check=check)]
+        requires = Requirements(weights=self.check)
+        return [Phase("train", epochs=epochs, on_enter=keep_all, on_epoch_start=prune, requires=requires)]
 
     def prune(self, state: TrainingState, *, epochs: int) -> None:
         """At the start of an epoch: drop the smallest of the kept weights, as many as its turn says."""

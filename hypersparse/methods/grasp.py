@@ -1,13 +1,14 @@
 """GraSP: keep what preserves the flow of gradients (Wang, Zhang, Grosse 2020)."""
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import TrainingState
-from hypersparse.methods.one_shot import OneShot, check_count
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, TrainingState
+from hypersparse.methods.one_shot import check_count, prune_first
 from hypersparse.methods.scoring_data import ScoringSamples
 from hypersparse.methods.task import Task
 from hypersparse.options import option, options
@@ -19,16 +20,15 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 
 @options
-class GraSP(OneShot, ScoringSamples):
+class GraSP(PruningMethod, ScoringSamples):
     """Keep the weights without which the gradient's norm would shrink most, before any training."""
 
     name: ClassVar[str] = "grasp"
     citation: ClassVar[str] = (
         "C. Wang, G. Zhang, R. Grosse: Picking Winning Tickets Before Training by Preserving Gradient Flow. ICLR 2020."
     )
-    needs_task: ClassVar[bool] = True
 
-    distribution: Distribution = option(default="global", help="How the layers share the kept weights.")
+    distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     temperature: float = option(default=200.0, help="The network's outputs are divided by it for the score.", gt=0)
     halves: Literal["sorted", "balanced"] = option(
         default="sorted",
@@ -51,7 +51,11 @@ class GraSP(OneShot, ScoringSamples):
                 "`per_class` is 1. Pass per_class=2 and half as many `passes`, or halves='sorted'."
             )
 
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        return prune_first(self.mask, epochs=epochs, needs_task=True)
+
     def mask(self, state: TrainingState) -> Mask:
+        """Which weights to keep, seen from the moment before training."""
         weights, task = state.weights, state.task
         values = redrawn(weights, state.generator) if self.redraw_linear else weights
         halves = self.split(task, weights.device)

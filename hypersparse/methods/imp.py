@@ -7,9 +7,9 @@ from math import ceil, log
 from typing import ClassVar
 
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.drop_grow import DISTRIBUTION_HELP, check_shares, prune_by_magnitude
-from hypersparse.methods.snapshot import rewind_, whole_copy
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PhaseLR, PruningMethod, Requirements, TrainingState
+from hypersparse.methods.drop_grow import prune_by_magnitude
+from hypersparse.methods.snapshot import NetworkCopy, rewind_
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import Distribution, in_rounds, keep_count
 
@@ -17,7 +17,7 @@ ROUNDS = 5  # 160 + 5 * 140 = 860 epochs, as the paper counts them
 
 
 @options
-class IMP(Method):
+class IMP(PruningMethod):
     """Train, prune some of the weights, rewind the rest to an early epoch, and do so again until few are left."""
 
     name: ClassVar[str] = "imp"
@@ -26,7 +26,6 @@ class IMP(Method):
         "Hypothesis. ICML 2020."
     )
 
-    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     rounds: int = option(default=ROUNDS, help="Rounds of pruning, each by the same factor.", ge=1)
     prune_fraction: float = option(
@@ -50,19 +49,21 @@ class IMP(Method):
                 f"prune_fraction={self.prune_fraction:g}. Leave one of them out."
             )
 
-    def label(self) -> str:
-        return f"imp-{self.sparsity:g}"
-
     def plan(self, epochs: int) -> Sequence[Phase]:
         start = min(round(self.rewind * epochs), max(epochs - 1, 0))
-        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
-        rest = Phase("dense", epochs=epochs - start, schedule_epochs=epochs, schedule_start=start, check=check)
-        shared = f"imp, epoch {start} of {epochs}"
+        lr, requires = PhaseLR(schedule_epochs=epochs, schedule_start=start), Requirements(weights=self.check)
+        rest = Phase("dense", epochs=epochs - start, lr=lr, requires=requires)
+        cache_key = f"imp, epoch {start} of {epochs}"
         return [
-            Phase("begin", epochs=start, schedule_epochs=epochs, shared=shared),
-            replace(rest, enter=self.remember, shared=shared),
+            Phase("begin", epochs=start, lr=PhaseLR(schedule_epochs=epochs), cache_key=cache_key),
+            replace(rest, on_enter=self.remember, cache_key=cache_key),
             *(
-                replace(rest, name=f"round {number}", enter=partial(self.prune_and_rewind, number=number), restart=True)
+                replace(
+                    rest,
+                    name=f"round {number}",
+                    on_enter=partial(self.prune_and_rewind, number=number),
+                    reset_optimizer=True,
+                )
                 for number in range(1, self.count_of_rounds() + 1)
             ),
         ]
@@ -84,12 +85,12 @@ class IMP(Method):
 
     def remember(self, state: TrainingState) -> None:
         """Keep the values of everything at the epoch that is rewound to."""
-        state.memory["early"] = whole_copy(state.weights)
+        state.memory.set(NetworkCopy.of(state.weights))
 
     def prune_and_rewind(self, state: TrainingState, *, number: int) -> None:
         """The largest of the kept weights get their early values back, and so do norms and statistics."""
         keeps = self.keeps(state.weights.total)
         mask = prune_by_magnitude(state.weights, keeps[number - 1], self.distribution)
-        rewind_(state.weights, state.memory["early"], mask)
+        rewind_(state, mask)
         if number == len(keeps):
-            del state.memory["early"]
+            state.memory.pop(NetworkCopy)

@@ -1,12 +1,12 @@
 """Iterative SNIP and FORCE: SNIP's score, taken anew in every round of pruning (de Jorge et al. 2021)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor
 
-from hypersparse.methods.base import TrainingState
-from hypersparse.methods.one_shot import OneShot
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, TrainingState
+from hypersparse.methods.one_shot import prune_first
 from hypersparse.methods.scoring_data import ScoringSamples
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import Distribution, select_in_rounds
@@ -15,7 +15,7 @@ from hypersparse.sparsity.scores import gradients
 
 
 @options
-class IterSNIP(OneShot, ScoringSamples):
+class IterSNIP(PruningMethod, ScoringSamples):
     """Prune by SNIP's score in many small rounds, before any training, each on what the last one left."""
 
     name: ClassVar[str] = "iter_snip"
@@ -23,13 +23,16 @@ class IterSNIP(OneShot, ScoringSamples):
         "P. de Jorge, A. Sanyal, H. S. Behl, P. H. S. Torr, G. Rogez, P. K. Dokania: Progressive Skeletonization: "
         "Trimming more fat from a network at initialization. ICLR 2021."
     )
-    needs_task: ClassVar[bool] = True
 
-    distribution: Distribution = option(default="global", help="How the layers share the kept weights.")
+    distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     rounds: int = option(default=60, help="Rounds of pruning, each removing the same fraction.", ge=1)
     recover: bool = option(default=False, help="Let weights removed in earlier rounds come back, which is FORCE.")
 
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        return prune_first(self.mask, epochs=epochs, needs_task=True)
+
     def mask(self, state: TrainingState) -> Mask:
+        """Which weights to keep, seen from the moment before training."""
         weights, task = state.weights, state.task
         batches = self.batches(task, weights.device)
 

@@ -1,18 +1,16 @@
 """Magnitude: train dense, remove the smallest weights once, fine-tune (Han et al. 2015, in one step)."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
-from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.methods.drop_grow import check_shares
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, Requirements, TrainingState
+from hypersparse.methods.drop_grow import prune_by_magnitude
 from hypersparse.options import option, options
-from hypersparse.sparsity import scores
-from hypersparse.sparsity.distributions import Distribution, keep_count, select
+from hypersparse.sparsity.distributions import Distribution
 
 
 @options
-class Magnitude(Method):
+class Magnitude(PruningMethod):
     """Train the dense network to the end, remove its smallest weights, fine-tune the rest."""
 
     name: ClassVar[str] = "magnitude"
@@ -21,26 +19,20 @@ class Magnitude(Method):
         "NIPS 2015."
     )
 
-    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
-    distribution: Distribution = option(default="global", help="How the layers share the kept weights.")
+    distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     dense_epochs: int | None = option(
         default=None, help="Epochs of dense training; unset: as many as of fine-tuning.", ge=1
     )
 
-    def label(self) -> str:
-        return f"magnitude-{self.sparsity:g}"
-
     def plan(self, epochs: int) -> Sequence[Phase]:
         length = self.dense_epochs or epochs
-        check = partial(check_shares, sparsity=self.sparsity, distribution=self.distribution)
-        shared = f"dense, {length} epochs, the whole schedule"
+        cache_key = f"dense, {length} epochs, the whole schedule"
+        requires = Requirements(weights=self.check)
         return [
-            Phase("pre-train", epochs=length, pretraining=True, shared=shared),
-            Phase("fine-tune", epochs=epochs, enter=self.prune, restart=True, check=check),
+            Phase("pre-train", epochs=length, pretraining=True, cache_key=cache_key),
+            Phase("fine-tune", epochs=epochs, on_enter=self.prune, reset_optimizer=True, requires=requires),
         ]
 
     def prune(self, state: TrainingState) -> None:
         """Remove the smallest weights for good."""
-        weights = state.weights
-        keep = keep_count(weights.total, self.sparsity)
-        weights.set_mask_(select(scores.magnitude(weights), keep, self.distribution))
+        state.weights.set_mask_(prune_by_magnitude(state.weights, self.keep(state.weights), self.distribution))

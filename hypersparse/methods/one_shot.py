@@ -1,42 +1,19 @@
-"""The family of methods that choose a mask once, before training, and then train the sparse network."""
+"""What methods share that choose a mask once, before training, and then train the sparse network."""
 
-from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable
 
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
-from hypersparse.options import option, options
-from hypersparse.sparsity.distributions import keep_count
+from hypersparse.methods.base import Phase, Requirements, TrainingState
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.weights import PrunableWeights
 
 
-@options
-class OneShot(Method):
-    """Choose which weights to keep, then train those alone; subclasses say which."""
+def prune_first(choose: Callable[[TrainingState], Mask], *, epochs: int, needs_task: bool = False) -> list[Phase]:
+    """The plan of a method that chooses a mask in the moment before training; `needs_task` if it looks at data."""
 
-    needs_task: ClassVar[bool] = False  # whether `mask` looks at data
+    def prune(state: TrainingState) -> None:
+        state.weights.set_mask_(choose(state))
 
-    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
-
-    @abstractmethod
-    def mask(self, state: TrainingState) -> Mask:
-        """Which weights to keep, seen from the moment before training."""
-
-    def label(self) -> str:
-        return f"{self.name}-{self.sparsity:g}"
-
-    def plan(self, epochs: int) -> Sequence[Phase]:
-        return [Phase("train", epochs=epochs, enter=self.prune, needs_task=self.needs_task)]
-
-    def prune(self, state: TrainingState) -> None:
-        """From now on the mask holds."""
-        state.weights.set_mask_(self.mask(state))
-
-    def keep(self, weights: PrunableWeights) -> int:
-        """How many weights are kept."""
-        return keep_count(weights.total, self.sparsity)
+    return [Phase("train", epochs=epochs, on_enter=prune, requires=Requirements(task=needs_task))]
 
 
 def check_count(count: str, distribution: str) -> None:

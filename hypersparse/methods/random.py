@@ -1,9 +1,10 @@
 """Random: a mask drawn by lot, the reference for every method that claims to choose well."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from hypersparse.methods.base import TrainingState
-from hypersparse.methods.one_shot import OneShot
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, TrainingState
+from hypersparse.methods.one_shot import prune_first
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import Distribution, select
 from hypersparse.sparsity.mask import Mask
@@ -11,7 +12,7 @@ from hypersparse.sparsity.scores import random_scores
 
 
 @options
-class Random(OneShot):
+class Random(PruningMethod):
     """Keep weights drawn by lot, equally dense in every layer or as Erdős-Rényi-Kernel says."""
 
     name: ClassVar[str] = "random"
@@ -20,7 +21,11 @@ class Random(OneShot):
         "Random Pruning: Return of the Most Naive Baseline for Sparse Training. ICLR 2022."
     )
 
-    distribution: Distribution = option(default="erk", help="How the layers share the kept weights.")
+    distribution: Distribution = option(default="erk", help=DISTRIBUTION_HELP)
+
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        return prune_first(self.mask, epochs=epochs)
 
     def mask(self, state: TrainingState) -> Mask:
+        """Which weights to keep, seen from the moment before training."""
         return select(random_scores(state.weights, state.generator), self.keep(state.weights), self.distribution)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 
 from hypersparse.errors import LoopError
-from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
+from hypersparse.methods.base import EverySteps, Phase, PhaseLR, PruningMethod, Requirements, TrainingState
 from hypersparse.methods.drop_grow import draw_mask_, drop_and_grow_
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import erk, keep_count, uniform
@@ -19,7 +19,7 @@ BEFORE_ZERO_GRAD = "call `sparsifier.step()` before `optimizer.zero_grad()`."
 
 
 @options
-class RigL(Method):
+class RigL(PruningMethod):
     """Be sparse from the start, and keep moving weights from where they are small to where gradients are large."""
 
     name: ClassVar[str] = "rigl"
@@ -28,8 +28,7 @@ class RigL(Method):
         "ICML 2020."
     )
 
-    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
-    distribution: Literal["uniform", "erk", "literal"] = option(
+    distribution: Literal["uniform", "erk", "literal"] = option(  # type: ignore[assignment]  # `literal` is RigL's own
         default="uniform",
         help="Kept weights by layer: the same share of all but the first, which is kept whole (`uniform`), so too but "
         "without making up for the first (`literal`, keeps more in all), or by the layers' shapes (`erk`).",
@@ -45,9 +44,6 @@ class RigL(Method):
         default=0.3, help="Of a layer's kept weights, how many move at first; falls to 0 along a cosine.", gt=0, lt=1
     )
 
-    def label(self) -> str:
-        return f"rigl-{self.sparsity:g}"
-
     def plan(self, epochs: int) -> Sequence[Phase]:
         length = max(1, round(self.search * epochs))
         moving = max(1, round(self.update_until * length))
@@ -55,25 +51,26 @@ class RigL(Method):
             Phase(
                 "search",
                 epochs=moving,
-                enter=self.draw_mask,
-                adjust=partial(self.move, epochs=moving),
-                adjust_every=self.update_every,
-                adjust_replaces_step=self.update_every > 1,  # otherwise nothing would be learnt
-                hold_lr=True,
-                check=self.check_budget,
+                on_enter=self.draw_mask,
+                # With a move in every step nothing would be learnt if it replaced the step.
+                on_step=EverySteps(
+                    partial(self.move, epochs=moving), self.update_every, replaces_step=self.update_every > 1
+                ),
+                lr=PhaseLR(held=True),
+                requires=Requirements(weights=self.check),
             ),
-            Phase("settle", epochs=length - moving, hold_lr=True),  # the mask stays, all else goes on
-            Phase("fine-tune", epochs=epochs, restart=True),
+            Phase("settle", epochs=length - moving, lr=PhaseLR(held=True)),  # the mask stays, all else goes on
+            Phase("fine-tune", epochs=epochs, reset_optimizer=True),
         ]
 
-    def check_budget(self, weights: PrunableWeights) -> None:
+    def check(self, weights: PrunableWeights) -> None:
         """Say at once if the layers cannot share the weights out."""
         self.budget(weights)
 
     def budget(self, weights: PrunableWeights) -> dict[str, int]:
         """Kept weights by layer."""
         first = list(weights)[: len(weights) > 1]  # of a single layer nothing could be pruned
-        keep = keep_count(weights.total, self.sparsity)
+        keep = self.keep(weights)
         if self.distribution == "erk":
             return erk(weights, keep)
         if self.distribution == "uniform":

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
-from hypersparse.methods.base import Method, Phase, Sparsity, TrainingState
+from hypersparse.methods.base import Phase, PruningMethod, TrainingState
 from hypersparse.methods.drop_grow import draw_mask_, drop_and_grow_
 from hypersparse.options import option, options
-from hypersparse.sparsity.distributions import erk, keep_count, uniform
+from hypersparse.sparsity.distributions import erk, uniform
 from hypersparse.sparsity.scores import random_scores
 
 
 @options
-class SET(Method):
+class SET(PruningMethod):
     """Be sparse from the start, and after every epoch replace the smallest weights by new ones at random places."""
 
     name: ClassVar[str] = "set"
@@ -21,7 +21,6 @@ class SET(Method):
         "neural networks with adaptive sparse connectivity inspired by network science. Nature Communications 2018."
     )
 
-    sparsity: Sparsity = option(default=0.95, help="Fraction of the prunable weights that is removed, in [0, 1).")
     distribution: Literal["uniform", "erk"] = option(
         default="erk",
         help="Kept weights by layer: a share by the layer's shape (`erk`), or the same share of every one (`uniform`).",
@@ -33,17 +32,14 @@ class SET(Method):
         default=0.75, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1
     )
 
-    def label(self) -> str:
-        return f"set-{self.sparsity:g}"
-
     def plan(self, epochs: int) -> Sequence[Phase]:
         move = partial(self.move, until=round(self.update_until * epochs))
-        return [Phase("train", epochs=epochs, enter=self.draw_mask, begin=move)]
+        return [Phase("train", epochs=epochs, on_enter=self.draw_mask, on_epoch_start=move)]
 
     def draw_mask(self, state: TrainingState) -> None:
         """Begin with a random mask, exact in every layer."""
         rule = erk if self.distribution == "erk" else uniform
-        draw_mask_(state, rule(state.weights, keep_count(state.weights.total, self.sparsity)))
+        draw_mask_(state, rule(state.weights, self.keep(state.weights)))
 
     def move(self, state: TrainingState, *, until: int) -> None:
         """At the start of an epoch but the first: drop the smallest weights, grow as many at random places."""

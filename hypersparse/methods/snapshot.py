@@ -1,10 +1,12 @@
 """Copies of a network to come back to: a pruned one in little memory, or a whole one."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hypersparse.methods.base import TrainingState
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 
@@ -34,17 +36,27 @@ def restore_(weights: PrunableWeights, copy: dict[str, Any]) -> None:
     weights.set_mask_(mask)
 
 
-def whole_copy(weights: PrunableWeights) -> dict[str, Tensor]:
-    """All of the network now, with its norms and running statistics, on the CPU."""
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in _tensors(weights.model).items()}
+@dataclass
+class NetworkCopy:
+    """All of a network at some moment, with its norms and running statistics, on the CPU."""
+
+    tensors: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, weights: PrunableWeights) -> "NetworkCopy":
+        """The network now."""
+        tensors = _tensors(weights.model).items()
+        return cls({name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors})
 
 
-def rewind_(weights: PrunableWeights, copy: dict[str, Tensor], mask: Mask) -> None:
-    """Make the network that whole copy again, except for the weights that `mask` drops; it holds from now on."""
+def rewind_(state: TrainingState, mask: Mask) -> None:
+    """Make the network its remembered copy again, except for the weights that `mask` drops; it holds from now on."""
+    copy = state.memory.get(NetworkCopy)
+    assert copy is not None
     with torch.no_grad():
-        for name, tensor in _tensors(weights.model).items():
-            tensor.copy_(copy[name])
-    weights.set_mask_(mask)
+        for name, tensor in _tensors(state.weights.model).items():
+            tensor.copy_(copy.tensors[name])
+    state.weights.set_mask_(mask)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -1,9 +1,10 @@
 """SRatio: random weights in layers whose densities fall with depth (Su et al. 2020, "SmartRatio")."""
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from hypersparse.methods.base import TrainingState
-from hypersparse.methods.one_shot import OneShot
+from hypersparse.methods.base import Phase, PruningMethod, TrainingState
+from hypersparse.methods.one_shot import prune_first
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import keep_in_float32, sratio
 from hypersparse.sparsity.mask import Mask
@@ -11,7 +12,7 @@ from hypersparse.sparsity.scores import random_scores
 
 
 @options
-class SRatio(OneShot):
+class SRatio(PruningMethod):
     """Keep random weights, the more in a layer the nearer it is to the input; looks at neither data nor weights."""
 
     name: ClassVar[str] = "sratio"
@@ -35,7 +36,11 @@ class SRatio(OneShot):
         help="Keep exactly total - floor(sparsity * total), or round that down, and then every layer (`authors`).",
     )
 
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        return prune_first(self.mask, epochs=epochs)
+
     def mask(self, state: TrainingState) -> Mask:
+        """Which weights to keep, seen from the moment before training."""
         weights, exact = state.weights, self.tie_rule == "exact"
         keep = self.keep(weights) if exact else max(1, keep_in_float32(weights.total, self.sparsity))
         rounding: Literal["exact", "down"] = "exact" if exact else "down"

@@ -1,12 +1,12 @@
 """SynFlow: keep the weights through which most flows, pruning a little at a time (Tanaka et al. 2020)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor
 
-from hypersparse.methods.base import TrainingState
-from hypersparse.methods.one_shot import OneShot
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, TrainingState
+from hypersparse.methods.one_shot import prune_first
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
 from hypersparse.sparsity.distributions import Distribution, select_in_rounds
@@ -14,7 +14,7 @@ from hypersparse.sparsity.mask import Mask, Scores
 
 
 @options
-class SynFlow(OneShot):
+class SynFlow(PruningMethod):
     """Remove in many small rounds the weights through which least flows, before any training and without data."""
 
     name: ClassVar[str] = "synflow"
@@ -22,12 +22,15 @@ class SynFlow(OneShot):
         "H. Tanaka, D. Kunin, D. L. K. Yamins, S. Ganguli: Pruning Neural Networks without any Data by Iteratively "
         "Conserving Synaptic Flow. NeurIPS 2020."
     )
-    needs_task: ClassVar[bool] = True  # for the shape of an input
 
-    distribution: Distribution = option(default="global", help="How the layers share the kept weights.")
+    distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     rounds: int = option(default=100, help="Rounds of pruning, each removing the same fraction.", ge=1)
 
+    def plan(self, epochs: int) -> Sequence[Phase]:
+        return prune_first(self.mask, epochs=epochs, needs_task=True)  # for the shape of an input
+
     def mask(self, state: TrainingState) -> Mask:
+        """Which weights to keep, seen from the moment before training."""
         weights, task = state.weights, state.task
         inputs, _ = task.first_batch(weights.device)
 

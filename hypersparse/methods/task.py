@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import isnan
 from typing import Any
 
@@ -72,12 +71,6 @@ class Task:
         if isnan(score):  # compares with nothing, so that a method would pick its best network at random
             raise OptionError("The metric of the task is NaN; return a number for every batch, such as 0.0 for none.")
         return score
-
-    def pass_over(self, model: nn.Module, batches: int) -> None:
-        """Run the network as it is on so many batches to train on, for what it gathers meanwhile."""
-        device = next(model.parameters()).device
-        for inputs, _ in islice(self._to_train_on(), batches):
-            self.forward(model, _to(inputs, device))
 
     def first_batch(self, device: torch.device) -> Batch:
         """The first batch to train on."""

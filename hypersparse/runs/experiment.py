@@ -153,7 +153,7 @@ def _said(table: Mapping[str, Any]) -> dict[str, Any]:
 def _value(run: Run, name: str) -> Any:
     recipe = run.recipe
     values = {"data": recipe.data.name, "model": recipe.model.name, "method": recipe.method.name, "seed": run.seed}
-    return values[name] if name in values else getattr(recipe.method, name, None)
+    return values[name] if name in values else recipe.to_mapping()["method"].get(name)
 
 
 def _is(found: Any, wanted: str) -> bool:

@@ -38,13 +38,7 @@ def hypersparse(vector: Tensor, keep: int) -> Tensor:
 
     Its value is 0 by construction; only its gradient acts.
     """
-    value: Tensor = _HyperSparse.apply(vector, keep, None)  # type: ignore[no-untyped-call]
-    return value
-
-
-def hypersparse_around(vector: Tensor, smallest: Tensor) -> Tensor:
-    """The same for who has looked before for w_kappa, the magnitude of the smallest weight that stays."""
-    value: Tensor = _HyperSparse.apply(vector, vector.numel(), smallest)  # type: ignore[no-untyped-call]
+    value: Tensor = _HyperSparse.apply(vector, keep)  # type: ignore[no-untyped-call]
     return value
 
 
@@ -58,13 +52,13 @@ def hypersparse_grad(vector: Tensor, keep: int) -> Tensor:
     return _strong_grad(vector.detach(), keep, torch.ones((), dtype=_wide(vector[:0]).dtype, device=vector.device))
 
 
-def _strong_grad(vector: Tensor, keep: int, strength: Tensor, smallest: Tensor | None = None) -> Tensor:
+def _strong_grad(vector: Tensor, keep: int, strength: Tensor) -> Tensor:
     """The gradient times a strength; rounded once, after it: alone it may be too large for float16."""
-    fits = vector.is_cuda and vector.dtype == torch.float32 and smallest is None
+    fits = vector.is_cuda and vector.dtype == torch.float32
     if fits and (kernels := _kernels()) and vector.numel() < kernels.MOST:
         strong: Tensor = kernels.hypersparse_grad(vector.contiguous(), keep, strength)
         return strong
-    return (strength * _wide_grad(vector, keep, smallest)).to(vector.dtype)
+    return (strength * _wide_grad(vector, keep)).to(vector.dtype)
 
 
 @import_if_triton
@@ -75,12 +69,12 @@ def _kernels() -> ModuleType:
     return threshold_kernels
 
 
-def _wide_grad(vector: Tensor, keep: int, smallest: Tensor | None) -> Tensor:
+def _wide_grad(vector: Tensor, keep: int) -> Tensor:
     wide = _wide(vector)
     magnitude = wide.abs()
     limits = torch.finfo(wide.dtype)
     # Fewer than `keep` weights may differ from zero; then w_kappa is 0 and s would be infinite.
-    w_kappa = kth_largest(magnitude, keep) if smallest is None else smallest.to(wide.dtype)
+    w_kappa = kth_largest(magnitude, keep)
     s = SHARPEST_BEND / w_kappa.clamp_min(limits.tiny)
     t = torch.tanh(s * magnitude)
     height = (s * magnitude.sum() / t.sum().clamp_min(limits.tiny)).clamp_max(limits.max)
@@ -89,16 +83,16 @@ def _wide_grad(vector: Tensor, keep: int, smallest: Tensor | None) -> Tensor:
 
 class _HyperSparse(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vector: Tensor, keep: int, smallest: Tensor | None) -> Tensor:
-        ctx.save_for_backward(vector, smallest)
+    def forward(ctx: Any, vector: Tensor, keep: int) -> Tensor:
+        ctx.save_for_backward(vector)
         ctx.keep = keep
         return torch.zeros((), dtype=_wide(vector[:0]).dtype, device=vector.device)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        vector, smallest = ctx.saved_tensors
-        return _strong_grad(vector, ctx.keep, upstream, smallest), None, None
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        (vector,) = ctx.saved_tensors
+        return _strong_grad(vector, ctx.keep, upstream), None
 
 
 def _wide(vector: Tensor) -> Tensor:

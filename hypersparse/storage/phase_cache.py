@@ -90,10 +90,10 @@ class PhaseCache:
         return [self._path(plan[:end]) for end in range(1, len(plan) + 1)]
 
     def _path(self, phases: list[Phase]) -> Path | None:
-        if not (self._ours and phases) or any(phase.shared is None for phase in phases):
+        if not (self._ours and phases) or any(phase.cache_key is None for phase in phases):
             return None
-        decides = {**self._decides, "phases": [[phase.name, phase.shared] for phase in phases]}
-        if all(phase.hold_lr for phase in phases):
+        decides = {**self._decides, "phases": [[phase.name, phase.cache_key] for phase in phases]}
+        if all(phase.lr.held for phase in phases):
             training = self._decides["training"].items()
             decides["training"] = {name: value for name, value in training if name not in ONLY_LATER}
         key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]

@@ -67,7 +67,7 @@ class Known:
 
 def levels_of(method: Method) -> list[float]:
     """The sparsities whose masks are recorded: the method's own and the paper's; none if it has no sparsity."""
-    own: float | None = getattr(method, "sparsity", None)
+    own = method.sparsity
     return [] if own is None else sorted({*PAPER_SPARSITIES, own})
 
 

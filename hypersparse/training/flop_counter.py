@@ -36,22 +36,20 @@ class FlopCounter:
         if torch.is_grad_enabled():
             mask = self._weights.mask
             self._add(FORWARD_AND_BACKWARD * len(inputs), None if mask is None else mask.kept_by_layer())
-        elif model.training:  # a pass for batch norm; scores are of networks in evaluation mode
-            self._add(len(inputs), self._nonzero())
         return self._run(model, inputs)
 
     def epoch(self, sparsifier: Sparsifier, *, images: int, steps: int) -> dict[str, float]:
         """The cost of the steps of the epoch that is just ending, with the mask that holds."""
         if self.cost is None:
             return {}
-        mask, learning = sparsifier.mask, sparsifier.learning
+        mask, trainable = sparsifier.mask, sparsifier.trainable
         dense = self.cost.flops()
         sparse = dense if mask is None else self.cost.flops(mask.kept_by_layer())
-        if sparsifier.phase.learning is None or learning is None:
-            # A step in which the method adjusts has the gradients of all weights, also of the dropped ones.
-            more = _adjusting_steps(sparsifier, steps) / steps * (dense - sparse)
+        if sparsifier.phase.trainable is None or trainable is None:
+            # A step in which the method moves weights has the gradients of all weights, also of the dropped ones.
+            more = _acting_steps(sparsifier, steps) / steps * (dense - sparse)
         else:
-            more = self.cost.flops(learning.kept_by_layer()) - sparse  # the gradients of those that learn unused
+            more = self.cost.flops(trainable.kept_by_layer()) - sparse  # the gradients of those that learn unused
         return {
             "flops": images * FORWARD_AND_BACKWARD * dense,
             "flops_sparse": images * (FORWARD_AND_BACKWARD * sparse + more),
@@ -73,9 +71,9 @@ class FlopCounter:
             self.scoring["scoring_flops_sparse"] += passes * self.cost.flops(kept)
 
 
-def _adjusting_steps(sparsifier: Sparsifier, steps: int) -> int:
-    phase, done = sparsifier.phase, sparsifier.state.step
-    return 0 if phase.adjust is None else done // phase.adjust_every - (done - steps) // phase.adjust_every
+def _acting_steps(sparsifier: Sparsifier, steps: int) -> int:
+    on_step, done = sparsifier.phase.on_step, sparsifier.state.step
+    return 0 if on_step is None else done // on_step.every - (done - steps) // on_step.every
 
 
 def total_cost(entries: Sequence[Entry]) -> dict[str, float | None]:

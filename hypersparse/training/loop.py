@@ -142,7 +142,7 @@ class Training:
         self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
         self.driver = StepDriver(self.sparsifier, FlatMemory(self.sparsifier.weights))
         if isinstance(optimizer, optimizers.FlatSGD):
-            looked_at = any(phase.before_step for phase in self.sparsifier.plan)  # they see gradients before the step
+            looked_at = any(phase.around_step for phase in self.sparsifier.plan)  # they see gradients before the step
             optimizer.use_flat(self.driver.memory, add_penalty=not looked_at)
         self.epoch_loss = EpochLoss(device)
         self.learner = build_learner(self.driver, machine)

@@ -14,10 +14,9 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 def build_network(recipe: Recipe, *, shape: tuple[int, ...], classes: int) -> nn.Module:
     """The network of a recipe with random weights from torch's global generator: seed it first."""
-    options = dict(recipe.model.options)
-    if recipe.ablation.name == "narrow":
-        options = _narrow_options(recipe, shape, classes)
-    return models.build(recipe.model.name, shape=shape, classes=classes, options=options, own_code=recipe.own_code)
+    model = recipe.model
+    options = _narrow_options(recipe, shape, classes) if model.narrow else model.options
+    return models.build(model.name, shape=shape, classes=classes, options=options, own_code=recipe.own_code)
 
 
 def channels_last_(model: nn.Module) -> None:
@@ -30,10 +29,9 @@ def channels_last_(model: nn.Module) -> None:
 def _narrow_options(recipe: Recipe, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     """Of the dense network with about as many parameters as the sparse one has: kept weights, norms and biases."""
     name, options, own_code = recipe.model.name, recipe.model.options, recipe.own_code
-    sparsity: float = getattr(recipe.method, "sparsity")  # noqa: B009  # a recipe without one is refused
     with torch.random.fork_rng(devices=[]):
         full = models.build(name, shape=shape, classes=classes, options=options, own_code=own_code)
     prunable = PrunableWeights(full).total
     others = sum(parameter.numel() for parameter in full.parameters()) - prunable
-    parameters = keep_count(prunable, sparsity) + others
+    parameters = keep_count(prunable, recipe.model.narrow) + others
     return narrowed(name, shape=shape, classes=classes, options=options, parameters=parameters, own_code=own_code)

@@ -47,9 +47,9 @@ class Recorder:
         self, history: History, method: Method, weights: PrunableWeights, images: Images, scorer: CompiledEval
     ) -> None:
         self.history, self._scorer = history, scorer
-        self.sparsity: float | None = getattr(method, "sparsity", None)
+        self.sparsity = method.sparsity
         self.levels = levels_of(method)
-        self._bare_penalty = getattr(method, "bare_penalty", None)
+        self._method = method
         self._weights, self._images, self._classes = weights, images, images.test.classes
         self._keep = 0 if self.sparsity is None else keep_count(weights.total, self.sparsity)
         self._labels = images.test.labels.cpu().numpy()
@@ -115,11 +115,13 @@ class Recorder:
 
     def _curve(self, phase: Phase, epoch: int) -> Tensor | None:
         """|w| and the penalty's |gradient| without a strength, at places of the sorted weights, and those."""
-        if phase.penalty is None or self._bare_penalty is None or epoch % CURVE_EPOCHS:
+        if phase.penalty is None or epoch % CURVE_EPOCHS:
             return None
         vector = self._weights.vector().detach().requires_grad_()
         with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(self._bare_penalty(vector), vector)
+            if (penalty := self._method.unscaled_penalty(vector)) is None:
+                return None
+            (gradient,) = torch.autograd.grad(penalty, vector)
         magnitudes, order = vector.detach().abs().sort()
         places = curve_places(len(order)).to(order.device)
         values = magnitudes[places], gradient[order[places]].abs(), (places + 0.5) / len(order)

@@ -60,7 +60,7 @@ def state_of(training: "Training") -> dict[str, Any]:
     return {
         "readable": readable,
         "model": compact(sparsifier.weights),
-        "optimizer": to_cpu(optimizer_state(optimizer, sparsifier.weights, sparsifier.learning)),
+        "optimizer": to_cpu(optimizer_state(optimizer, sparsifier.weights, sparsifier.trainable)),
         "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
         "batches": training.batches.state_dict(),
         "scoring_images": scoring.state_dict() if isinstance(scoring, Batches) else None,
@@ -90,12 +90,12 @@ def resume_(training: "Training") -> None:
     training.model.load_state_dict(expand(state["model"], shapes))
     sparsifier.load_state_dict(state["sparsifier"] | {"mask": packed_mask(state["model"])})
     optimizer = sparsifier.state.optimizer
-    load_optimizer_state_(optimizer, sparsifier.weights, sparsifier.learning, state["optimizer"])
+    load_optimizer_state_(optimizer, sparsifier.weights, sparsifier.trainable, state["optimizer"])
     training.batches.load_state_dict(state["batches"])
     if isinstance(training.images.scoring, Batches):
         training.images.scoring.load_state_dict(state["scoring_images"])
     training.epoch_loss.load_state_dict(state["record"])
-    training.meter.scoring |= state.get("scoring", {})  # not in the first checkpoints that were written
+    training.meter.scoring |= state["scoring"]
     torch.set_rng_state(state["random"])
     if state["random_cuda"] is not None:
         torch.cuda.set_rng_state(state["random_cuda"])

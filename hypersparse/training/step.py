@@ -96,7 +96,7 @@ class EagerStep:
         optimizer.zero_grad(set_to_none=True)
         self.learner.backward_(loss)
         driver.add_penalty_gradient_()
-        if not (driver.adjusts_now and sparsifier.phase.adjust_replaces_step):
+        if driver.optimizer_steps:
             optimizer.step()
         driver.finish_step(scores, len(labels))
         self.record.add(loss, len(labels))
@@ -118,9 +118,9 @@ class CapturedStep:
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
-        size, adjusts = self.eager.batches.size(number), self.eager.driver.adjusts_now
-        if size != self.samples or adjusts:
-            with GATE.first_alone(self.met, (size, adjusts)):
+        size, acts = self.eager.batches.size(number), self.eager.driver.method_acts
+        if size != self.samples or acts:
+            with GATE.first_alone(self.met, (size, acts)):
                 self.eager(number)
             return
         if number != self.next:
@@ -179,9 +179,9 @@ def build_step(
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
     phase = driver.sparsifier.phase
     eager = EagerStep(learner, driver, batches, record)
-    adjusts_always = phase.adjust is not None and phase.adjust_every == 1
+    acts_always = phase.on_step is not None and phase.on_step.every == 1
     full_batches = batches.size(0) == batches.batch_size
-    if machine.chosen_engine() != "captured" or adjusts_always or not full_batches:
+    if machine.chosen_engine() != "captured" or acts_always or not full_batches:
         return eager
     try:
         with GATE.building():
@@ -218,8 +218,8 @@ def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
         for parameter, values in optimizer.state.items()
     }
     # Only what happens around the optimizer's step can change what a method remembers.
-    remembers = sparsifier.phase.before_step or sparsifier.phase.after_step
-    memory = [tensor.clone() for tensor in _remembered(sparsifier.state.memory)] if remembers else []
+    remembered = sparsifier.state.memory.tensors() if sparsifier.phase.around_step else []
+    memory = [tensor.clone() for tensor in remembered]
     return tensors, moments, memory, record.state_dict(), torch.cuda.get_rng_state()
 
 
@@ -234,18 +234,10 @@ def _restore_(sparsifier: Sparsifier, record: EpochLoss, before: Everything) -> 
                 if isinstance(value, Tensor):
                     old = moments.get(id(parameter), {}).get(key)
                     value.zero_() if old is None else value.copy_(old)
-        for tensor, value in zip(_remembered(sparsifier.state.memory), memory, strict=False):
+        for tensor, value in zip(sparsifier.state.memory.tensors(), memory, strict=False):
             tensor.copy_(value)
     record.load_state_dict(recorded)
     torch.cuda.set_rng_state(random)
-
-
-def _remembered(memory: Any) -> list[Tensor]:
-    """All tensors in a method's memory, in a fixed order."""
-    if isinstance(memory, dict | list):
-        parts = memory.values() if isinstance(memory, dict) else memory
-        return [tensor for part in parts for tensor in _remembered(part)]
-    return [memory] if isinstance(memory, Tensor) else []
 
 
 def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:

@@ -19,9 +19,15 @@ class StepDriver:
         self._rehearsing = False
 
     @property
-    def adjusts_now(self) -> bool:
-        """Whether the method adjusts something in the coming step, from its gradients."""
-        return not self._rehearsing and self.sparsifier.phase.adjusts_in(self.sparsifier.state.step)
+    def method_acts(self) -> bool:
+        """Whether the method does something of its own in the coming step."""
+        return not self._rehearsing and self.sparsifier.phase.acts_in(self.sparsifier.state.step)
+
+    @property
+    def optimizer_steps(self) -> bool:
+        """Whether the optimizer makes the coming step, which the method may replace."""
+        on_step = self.sparsifier.phase.on_step
+        return not (self.method_acts and on_step is not None and on_step.replaces_step)
 
     def add_penalty_gradient_(self) -> None:
         """Add the penalty's gradient to the weights' after `backward()`, once a step."""

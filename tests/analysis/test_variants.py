@@ -20,11 +20,11 @@ def test_differences_are_over_the_seeds_of_both(tmp_path: Path) -> None:
     for seed, last in enumerate((0.90, 0.91, 0.80)):
         run(tmp_path, seed, last)
     for seed, last in ((0, 0.91), (1, 0.94), (7, 0.5)):  # nobody trained seed 7 plainly
-        run(tmp_path, seed, last, epochs=4, method_options={"reestimate": 2})
+        run(tmp_path, seed, last, epochs=4, method_options={"best_by": "mean"})
     found = variants(RunStore(tmp_path))
     (row,) = found[found["seeds"] > 0].to_dict("records")
     assert (row["data"], row["method"], row["sparsity"], row["variant"]) == (
-        "digits", "art", 0.9, "art hypersparse, reestimate=2",
+        "digits", "art", 0.9, "art hypersparse, best_by=mean",
     )  # fmt: skip
     assert (row["seeds"], row["pairs"]) == (3, 2)
     assert row["last"] == pytest.approx((91 + 94 + 50) / 3)
@@ -37,7 +37,7 @@ def test_differences_are_over_the_seeds_of_both(tmp_path: Path) -> None:
 
 
 def test_the_loss_on_training_images_is_compared_too(tmp_path: Path) -> None:
-    for options, losses in (({}, (0.5, 0.52)), ({"reestimate": 2}, (0.4, 0.42))):
+    for options, losses in (({}, (0.5, 0.52)), ({"best_by": "mean"}, (0.4, 0.42))):
         for seed, loss in enumerate(losses):
             folder = write(tmp_path, seed=seed, method_options=options).folder
             folder.append_log(whole_entry(epoch=5, phase="fine-tune", loss=loss))
@@ -47,11 +47,11 @@ def test_the_loss_on_training_images_is_compared_too(tmp_path: Path) -> None:
 
 
 def test_without_the_plain_recipe_there_is_no_difference(tmp_path: Path) -> None:
-    run(tmp_path, 0, 0.9, method_options={"growth_steps": 9})
+    run(tmp_path, 0, 0.9, method_options={"stop_reference": "paper"})
     run(tmp_path, 0, 0.9, method_options={"growth": 1.5}, until="regularize")  # nor of what ended early
     found = variants(RunStore(tmp_path))
     (row,) = found[found["seeds"] > 0].to_dict("records")
-    assert (row["variant"], row["pairs"]) == ("art hypersparse, growth_steps=9", 0)
+    assert (row["variant"], row["pairs"]) == ("art hypersparse, stop_reference=paper", 0)
     assert row["last_difference"] != row["last_difference"]  # not a number
     assert (row["preset_seeds"], row["last_minus_preset"]) == (0, pytest.approx(float("nan"), nan_ok=True))
 

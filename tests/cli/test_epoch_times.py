@@ -37,7 +37,7 @@ def test_where_no_run_of_the_method_is_there_others_on_the_data_and_model_count(
         small(model={"width": 8}),
         small(data={"images": 256}),
         small(training={"batch_size": 16}),
-        small(ablation={"name": "narrow"}),
+        small(model={"narrow": 0.5}),
     ):
         assert pace_of(elsewhere, "pre-train", measured) is None
 

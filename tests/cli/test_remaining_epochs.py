@@ -27,7 +27,7 @@ def left(folder: Path, *runs: tuple[Recipe, int], machine: Machine = CPU, expect
     jobs = [Job(recipe, seed, folder / recipe.key / f"{seed}") for recipe, seed in runs]
 
     def length(recipe: Recipe, phase: Any) -> int:
-        return expected if phase.until else expected_epochs(recipe, phase, [])
+        return expected if phase.stop_when else expected_epochs(recipe, phase, [])
 
     found = epochs_left(jobs, machine, stages=folder / "stages", expected=length)
     return [[epochs for _, epochs in phases] for phases in found]

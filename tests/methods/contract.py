@@ -1,6 +1,5 @@
 """A short training of any method, for the contract that all of them keep."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import hypersparse
-from hypersparse import Ablation, Method, Sparsifier, Task, methods
+from hypersparse import Ablation, Method, PruningMethod, Sparsifier, Task, methods
 
 # Options that make a method short; a method not named here runs with its defaults.
 QUICK: dict[str, dict[str, Any]] = {
@@ -23,11 +22,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "topkast": {"update_every": 2, "update_until": 0.5},
 }
 SPARSITY = 0.8
-PRUNING = [
-    name
-    for name in methods.names()
-    if any(field.name == "sparsity" for field in dataclasses.fields(methods.find(name)))  # type: ignore[arg-type]
-]
+PRUNING = [name for name in methods.names() if issubclass(methods.find(name), PruningMethod)]
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
 
@@ -40,8 +35,7 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def options_of(name: str, sparsity: float = SPARSITY) -> dict[str, Any]:
-    fields = {field.name for field in dataclasses.fields(methods.find(name))}  # type: ignore[arg-type]
-    return {**QUICK.get(name, {}), **({"sparsity": sparsity} if "sparsity" in fields else {})}
+    return {**QUICK.get(name, {}), **({"sparsity": sparsity} if name in PRUNING else {})}
 
 
 def method_of(name: str, sparsity: float = SPARSITY) -> Method:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import hypersparse
-from hypersparse import ART, OptionError, Sparsifier, Task
+from hypersparse import ART, Sparsifier
 from hypersparse.errors import LoopError
-from hypersparse.plan import plan_of
-from tests.methods.scripted import Scripted, attached, state_of, train_epoch, trained
-from tests.methods.small import cross_entropy, three_classes
+from hypersparse.methods.art import PrunedCopies
+from hypersparse.methods.plan import plan_of
+from tests.methods.scripted import Scripted, attached, state_of, train_epoch
 
 # The plan
 
@@ -22,8 +22,8 @@ from tests.methods.small import cross_entropy, three_classes
 def test_the_plan() -> None:
     plan = ART(pretrain_epochs=7, max_regularized_epochs=9).plan(5)
     assert [(phase.name, phase.epochs) for phase in plan] == [("pre-train", 7), ("regularize", 9), ("fine-tune", 5)]
-    assert [phase.hold_lr for phase in plan] == [True, True, False]
-    assert [phase.restart for phase in plan] == [False, False, True]
+    assert [phase.lr.held for phase in plan] == [True, True, False]
+    assert [phase.reset_optimizer for phase in plan] == [False, False, True]
     assert [phase.penalty is not None for phase in plan] == [False, True, False]
 
 
@@ -104,62 +104,10 @@ def by_hand(weights: Tensor, smallest: float) -> list[float]:
     ]
 
 
-def test_the_smallest_weight_that_stays_is_looked_at_every_so_many_steps() -> None:
-    method = ART(sparsity=0.5, strength=1.0, pretrain_epochs=0, refresh_every=2)
-    steps = gradients_of_steps(one_layer(method), 4)
-    # Of four two stay: the smaller one is 2 in the first look; the next one is two steps later.
-    looks = [2.0, 2.0, *[float(steps[2][0].abs().sort().values[2])] * 2]
-    assert looks[2] < 2.0
-    for (weights, gradient), smallest in zip(steps, looks, strict=True):
-        assert gradient.tolist() == pytest.approx(by_hand(weights, smallest), rel=1e-4)
-    fresh = by_hand(steps[1][0], float(steps[1][0].abs().sort().values[2]))
-    assert steps[1][1].tolist() != pytest.approx(fresh, rel=1e-3)  # looking in every step would differ
-
-
-def test_the_next_look_is_at_the_same_address() -> None:
-    sparsifier = one_layer(ART(sparsity=0.5, strength=1.0, pretrain_epochs=0, refresh_every=2))
-    sparsifier.begin_epoch()
-    first = sparsifier.state.memory["w_kappa"]
-    gradients_of_steps(sparsifier, 2)
-    assert sparsifier.state.memory["w_kappa"] is first  # which a captured step knows
-    assert float(first) < 2.0
-
-
-def test_the_last_look_is_saved() -> None:
-    method = ART(sparsity=0.5, strength=1.0, pretrain_epochs=0, refresh_every=3)
-    first, other = one_layer(method), one_layer(method)
-    gradients_of_steps(first, 1)
-    other.state.model.load_state_dict(first.state.model.state_dict())
-    other.load_state_dict(first.state_dict())
-    for (_, one), (_, two) in zip(gradients_of_steps(first, 3), gradients_of_steps(other, 3), strict=True):
-        assert torch.equal(one, two)
-
-
-def test_a_look_in_every_step_is_what_the_penalty_does_by_itself() -> None:
-    plain = ART(sparsity=0.5, strength=1.0, pretrain_epochs=0)
-    phase = plain.plan(1)[0]
-    assert (phase.adjust, phase.enter) == (None, None)
-    for weights, gradient in gradients_of_steps(one_layer(plain), 3):
+def test_the_smallest_weight_that_stays_is_found_in_every_step() -> None:
+    for weights, gradient in gradients_of_steps(one_layer(ART(sparsity=0.5, strength=1.0, pretrain_epochs=0)), 3):
         smallest = float(weights.abs().sort().values[2])
         assert gradient.tolist() == pytest.approx(by_hand(weights, smallest), rel=1e-4)
-
-
-@pytest.mark.parametrize("observe", [True, False])
-def test_rare_looks_end_with_a_network_that_still_works(observe: bool) -> None:
-    task = Task(cross_entropy, three_classes())
-    method = ART(
-        sparsity=0.75, pretrain_epochs=3, strength=1e-3, growth=1.3, max_regularized_epochs=40, refresh_every=2
-    )
-    sparsifier = trained(method, task, observe=observe, epochs=4)
-    assert sparsifier.mask is not None
-    assert sparsifier.mask.kept == 27
-    assert task.score(sparsifier.state.model) > 0.9
-    assert sparsifier.state.memory.keys() == {"pruned_at"}
-
-
-def test_other_penalties_have_nothing_to_look_at() -> None:
-    with pytest.raises(OptionError, match="`refresh_every` belongs to the penalty `hypersparse`; this one is `l1`"):
-        ART(penalty="l1", refresh_every=5)
 
 
 # Which epoch is remembered
@@ -170,9 +118,11 @@ def remembered(method: ART, scores: list[float]) -> list[tuple[int, float, float
     for epoch, score in enumerate(scores):
         state.epoch = epoch
         best = method.remember(state, score, {"of epoch": epoch})
-        assert best["copy"] == {"of epoch": best["epoch"]}
-        assert best is state.memory["best"]
-        found.append((best["epoch"], best["single"], round(best["mean"], 4)))
+        assert best.copy == {"of epoch": best.epoch}
+        copies = state.memory.get(PrunedCopies)
+        assert copies is not None
+        assert best is copies.best
+        found.append((best.epoch, best.single, round(best.mean, 4)))
     return found
 
 

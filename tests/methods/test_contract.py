@@ -64,7 +64,7 @@ def test_dropped_weights_are_exactly_zero_after_every_step(name: str, make_optim
 
     run.train(check)
     total = run.sparsifier.weights.total
-    if hasattr(method_of(name), "sparsity"):
+    if method_of(name).sparsity is not None:
         assert run.sparsifier.mask is not None
         assert run.sparsifier.mask.kept == keep_count(total, SPARSITY)
         assert int(run.sparsifier.weights.vector().count_nonzero()) <= keep_count(total, SPARSITY)
@@ -117,7 +117,7 @@ def test_a_run_reports_what_it_has_cost(name: str, tmp_path: Path) -> None:
     result = train(recipe, 0, Machine(device="cpu", threads=1), tmp_path, record=False)
     entries = (tmp_path / "log.jsonl").read_text().splitlines()
     assert result["epochs_total"] == len(entries) == sum(result["epochs"].values())
-    least = sum(min(1, phase.epochs) if phase.until else phase.epochs for phase in recipe.plan())
+    least = sum(min(1, phase.epochs) if phase.stop_when else phase.epochs for phase in recipe.plan())
     assert least <= result["epochs_total"] <= sum(phase.epochs for phase in recipe.plan())
     steps = result["epochs_total"] * 128 * 3 * result["inference_flops"]
     assert result["training_flops"] == pytest.approx(steps + result["scoring_flops"])

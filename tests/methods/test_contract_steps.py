@@ -40,7 +40,7 @@ def test_a_mask_that_keeps_all_is_plain_training_bit_for_bit() -> None:
 
     expected = plain_sgd(Run("dense", sgd), 3)
     run = Run("dense", sgd)
-    plan = [Phase("masked", epochs=3, enter=keep_all, restart=True)]
+    plan = [Phase("masked", epochs=3, on_enter=keep_all, reset_optimizer=True)]
     task = Task(nn.functional.cross_entropy, run.loader)
     run.sparsifier = Sparsifier(run.model, run.optimizer, plan, task=task, lr=hypersparse.schedules.cosine)
     run.train()
@@ -56,7 +56,7 @@ def test_steps_with_everything_kept_are_plain_sgd_bit_for_bit(name: str) -> None
     for _ in run.sparsifier.epochs():
         for inputs, labels in run.loader:
             alone = copy.deepcopy((run.model, run.optimizer))
-            adjusts = run.sparsifier.phase.adjusts_in(run.sparsifier.state.step)
+            adjusts = run.sparsifier.phase.acts_in(run.sparsifier.state.step)
             loss = nn.functional.cross_entropy(run.model(inputs), labels) + run.sparsifier.penalty()
             run.optimizer.zero_grad()
             loss.backward()
@@ -98,7 +98,7 @@ def test_its_steps_do_not_wait_for_the_device(name: str) -> None:
             outputs = run.model(inputs)
             loss = nn.functional.cross_entropy(outputs, labels)
             run.optimizer.zero_grad()
-            adjusts = run.sparsifier.phase.adjusts_in(run.sparsifier.state.step)
+            adjusts = run.sparsifier.phase.acts_in(run.sparsifier.state.step)
             with NoWaiting():  # type: ignore[no-untyped-call]
                 (loss + run.sparsifier.penalty()).backward()
             run.optimizer.step()

@@ -67,7 +67,7 @@ def test_every_round_sees_the_same_samples_and_a_sparser_network() -> None:
         seen.append(inputs)
         return model(inputs)  # type: ignore[no-any-return]
 
-    task = Task(cross_entropy, Shuffled(), run=run)
+    task = Task(cross_entropy, Shuffled(), forward=run)
     IterSNIP(sparsity=0.75, rounds=2).mask(state_of(sequence_network(), task))
     assert nonzero == [156, 78]
     assert torch.equal(seen[0], seen[1])

@@ -3,6 +3,7 @@
 import torch
 
 from hypersparse import LTH, Mask, TrainingState
+from hypersparse.methods.snapshot import NetworkCopy
 from hypersparse.sparsity.scores import magnitude
 from tests.methods.tiny import STEPS, attached, copy_of, epochs_of
 
@@ -10,9 +11,9 @@ from tests.methods.tiny import STEPS, attached, copy_of, epochs_of
 def test_the_plan() -> None:
     dense, train = LTH().plan(160)
     assert [(phase.name, phase.epochs) for phase in (dense, train)] == [("dense", 160), ("train", 160)]
-    assert dense.shared == LTH(sparsity=0.5).plan(160)[0].shared != LTH().plan(80)[0].shared
-    assert train.restart
-    assert train.shared is None
+    assert dense.cache_key == LTH(sparsity=0.5).plan(160)[0].cache_key != LTH().plan(80)[0].cache_key
+    assert train.reset_optimizer
+    assert train.cache_key is None
     assert not dense.pretraining
 
 
@@ -33,7 +34,7 @@ def test_the_largest_trained_weights_get_their_first_values_back_bit_for_bit() -
     for name, tensor in copy_of(sparsifier).items():
         assert torch.equal(tensor, initial[name] * mask[name] if name in mask else initial[name])
     assert int(trained["1.num_batches_tracked"]) == 2 * STEPS  # which is 0 again
-    assert sparsifier.state.memory == {}
+    assert sparsifier.state.memory.state_dict() == {}
     assert not sparsifier.state.optimizer.state
 
 
@@ -42,8 +43,10 @@ def test_the_first_values_are_kept_on_the_cpu_and_do_not_move() -> None:
     initial = copy_of(sparsifier)
     for _ in epochs_of(sparsifier):
         break
-    kept = sparsifier.state.memory["initial"]
-    assert all(torch.equal(kept[name], initial[name]) and kept[name].device.type == "cpu" for name in initial)
+    kept = sparsifier.state.memory.get(NetworkCopy)
+    assert kept is not None
+    found = kept.tensors
+    assert all(torch.equal(found[name], initial[name]) and found[name].device.type == "cpu" for name in initial)
 
 
 def test_a_trained_network_given_to_it_is_where_it_starts() -> None:

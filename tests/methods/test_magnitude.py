@@ -3,7 +3,7 @@
 import torch
 
 from hypersparse import Dense, Magnitude
-from hypersparse.plan import plan_of
+from hypersparse.methods.plan import plan_of
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 from tests.methods.small import perceptron, state_of, three_classes, trained
@@ -11,15 +11,15 @@ from tests.methods.small import perceptron, state_of, three_classes, trained
 
 def test_its_plan() -> None:
     dense, fine = Magnitude().plan(7)
-    assert (dense.name, dense.epochs, dense.hold_lr, dense.pretraining) == ("pre-train", 7, False, True)
-    assert (fine.name, fine.epochs, fine.restart, fine.shared) == ("fine-tune", 7, True, None)
+    assert (dense.name, dense.epochs, dense.lr.held, dense.pretraining) == ("pre-train", 7, False, True)
+    assert (fine.name, fine.epochs, fine.reset_optimizer, fine.cache_key) == ("fine-tune", 7, True, None)
     assert Magnitude(dense_epochs=3).plan(7)[0].epochs == 3
     assert [phase.name for phase in plan_of(Magnitude(), epochs=7, trained=True)] == ["fine-tune"]
 
 
 def test_sparsities_share_the_dense_training_and_lengths_do_not() -> None:
     shared = {
-        (sparsity, length): Magnitude(sparsity=sparsity, dense_epochs=length).plan(7)[0].shared
+        (sparsity, length): Magnitude(sparsity=sparsity, dense_epochs=length).plan(7)[0].cache_key
         for sparsity in (0.5, 0.9)
         for length in (3, 4, None)
     }

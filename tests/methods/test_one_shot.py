@@ -1,5 +1,7 @@
 """What the one-shot methods have in common: a mask before the first step, on any network, and nothing else changed."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -18,12 +20,11 @@ from hypersparse import (
     Task,
     methods,
 )
-from hypersparse.methods.one_shot import OneShot
 from hypersparse.recipe import Recipe, resolve
 from hypersparse.sparsity.distributions import keep_count
 from tests.methods.small import cross_entropy, perceptron, sequence_network, state_of, three_classes, trained
 
-ALL: dict[str, OneShot] = {
+ALL: dict[str, Any] = {
     "snip": SNIP(sparsity=0.8),
     "grasp": GraSP(sparsity=0.8),
     "sratio": SRatio(sparsity=0.8),
@@ -35,15 +36,17 @@ ON_DATA = ["snip", "grasp", "iter_snip"]
 
 
 def test_every_file_of_the_family_is_here() -> None:
-    assert set(ALL) == {name for name in methods.names() if issubclass(methods.find(name), OneShot)}
+    plans = {name: methods.find(name)().plan(1) for name in methods.names()}
+    first = {name: getattr(plan[0].on_enter, "__name__", "") for name, plan in plans.items()}
+    assert set(ALL) == {name for name, action in first.items() if action == "prune"}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_plan_is_one_phase_of_training(name: str) -> None:
     (phase,) = ALL[name].plan(7)
-    assert (phase.name, phase.epochs, phase.hold_lr, phase.restart) == ("train", 7, False, False)
-    assert phase.shared is None
-    assert phase.needs_task == (name in (*ON_DATA, "synflow"))
+    assert (phase.name, phase.epochs, phase.lr.held, phase.reset_optimizer) == ("train", 7, False, False)
+    assert phase.cache_key is None
+    assert phase.requires.task == (name in (*ON_DATA, "synflow"))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -52,7 +55,7 @@ def test_nothing_but_dropped_weights_changes_when_the_mask_is_made(name: str) ->
     state = state_of(model, Task(cross_entropy, three_classes((2, 8))))
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     random = torch.get_rng_state()
-    ALL[name].plan(1)[0].enter(state)  # type: ignore[misc]
+    ALL[name].plan(1)[0].on_enter(state)
     mask = state.weights.mask
     assert mask is not None
     assert mask.kept == keep_count(state.weights.total, 0.8)

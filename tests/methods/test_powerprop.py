@@ -147,7 +147,7 @@ def test_the_fine_tuning_is_a_multiple_of_the_training() -> None:
 
 def test_only_runs_of_the_same_power_and_length_share_their_training() -> None:
     first, same, other, longer = (
-        method.plan(epochs)[0].shared
+        method.plan(epochs)[0].cache_key
         for method, epochs in (
             (PowerProp(sparsity=0.9, power=2.0), 4),
             (PowerProp(sparsity=0.5, power=2.0, fine_tune=3.0), 4),
@@ -157,4 +157,4 @@ def test_only_runs_of_the_same_power_and_length_share_their_training() -> None:
     )
     assert first == same is not None
     assert len({first, other, longer}) == 3
-    assert PowerProp().plan(4)[1].shared is None
+    assert PowerProp().plan(4)[1].cache_key is None

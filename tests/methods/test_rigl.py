@@ -21,11 +21,12 @@ from tests.training.small import small
 def test_the_papers_plan() -> None:
     plan = RigL(sparsity=0.98).plan(160)
     assert [(phase.name, phase.epochs) for phase in plan] == [("search", 270), ("settle", 90), ("fine-tune", 160)]
-    assert [phase.hold_lr for phase in plan] == [True, True, False]
-    assert [phase.restart for phase in plan] == [False, False, True]
-    assert [phase.adjust is not None for phase in plan] == [True, False, False]
-    assert plan[0].adjust_every == 100
-    assert plan[0].adjust_replaces_step
+    assert [phase.lr.held for phase in plan] == [True, True, False]
+    assert [phase.reset_optimizer for phase in plan] == [False, False, True]
+    assert [phase.on_step is not None for phase in plan] == [True, False, False]
+    assert plan[0].on_step is not None
+    assert plan[0].on_step.every == 100
+    assert plan[0].on_step.replaces_step
     assert sum(phase.epochs for phase in RigL(search=1.2).plan(300)) == 660
 
 
@@ -163,7 +164,7 @@ def our_own_loop(options: dict[str, Any], folder: Path) -> Training:
 
 
 def test_moves_in_every_step_leave_the_optimizer_its_own(tmp_path: Path) -> None:
-    assert [phase.adjust_replaces_step for phase in RigL(update_every=1).plan(4) if phase.adjust] == [False]
+    assert [phase.on_step.replaces_step for phase in RigL(update_every=1).plan(4) if phase.on_step] == [False]
     training = our_own_loop({"sparsity": 0.8, "update_every": 1}, tmp_path)
     before = training.model.get_parameter("linear.bias").detach().clone()
     training.begin_epoch()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import hypersparse
 from hypersparse import OptionError, Sparsifier, TopKAST
+from hypersparse.methods.topkast import UnusedWeights
 from hypersparse.sparsity.mask import Mask
 from tests.methods.tiny import attached, epochs_of
 
@@ -29,9 +30,15 @@ def step(sparsifier: Sparsifier, gradient: list[float]) -> list[float]:
     return found
 
 
+def unused(sparsifier: Sparsifier) -> UnusedWeights:
+    found = sparsifier.state.memory.get(UnusedWeights)
+    assert found is not None
+    return found
+
+
 def stored(sparsifier: Sparsifier) -> list[float]:
     """The values of all weights, used or not."""
-    rest = sparsifier.state.memory["topkast"][0][0]
+    rest = unused(sparsifier).values[0]
     found: list[float] = (sparsifier.weights["weight"].detach() + rest)[0].tolist()
     return found
 
@@ -42,8 +49,8 @@ def test_two_steps_and_a_choice_by_hand() -> None:
     sparsifier = one_layer([5.0, -4.0, 3.0, -2.0, 1.0], method)
     sparsifier.begin_epoch()
     assert sparsifier.weights["weight"].tolist() == [[5.0, -4.0, 0.0, 0.0, 0.0]]
-    assert sparsifier.learning is not None
-    assert sparsifier.learning["weight"].tolist() == [[True, True, True, True, False]]
+    assert sparsifier.trainable is not None
+    assert sparsifier.trainable["weight"].tolist() == [[True, True, True, True, False]]
 
     found = step(sparsifier, [10.0, -20.0, -15.0, 5.0, 100.0])
     assert found == pytest.approx([4.0, -2.0, 0.0, 0.0, 0.0])
@@ -53,7 +60,7 @@ def test_two_steps_and_a_choice_by_hand() -> None:
     found = step(sparsifier, [0.0, 0.0, 0.0, 0.0, 0.0])  # which chooses anew
     assert found == pytest.approx([4.0, 0.0, 4.425 * 0.975, 0.0, 0.0])
     assert stored(sparsifier) == pytest.approx([4.0, -2.0, 4.425 * 0.975, -2.45 * 0.975, 1.0])
-    assert sparsifier.learning["weight"].tolist() == [[True, True, True, True, False]]
+    assert sparsifier.trainable["weight"].tolist() == [[True, True, True, True, False]]
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -112,7 +119,7 @@ def test_it_is_the_training_of_a_network_with_two_masks(momentum: float) -> None
         nn.functional.mse_loss(layer(inputs), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         sparsifier.step()
-    rest = sparsifier.state.memory["topkast"][0][0]
+    rest = unused(sparsifier).values[0]
     torch.testing.assert_close(layer.weight.detach() + rest, full, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(layer.bias, bias, rtol=1e-9, atol=1e-12)
     assert any(not torch.equal(one, two) for one, two in itertools.pairwise(masks))  # it has chosen others
@@ -125,11 +132,11 @@ def test_counts_are_exact_and_what_does_not_learn_keeps_its_bits() -> None:
         if sparsifier.total_epoch == 1:
             break
     assert sparsifier.mask is not None
-    assert sparsifier.learning is not None
+    assert sparsifier.trainable is not None
     assert sparsifier.mask.kept == 27
-    assert sparsifier.learning.kept == 40
-    assert (sparsifier.mask - sparsifier.learning).kept == 0
-    for (name, kept), rest in zip(sparsifier.learning.items(), sparsifier.state.memory["topkast"][0], strict=True):
+    assert sparsifier.trainable.kept == 40
+    assert (sparsifier.mask - sparsifier.trainable).kept == 0
+    for (name, kept), rest in zip(sparsifier.trainable.items(), unused(sparsifier).values, strict=True):
         assert torch.equal(rest[~kept], before[name][~kept])
 
 
@@ -144,16 +151,19 @@ def test_weights_come_and_go_while_it_explores_and_stay_when_it_settles() -> Non
         rates.append(sparsifier.lr)
         assert sparsifier.mask is not None
         assert sparsifier.mask.kept_by_layer() == {"0.weight": 18, "3.weight": 9}
-        assert ("topkast" in sparsifier.state.memory) == (epoch < 4)
+        assert (sparsifier.state.memory.get(UnusedWeights) is not None) == (epoch < 4)
     assert any(one != masks["explore"][0] for one in masks["explore"])
     assert all(one == masks["explore"][-1] for one in masks["settle"])
     assert len(masks["settle"]) == 4
-    assert sparsifier.learning == sparsifier.mask
+    assert sparsifier.trainable == sparsifier.mask
 
 
 def test_one_schedule_goes_through_both_phases() -> None:
     plan = TopKAST(update_until=0.7).plan(10)
-    assert [(phase.epochs, phase.schedule_start, phase.schedule_epochs) for phase in plan] == [(7, 0, 10), (3, 7, 10)]
+    assert [(phase.epochs, phase.lr.schedule_start, phase.lr.schedule_epochs) for phase in plan] == [
+        (7, 0, 10),
+        (3, 7, 10),
+    ]
     assert [phase.name for phase in TopKAST().plan(10)] == ["explore"]
     assert [phase.epochs for phase in TopKAST(update_until=0.01).plan(10)] == [1, 9]
 
@@ -168,7 +178,9 @@ def test_a_state_that_was_saved_or_loaded_stays_as_it_was() -> None:
     assert stored(other)[2:] == pytest.approx([2.9, -2.1, 1.0], abs=1e-3)
     assert stored(first)[2:] == [3.0, -2.0, 1.0]
     step(first, [1.0, 1.0, 1.0, 1.0, 1.0])
-    assert saved["memory"]["topkast"][0][0].tolist() == [[0.0, 0.0, 3.0, -2.0, 1.0]]
+    assert saved["memory"]["hypersparse.methods.topkast.UnusedWeights"]["values"][0].tolist() == [
+        [0.0, 0.0, 3.0, -2.0, 1.0]
+    ]
 
 
 def test_fewer_cannot_learn_than_are_used() -> None:

@@ -66,10 +66,10 @@ def test_what_all_have_in_common_is_left_out_and_the_course_of_training_never_is
 
 
 def test_an_option_that_an_older_recipe_does_not_say_has_its_usual_value() -> None:
-    old, new = recipe(), recipe(method={"refresh_every": 2})
-    del old["method"]["refresh_every"]
+    old, new = recipe(), recipe(method={"best_by": "mean"})
+    del old["method"]["best_by"]
     assert variants([old, recipe()]) == ["art hypersparse"] * 2
-    assert variants([old, new]) == ["art hypersparse", "art hypersparse, refresh_every=2"]
+    assert variants([old, new]) == ["art hypersparse", "art hypersparse, best_by=mean"]
 
 
 def test_sparsities_are_said_where_they_differ() -> None:

@@ -8,6 +8,7 @@ import hypersparse
 from hypersparse import (
     CollapseError,
     CollapseWarning,
+    EverySteps,
     Mask,
     OptionError,
     Phase,
@@ -108,9 +109,9 @@ def test_masks_are_looked_at_when_a_phase_begins_and_ends() -> None:
             cut(state)
 
     cases = {
-        "On entering phase p": Phase("p", epochs=2, enter=cut),
-        "At the end of phase p": Phase("p", epochs=2, leave=cut),
-        "In phase p": Phase("p", epochs=2, begin=cut_later),
+        "On entering phase p": Phase("p", epochs=2, on_enter=cut),
+        "At the end of phase p": Phase("p", epochs=2, on_exit=cut),
+        "In phase p": Phase("p", epochs=2, on_epoch_start=cut_later),
     }
     for words, phase in cases.items():
         with pytest.warns(CollapseWarning, match=words) as caught:
@@ -122,14 +123,14 @@ def test_masks_are_looked_at_when_a_phase_begins_and_ends() -> None:
     # Not in the steps between, but when the next epoch begins, or the phase ends.
     for epochs, words in ((2, "In phase p"), (1, "At the end of phase p")):
         with pytest.warns(CollapseWarning, match=words):
-            steps(sparsifier_with(Phase("p", epochs=epochs, adjust=cut), "warn"))
+            steps(sparsifier_with(Phase("p", epochs=epochs, on_step=EverySteps(cut)), "warn"))
 
 
 def test_a_mask_from_a_checkpoint_was_told_before() -> None:
     def cut(state: TrainingState) -> None:
         state.weights.set_mask_(keeping(0, 8))
 
-    phase = Phase("p", epochs=2, enter=cut)
+    phase = Phase("p", epochs=2, on_enter=cut)
     first, second = sparsifier_with(phase, "ignore"), sparsifier_with(phase, "warn")
     first.begin_epoch()
     first.step()

@@ -74,13 +74,13 @@ def test_a_capture_that_fails_leaves_no_trace(
     recipe = small(training={"optimizer": optimizer, "lr": 0.01}, method=method, model=WIDER)
     training = begun(recipe, tmp_path)
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-    remembered = [tensor.clone() for part in training.sparsifier.state.memory.get("topkast", []) for tensor in part]
+    remembered = [tensor.clone() for tensor in training.sparsifier.state.memory.tensors()]
     step = training.step_of_phase()
     assert type(step) is EagerStep
     assert "since it cannot be captured: this operation is not permitted" in caplog.text
     after = training.model.state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    now = [tensor for part in training.sparsifier.state.memory.get("topkast", []) for tensor in part]
+    now = training.sparsifier.state.memory.tensors()
     assert all(torch.equal(*pair) for pair in zip(now, remembered, strict=True))
     assert bool(now) == bool(method)
     assert (training.epoch_loss.loss.count, float(training.epoch_loss.index)) == (0, 0.0)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersparse import Mask, Phase, PrunableWeights, Sparsifier, TrainingState
+from hypersparse import EverySteps, Mask, Phase, PrunableWeights, Sparsifier, TrainingState
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.flops import ForwardCost, forward_cost
 from hypersparse.sparsity.scores import call_model
@@ -50,7 +50,7 @@ def test_a_dense_epoch_by_hand() -> None:
 
 
 def test_a_masked_epoch_by_hand() -> None:
-    assert epochs(Phase("sparse", epochs=1, enter=half_of_the_first)) == [
+    assert epochs(Phase("sparse", epochs=1, on_enter=half_of_the_first)) == [
         {"flops": 10 * 3 * COST, "flops_sparse": 10 * 3 * 14}
     ]
 
@@ -60,12 +60,12 @@ def test_masks_count_in_the_epochs_they_hold() -> None:
         if state.epoch == 1:
             half_of_the_first(state)
 
-    found = epochs(Phase("both", epochs=2, begin=later))
+    found = epochs(Phase("both", epochs=2, on_epoch_start=later))
     assert [epoch["flops_sparse"] for epoch in found] == [10 * 3 * COST, 10 * 3 * 14]
 
 
 def test_steps_that_adjust_have_the_gradients_of_all_weights() -> None:
-    phase = Phase("adjusted", epochs=2, enter=half_of_the_first, adjust=lambda _: None, adjust_every=3)
+    phase = Phase("adjusted", epochs=2, on_enter=half_of_the_first, on_step=EverySteps(lambda _: None, 3))
     found = [epoch["flops_sparse"] for epoch in epochs(phase)]  # steps 3, 6 and 9 of ten
     assert found == pytest.approx([10 * (3 * 14 + (COST - 14) * share) for share in (1 / 5, 2 / 5)])
 
@@ -74,12 +74,14 @@ def test_weights_that_learn_unused_count_once() -> None:
     def all_learn(state: TrainingState) -> Mask:
         return Mask.all_kept(state.weights)
 
-    phase = Phase("explored", epochs=1, enter=half_of_the_first, learning=all_learn, adjust=lambda _: None)
+    phase = Phase(
+        "explored", epochs=1, on_enter=half_of_the_first, trainable=all_learn, on_step=EverySteps(lambda _: None)
+    )
     assert [epoch["flops_sparse"] for epoch in epochs(phase)] == [10 * (3 * 14 + (COST - 14))]
 
 
 def test_scoring_counts_forward_and_gradients_count_thrice() -> None:
-    sparsifier, meter = metered(Phase("sparse", epochs=1, enter=half_of_the_first))
+    sparsifier, meter = metered(Phase("sparse", epochs=1, on_enter=half_of_the_first))
     loader = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))]
     task = Task(nn.functional.cross_entropy, loader, on_scores=meter.on_scores, forward=meter.run)
     task.score(sparsifier.state.model)

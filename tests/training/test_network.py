@@ -23,7 +23,7 @@ def run(folder: Path, name: str = "none", **tables: Any) -> dict[str, Any]:
 
 
 def test_a_narrow_network_has_about_as_many_parameters_as_the_sparse_one_keeps(tmp_path: Path) -> None:
-    tables = {"model": {"width": 16}, "ablation": {"name": "narrow"}}
+    tables = {"model": {"width": 16, "narrow": 0.9}, "method": {"name": "dense"}}
     recipe = small(**tables)
     full = models.build("resnet8", shape=(1, 8, 8), classes=4, options={"width": 16})
     prunable = PrunableWeights(full).total
@@ -33,8 +33,8 @@ def test_a_narrow_network_has_about_as_many_parameters_as_the_sparse_one_keeps(t
     narrow = build_network(recipe, shape=(1, 8, 8), classes=4)
     found = sum(parameter.numel() for parameter in narrow.parameters())
     assert wanted / 1.3 < found < 1.3 * wanted
-    result = run(tmp_path / "run", "narrow", model={"width": 16})
-    assert (result["epochs"], result["sparsity"], result["ablation"]) == ({"train": 2}, 0.0, "narrow")
+    result = run(tmp_path / "run", **tables)
+    assert (result["epochs"], result["sparsity"], result["ablation"]) == ({"train": 2}, 0.0, "none")
     assert result["total"] == PrunableWeights(narrow).total
     load_weights_(build_network(recipe, shape=(1, 8, 8), classes=4), tmp_path / "run" / "final.safetensors")
 

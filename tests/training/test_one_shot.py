@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from hypersparse import data
-from hypersparse.methods.one_shot import OneShot
-from hypersparse.methods.registry import find, names
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loaders import bring_images
 from hypersparse.training.loop import train
 from hypersparse.training.stop import Stopped
+from tests.methods.test_one_shot import ALL
 from tests.storage.test_phase_cache import phases_trained
 from tests.training.small import StopAfter, small
 from tests.training.test_loop import CPU, same_network, values
@@ -25,7 +24,7 @@ def recipe_of(name: str, **options: Any) -> Recipe:
     return small(method={"name": name, "sparsity": 0.9, **QUICK.get(name, {}), **options})
 
 
-@pytest.mark.parametrize("name", [*(name for name in names() if issubclass(find(name), OneShot)), "magnitude"])
+@pytest.mark.parametrize("name", [*ALL, "magnitude"])
 def test_a_run_keeps_exactly_what_it_should_and_can_be_stopped(name: str, tmp_path: Path) -> None:
     result = train(recipe_of(name), 0, CPU, tmp_path / "whole")
     assert result["kept"] == result["total"] - int(result["total"] * 0.9)

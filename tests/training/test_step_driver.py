@@ -2,7 +2,7 @@
 
 import torch
 
-from hypersparse import Phase, Sparsifier
+from hypersparse import EverySteps, Phase, Sparsifier
 from hypersparse.loop_errors import LoopCalls
 from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.step_driver import StepDriver
@@ -58,13 +58,13 @@ def test_a_gradient_added_later_counts_once_whatever_the_accumulation() -> None:
 def test_no_method_adjusts_in_a_rehearsal() -> None:
     calls: list[int] = []
     model = network()
-    plan = [Phase("first", epochs=1, adjust=lambda state: calls.append(state.step), adjust_every=2)]
+    plan = [Phase("first", epochs=1, on_step=EverySteps(lambda state: calls.append(state.step), 2))]
     sparsifier = Sparsifier(model, sgd(model), plan)
     driver = driver_of(sparsifier)
     for _ in sparsifier.epochs():
         with driver.rehearsal():
             for _ in range(3):
-                assert not driver.adjusts_now
+                assert not driver.method_acts
                 step(driver)
         assert calls == []
         assert (sparsifier.calls, sparsifier.state.step, sparsifier.state.observed.count) == (LoopCalls(), 0, 0)
