@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from hypersparse.data.dataset import Dataset, Progress, Split, no_options
-from hypersparse.data.files import Archive, check_md5, locate, read_file, tar_members
+from hypersparse.data.files import Archive, check_archive, check_sha256, locate, read_file, tar_members
 from hypersparse.data.pickles import read_pickle
 from hypersparse.errors import DataError
 
@@ -18,7 +18,7 @@ SHAPE = (3, 32, 32)
 
 @dataclass(frozen=True)
 class Files:
-    """What one of the two is made of: its archive, the MD5 of each file, and the keys in the pickles."""
+    """What one of the two is made of: its archive, the SHA-256 of each file, and the keys in the pickles."""
 
     name: str
     archive: Archive
@@ -37,17 +37,18 @@ CIFAR10 = Files(
         file="cifar-10-python.tar.gz",
         unpacked="cifar-10-batches-py",
         url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        md5="c58f30108f718f92721af3b95e74349a",
+        sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        size=170_498_071,
     ),
     train={
-        "data_batch_1": "c99cafc152244af753f735de768cd75f",
-        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-        "data_batch_4": "634d18415352ddfa80567beed471001a",
-        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "data_batch_1": "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
+        "data_batch_2": "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
+        "data_batch_3": "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
+        "data_batch_4": "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
+        "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
     },
-    test={"test_batch": "40351d587109b95175f43aff81a1287e"},
-    meta={"batches.meta": "5ff9c542aee3614f3951f8cda6e48888"},
+    test={"test_batch": "f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831"},
+    meta={"batches.meta": "f962466ef690d46b226450fb9aadc74ba4bc64a76aa526b5827fe4bc5c7125cb"},
     labels="labels",
     classes="label_names",
     mean=(0.4914, 0.4822, 0.4465),
@@ -60,11 +61,12 @@ CIFAR100 = Files(
         file="cifar-100-python.tar.gz",
         unpacked="cifar-100-python",
         url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-        md5="eb9058c3a382ffc7106e4002c42a8d85",
+        sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        size=169_001_437,
     ),
-    train={"train": "16019d7e3df5f24257cddd939b257f8d"},
-    test={"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
-    meta={"meta": "7973b15100ade9c7d40fb424638fde48"},
+    train={"train": "735e79b04f092ca3d2e6d07f368c0a7d70d48c48d28865950cc24454cf45129b"},
+    test={"test": "4b67687d9933c4db8f0831104447f15b93774f4f464bd0516f0f0f2ac83b7864"},
+    meta={"meta": "a5d4786345c961390f865e93b434dbd5c6904ce880667e0cb888c97d449f28b9"},
     labels="fine_labels",
     classes="fine_label_names",
     mean=(0.5071, 0.4867, 0.4408),
@@ -115,13 +117,14 @@ def load_cifar100(
 def read(files: Files, folders: Sequence[Path], *, download: bool, progress: Progress | None) -> Dataset:
     """Find the pickles or their archive, check them, and put them together."""
     place = locate(files.archive, folders, download=download, progress=progress)
-    md5s = {**files.train, **files.test, **files.meta}
+    digests = {**files.train, **files.test, **files.meta}
     if place.is_dir():
-        contents = {name: read_file(place / name) for name in md5s}
+        contents = {name: read_file(place / name) for name in digests}
     else:
-        contents = _members(place, files.archive.unpacked, md5s)
+        check_archive(place, files.archive)
+        contents = _members(place, files.archive.unpacked, digests)
     tables = {
-        name: read_pickle(check_md5(content, md5s[name], place / name), str(place / name))
+        name: read_pickle(check_sha256(content, digests[name], place / name), str(place / name))
         for name, content in contents.items()
     }
     return Dataset(

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse.data.dataset import Dataset
-from hypersparse.data.npz import read_arrays
-from hypersparse.data.pickles import BYTES, LABELS, read_pickle
+from hypersparse.data.files import read_file
+from hypersparse.data.npz_file import read_arrays
+from hypersparse.data.pickles import BYTES, LABELS, check_memo, read_pickle
 from hypersparse.errors import DataError
-from hypersparse.regular_file import read_regular
 
 CLEAN = "clean_label"
 SAID = ("random_label1", "random_label2", "random_label3", "noisy_label")  # CIFAR-10N has three, CIFAR-100N the last
@@ -85,8 +85,9 @@ def _labels(path: Path, table: Mapping[str, Any], name: str) -> NDArray[np.int64
 
 def _read_torch(path: Path) -> dict[str, Any]:
     """What `torch.save` wrote: a pickle in a zip file, or in older files a pickle after three others."""
-    content = read_regular(path)
+    content = read_file(path)
     if not zipfile.is_zipfile(io.BytesIO(content)):
+        check_memo(content, str(path), pickles=1 + BEFORE_THE_OBJECT)
         return read_pickle(content, str(path), kinds=(BYTES, LABELS), after=BEFORE_THE_OBJECT)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -94,6 +95,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
             if member.file_size > LARGEST_BYTES:
                 raise ValueError(f"it unpacks to {member.file_size:,} bytes")
             pickled = archive.read(member)
-    except (StopIteration, ValueError, RuntimeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # zipfile raises anything from NotImplementedError to struct.error
         raise DataError(f"{path} is not a whole file of torch.save ({error or 'no pickle in it'}).") from error
+    check_memo(pickled, str(path))
     return read_pickle(pickled, str(path), kinds=(BYTES, LABELS))

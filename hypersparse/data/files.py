@@ -14,7 +14,7 @@ from typing import IO
 
 from hypersparse.data.dataset import Progress
 from hypersparse.errors import DataError
-from hypersparse.regular_file import open_regular, read_regular
+from hypersparse.regular_file import open_regular
 
 CHUNK_BYTES = 1 << 20
 LARGEST_MEMBER_BYTES = 1 << 28  # CIFAR-100's training file has 155 MB; a bomb has more than this
@@ -28,7 +28,8 @@ class Archive:
     file: str
     unpacked: str
     url: str
-    md5: str
+    sha256: str
+    size: int  # bytes
 
 
 def find(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
@@ -56,22 +57,20 @@ def locate(archive: Archive, folders: Sequence[Path], *, download: bool, progres
 
 
 def fetch(archive: Archive, target: Path, progress: Progress | None) -> None:
-    """Download to `target`, which appears only when it is complete and its checksum is right."""
-    digest = hashlib.md5(usedforsecurity=False)
-    done = 0
+    """Download to `target`, which appears only when it is complete and its digest is right."""
+    digest, done = hashlib.sha256(), 0
     with (
         urllib.request.urlopen(archive.url, timeout=PATIENCE_SECONDS) as answer,
         replacing(target) as file,
     ):
-        total = int(answer.headers.get("Content-Length") or 0)
-        while chunk := answer.read(CHUNK_BYTES):
+        while done <= archive.size and (chunk := answer.read(CHUNK_BYTES)):
             file.write(chunk)
             digest.update(chunk)
             done += len(chunk)
             if progress:
-                progress(f"Downloading {archive.file}", done, total)
-        if digest.hexdigest() != archive.md5:
-            came = f"{done} bytes with MD5 {digest.hexdigest()}, expected {archive.md5}"
+                progress(f"Downloading {archive.file}", done, archive.size)
+        if digest.hexdigest() != archive.sha256:
+            came = f"{done} bytes with SHA-256 {digest.hexdigest()}, expected {archive.size} with {archive.sha256}"
             raise DataError(f"{archive.file} arrived damaged from {archive.url} ({came}); try again.")
 
 
@@ -91,16 +90,32 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def read_file(path: Path) -> bytes:
     """What is in a file that should be there."""
     try:
-        return read_regular(path)
+        with open_regular(path) as file:
+            content = file.read(LARGEST_MEMBER_BYTES + 1)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); get the data set again.") from error
+    if len(content) > LARGEST_MEMBER_BYTES:
+        raise DataError(f"{path} has more than {LARGEST_MEMBER_BYTES} bytes; get the data set again.")
+    return content
 
 
-def check_md5(content: bytes, md5: str, path: Path) -> bytes:
+def check_archive(path: Path, archive: Archive) -> None:
+    """Raise unless an archive is the one that the data set's authors published, before anything in it is read."""
+    try:
+        with open_regular(path) as file:
+            came = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); get the data set again.") from error
+    if came != archive.sha256:
+        problem = f"{path} is not the published archive (its SHA-256 is {came}, expected {archive.sha256})"
+        raise DataError(f"{problem}; delete it and get it again, or unpack it to use the files in it.")
+
+
+def check_sha256(content: bytes, sha256: str, path: Path) -> bytes:
     """The content itself, if it is what the data set's authors published."""
-    came = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if came != md5:
-        problem = f"{path} is truncated or altered ({len(content)} bytes with MD5 {came}, expected {md5})"
+    came = hashlib.sha256(content).hexdigest()
+    if came != sha256:
+        problem = f"{path} is truncated or altered ({len(content)} bytes with SHA-256 {came}, expected {sha256})"
         raise DataError(f"{problem}; delete it and get it again.")
     return content
 

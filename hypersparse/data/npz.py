@@ -1,7 +1,5 @@
 """A data set in one `.npz` file: `x_train`, `y_train`, `x_test`, `y_test`, perhaps `classes`."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,8 @@ import torch
 from torch import Tensor
 
 from hypersparse.data.dataset import Dataset, Split, channel_statistics, no_options
+from hypersparse.data.npz_file import Header, read_arrays, read_headers
 from hypersparse.errors import DataError
-from hypersparse.regular_file import open_regular
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 ALIASES = {
     "train_images": "x_train",
@@ -24,63 +20,93 @@ ALIASES = {
     "test_labels": "y_test",
 }
 MOST_CHANNELS = 4  # a last axis this short is taken for channels
+MOST_CLASSES = 2**20
 
 
 def read(path: Path, **options: Any) -> Dataset:
     """Images N x H x W, N x H x W x C or N x C x H x W of any number type, or rows of features N x F.
 
-    uint8 stays uint8, everything else becomes float32. Labels are whole numbers 0..K-1.
+    uint8 stays uint8, everything else becomes float32. Labels are whole numbers 0..K-1. Types and shapes are compared
+    before anything is expanded; reading takes at most three times the memory of the arrays.
     """
     no_options(str(path), options)
-    arrays = {ALIASES.get(key, key): array for key, array in read_arrays(path).items()}
-    if missing := sorted(set(ALIASES.values()) - arrays.keys()):
-        raise DataError(f"{path} has no array `{missing[0]}`; it has: {', '.join(sorted(arrays))}.")
+    headers = read_headers(path)
+    names = {ALIASES.get(key, key): key for key in headers}
+    if missing := sorted(set(ALIASES.values()) - names.keys()):
+        raise DataError(f"{path} has no array `{missing[0]}`; it has: {', '.join(sorted(names))}.")
+    used = [name for name in (*ALIASES.values(), "classes") if name in names]
     try:
-        train = Split(_images(arrays["x_train"]), _labels(arrays["y_train"]))
-        test = Split(_images(arrays["x_test"]), _labels(arrays["y_test"]))
+        _check({name: headers[names[name]] for name in used})
+        found = read_arrays(path, [names[name] for name in used])
+        arrays = {name: found.pop(names[name]) for name in used}
+        train = Split(_images(arrays.pop("x_train")), _labels(arrays["y_train"]))
+        test = Split(_images(arrays.pop("x_test")), _labels(arrays["y_test"]))
         mean, std = channel_statistics(train.images)
         return Dataset(path.stem, train, test, _classes(arrays, train.labels), mean, std)
     except DataError as error:
-        raise DataError(f"{path} cannot be used: {error}") from None
+        sentence = str(error)
+        raise DataError(sentence if str(path) in sentence else f"{path} cannot be used: {sentence}") from None
 
 
-def read_arrays(path: Path) -> Arrays:
-    """Every array in the file; none is unpickled, and the checksum of each is tested."""
-    try:
-        with open_regular(path) as file:  # np.load(path) would leave it open when it is damaged
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            return dict(archive)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a whole .npz file of plain arrays ({error}).") from error
+def _check(headers: Mapping[str, Header]) -> None:
+    """Say from types and shapes alone what cannot be a data set."""
+    kinds = []
+    for part in ("train", "test"):
+        images, labels = headers[f"x_{part}"], headers[f"y_{part}"]
+        kinds.append(_kind_of_images(images))
+        if labels.dtype.kind not in "ui":
+            raise DataError(f"labels must be whole numbers 0..K-1; got {labels.dtype}.")
+        if len(labels.shape) != 1 and labels.shape[1:] != (1,):
+            raise DataError(f"labels must be one row of numbers; got the shape {list(labels.shape)}.")
+        if images.shape[0] != labels.shape[0]:
+            raise DataError(f"There are {images.shape[0]} images but {labels.shape[0]} labels.")
+    if kinds[0] != kinds[1]:
+        (first, shape), (second, other) = kinds
+        raise DataError(
+            f"training and test images must be of one kind; got {first} {list(shape)} and {second} {list(other)}."
+        )
+    names = headers.get("classes")
+    if names is not None and (names.dtype.kind not in "USui" or names.size > MOST_CLASSES):
+        raise DataError(f"`classes` must be at most {MOST_CLASSES} names; got {names.size} of {names.dtype}.")
+
+
+def _kind_of_images(header: Header) -> tuple[str, tuple[int, ...]]:
+    """What images become: their type, and the shape of one."""
+    if header.dtype.kind not in "uifb":
+        raise DataError(f"images must be numbers; got {header.dtype}.")
+    if len(header.shape) not in (2, 3, 4):
+        raise DataError(f"images must have 2, 3 or 4 axes, the first one counting them; got {len(header.shape)}.")
+    if not header.size:
+        raise DataError(f"A data set needs images with pixels; got the shape {list(header.shape)}.")
+    is_bytes = header.dtype == np.uint8 and len(header.shape) > 2
+    return "uint8" if is_bytes else "float32", header.shape[1:]
 
 
 def _images(array: npt.NDArray[Any]) -> Tensor:
-    if array.dtype.kind not in "uifb":
-        raise DataError(f"images must be numbers; got {array.dtype}.")
-    if array.ndim not in (2, 3, 4):
-        raise DataError(f"images must have 2, 3 or 4 axes, the first one counting them; got {array.ndim}.")
     if array.ndim == 3:
         array = array[:, None]
     elif array.ndim == 4 and array.shape[3] <= MOST_CHANNELS < array.shape[1]:
         array = array.transpose(0, 3, 1, 2)
     is_bytes = array.dtype == np.uint8 and array.ndim == 4
-    return torch.from_numpy(np.ascontiguousarray(array, np.uint8 if is_bytes else np.float32))
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is said with what is infinite
+        return torch.from_numpy(np.ascontiguousarray(array, np.uint8 if is_bytes else np.float32))
 
 
 def _labels(array: npt.NDArray[Any]) -> Tensor:
-    if array.dtype.kind not in "ui":
-        raise DataError(f"labels must be whole numbers 0..K-1; got {array.dtype}.")
-    if array.ndim == 2 and array.shape[1] == 1:  # a column, as Keras stores them
-        array = array[:, 0]
-    return torch.from_numpy(np.ascontiguousarray(array, np.int64))
+    """A row, or a column as Keras stores them."""
+    return torch.from_numpy(np.ascontiguousarray(array.reshape(-1), np.int64))
 
 
 def _classes(arrays: Mapping[str, npt.NDArray[Any]], labels: Tensor) -> tuple[str, ...]:
     if "classes" in arrays:
-        return tuple(str(name) for name in arrays["classes"].reshape(-1))
+        names = arrays["classes"].reshape(-1).tolist()
+        texts = tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names)
+        if strange := next((text for text in texts if not text.isprintable()), None):
+            raise DataError(f"`classes` must be names that can be printed; got {strange[:100]!r}.")
+        return texts
     present = torch.unique(labels)
+    if len(present) > MOST_CLASSES:
+        raise DataError(f"labels are of at most {MOST_CLASSES} classes; got {len(present)}.")
     if not torch.equal(present, torch.arange(len(present))):
         came = f"{len(present)} different ones in {int(present[0])}..{int(present[-1])}"
         raise DataError(f"`y_train` must hold every label 0..K-1 unless `classes` names them; got {came}.")

@@ -7,6 +7,7 @@ The stand-ins are instances that a pickle cannot give another state, so it canno
 
 import io
 import pickle
+import pickletools
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,6 +126,23 @@ def read_pickle(content: bytes, name: str, *, kinds: Sequence[str] = (BYTES,), a
             raise ValueError(f"it holds a {type(table).__name__}, not a dict")
         return {_text(key): _finished(value) for key, value in table.items()}
     except Exception as error:  # a pickle that is not what it should be can fail in any way at all
+        raise DataError(f"{name} is not a data file that can be trusted: {error}.") from error
+
+
+def check_memo(content: bytes, name: str, *, pickles: int = 1) -> None:
+    """Refuse pickles that store at a place far behind the last one: Python makes room for all places before it.
+
+    >>> check_memo(b"]r\\xff\\xff\\xff\\xff.", "labels.pt")
+    Traceback (most recent call last):
+    hypersparse.errors.DataError: labels.pt is not a data file that can be trusted: it asks for 4294967296 places.
+    """
+    stream = io.BytesIO(content)
+    try:
+        for _ in range(pickles):
+            for opcode, place, _ in pickletools.genops(stream):
+                if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(str(place)) > len(content):
+                    raise ValueError(f"it asks for {int(str(place)) + 1} places")
+    except Exception as error:  # as below
         raise DataError(f"{name} is not a data file that can be trusted: {error}.") from error
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,18 +14,21 @@ import numpy as np
 import torch
 
 from hypersparse.data.dataset import Dataset, Progress, Split, no_options
-from hypersparse.data.files import Archive, find, locate, read_file, replacing
-from hypersparse.data.folder import SUFFIXES, decode_images
-from hypersparse.data.npz import Arrays, read_arrays
+from hypersparse.data.files import Archive, check_archive, find, locate, read_file, replacing
+from hypersparse.data.folder import SUFFIXES, decode_image, decode_images
+from hypersparse.data.npz_file import Arrays, read_arrays
 from hypersparse.errors import DataError
 from hypersparse.regular_file import open_regular
 
 ARCHIVE = Archive(
     file="tiny-imagenet-200.zip",
     unpacked="tiny-imagenet-200",
-    url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    md5="90528d7ca1a48142e341f4ef8d21d0de",
+    url="https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    sha256="6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+    size=248_100_043,
 )
+SHAPE = (3, 64, 64)
+LARGEST_MEMBER_BYTES = 1 << 22  # of an image of 64 x 64 pixels or a table of 10,000 labels
 CACHE = "tinyimagenet-uint8.npz"
 MEAN = (0.48024578664982126, 0.44807218089384643, 0.3975477478649648)
 STD = (0.2769864069088257, 0.26906448510256, 0.282081906210584)
@@ -53,7 +55,8 @@ def load(
 ) -> Dataset:
     """100,000 training images and the 10,000 of `val` to test on; classes are the sorted WordNet ids.
 
-    Decoding takes a minute; the result is kept in the last folder and used while the files stay the same.
+    The archive is checked and decoded once, in a minute; the result is kept in the last folder and used while the files
+    stay the same.
     """
     no_options("tinyimagenet", options)
     found = find(folders, (ARCHIVE.unpacked, ARCHIVE.file))
@@ -63,6 +66,8 @@ def load(
     with _tree(place) as tree:
         if cached := _cached(folders, tree.fingerprint):
             return cached
+        if place.is_file():
+            check_archive(place, ARCHIVE)
         arrays = _decode(tree, progress)
     _keep(arrays, folders[-1] / CACHE)
     return _dataset(arrays)
@@ -107,9 +112,17 @@ def _tree(place: Path) -> Iterator[Tree]:
             root = f"{ARCHIVE.unpacked}/"
             members = {info.filename.removeprefix(root): info for info in archive.infolist() if not info.is_dir()}
             sizes = {name: info.file_size for name, info in members.items()}
-            yield Tree(place, sizes, lambda name: archive.read(members[name]))
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            yield Tree(place, sizes, lambda name: _content(archive, members[name]))
+    except DataError:
+        raise
+    except Exception as error:  # zipfile raises anything from NotImplementedError to struct.error
         raise DataError(f"{place} is truncated or damaged ({error}); delete it and get it again.") from error
+
+
+def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    if member.file_size > LARGEST_MEMBER_BYTES:
+        raise ValueError(f"{member.filename} claims {member.file_size} bytes")
+    return archive.read(member)
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -134,6 +147,9 @@ def _decode(tree: Tree, progress: Progress | None) -> Arrays:
     _check(tree, "train", train, classes)
     _check(tree, "val", test, classes)
     arrays: Arrays = {"classes": np.array(classes), "fingerprint": np.array(tree.fingerprint)}
+    first = next(iter(train))
+    if (shape := decode_image(tree.read(first), first, None).shape) != SHAPE:
+        raise DataError(f"{first} in {tree.place} must have the shape {SHAPE}; got {shape}.")
     for part, labels in (("train", train), ("test", test)):
         arrays[f"x_{part}"] = decode_images(list(labels), tree.read, size=None, progress=progress)
         arrays[f"y_{part}"] = np.searchsorted(classes, list(labels.values()))

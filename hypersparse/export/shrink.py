@@ -14,6 +14,7 @@ from hypersparse.export.graph_module import Network, to_module
 from hypersparse.export.graph_passes import LAYERS, drop_unread, fold_batch_norms, fold_planes, fresh, unshared
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
+from hypersparse_runtime.limits import MOST_OF_A_VALUE
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ def _constant_network(graph: Graph, known: Mapping[str, Known]) -> Graph:
         return graph
     first = Node("mean", (INPUT,), "mean") if len(graph.input_shape) == 3 else Node("flatten", (INPUT,), "mean")
     features = graph.input_shape[0] if first.op == "mean" else int(np.prod(graph.input_shape))
+    if len(value) * features > MOST_OF_A_VALUE:  # the zeros would be larger than any network
+        return graph
     last = Node("linear", ("mean",), "constant", {"weight": "constant.weight", "bias": "constant.bias"})
     tensors = {"constant.weight": np.zeros((len(value), features)), "constant.bias": value}
     return replace(graph, nodes=(first, last), tensors=tensors)

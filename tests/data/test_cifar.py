@@ -35,12 +35,12 @@ def write_fake(folder: Path, files: Files) -> Files:
         tables[name] = batch(2 * number, [number % 2, 1], files.labels)
     names = [b"cat", b"dog"]
     tables.update({name: {files.classes.encode(): names} for name in files.meta})
-    md5s = {}
+    digests = {}
     for name, table in tables.items():
         content = pickle.dumps(table, protocol=2)
         (place / name).write_bytes(content)
-        md5s[name] = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    train, test, meta = ({name: md5s[name] for name in part} for part in (files.train, files.test, files.meta))
+        digests[name] = hashlib.sha256(content).hexdigest()
+    train, test, meta = ({name: digests[name] for name in part} for part in (files.train, files.test, files.meta))
     return replace(files, train=train, test=test, meta=meta)
 
 
@@ -73,6 +73,10 @@ def test_the_archive_gives_the_same_as_the_folder(tmp_path: Path) -> None:
     place.mkdir()
     with tarfile.open(place / files.archive.file, "w:gz") as archive:
         archive.add(tmp_path / "unpacked" / files.archive.unpacked, files.archive.unpacked)
+    with pytest.raises(DataError, match=r"cifar-10-python\.tar\.gz is not the published archive"):
+        load_offline(files, place)
+    digest = hashlib.sha256((place / files.archive.file).read_bytes()).hexdigest()
+    files = replace(files, archive=replace(files.archive, sha256=digest))
     unpacked, packed = load_offline(files, tmp_path / "unpacked"), load_offline(files, place)
     assert packed.train.images.equal(unpacked.train.images)
     assert packed.train.labels.equal(unpacked.train.labels)

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,18 @@ def test_damaged_and_missing_files_are_said(tmp_path: Path) -> None:
             cifar_n.read(tmp_path / name)
     with pytest.raises(DataError, match="There is no file"):
         cifar_n.read(tmp_path / "none.pt")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_that_asks_for_places_without_end_is_refused(tmp_path: Path, zipped: bool) -> None:
+    bomb, path = b"\x80\x02}r\xff\xff\xff\x7f.", tmp_path / "human.pt"
+    if zipped:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("human/data.pkl", bomb)
+    else:
+        path.write_bytes(b"\x80\x02K\x01." * 3 + bomb)
+    with pytest.raises(DataError, match=r"human\.pt is not a data file that can be trusted: it asks for 2147483648"):
+        cifar_n.read(path)
 
 
 @pytest.mark.slow

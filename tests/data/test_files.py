@@ -1,5 +1,6 @@
 import hashlib
 import io
+import re
 import tarfile
 import urllib.error
 from email.message import Message
@@ -7,17 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from hypersparse.data.files import Archive, check_md5, find, locate, read_file, replacing, tar_members
+from hypersparse.data import tiny_imagenet
+from hypersparse.data.cifar import CIFAR10, CIFAR100
+from hypersparse.data.files import Archive, check_archive, check_sha256, find, locate, read_file, replacing, tar_members
 from hypersparse.errors import DataError
 
 CONTENT = b"what the authors published"
 
 
-def md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
-ARCHIVE = Archive(file="toy.tar.gz", unpacked="toy", url="https://example.org/toy.tar.gz", md5=md5(CONTENT))
+URL = "https://example.org/toy.tar.gz"
+ARCHIVE = Archive(file="toy.tar.gz", unpacked="toy", url=URL, sha256=sha256(CONTENT), size=len(CONTENT))
 
 
 class Answer(io.BytesIO):
@@ -26,7 +30,6 @@ class Answer(io.BytesIO):
     def __init__(self, content: bytes) -> None:
         super().__init__(content)
         self.headers = Message()
-        self.headers["Content-Length"] = str(len(content))
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
@@ -107,10 +110,47 @@ def test_replacing_keeps_the_old_file_when_writing_fails(tmp_path: Path) -> None
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_check_md5_names_the_file() -> None:
-    assert check_md5(CONTENT, md5(CONTENT), Path("train")) == CONTENT
+def test_a_download_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = []
+
+    class Endless(Answer):
+        def read(self, size: int | None = -1, /) -> bytes:
+            served.append(size)
+            return bytes(size or 0)
+
+    monkeypatch.setattr("urllib.request.urlopen", lambda url, timeout: Endless(b""))
+    with pytest.raises(DataError, match=r"toy\.tar\.gz arrived damaged .*, expected 26 with"):
+        locate(ARCHIVE, [tmp_path], download=True, progress=None)
+    assert len(served) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_archive_comes_by_https_with_a_sha256() -> None:
+    for archive in (CIFAR10.archive, CIFAR100.archive, tiny_imagenet.ARCHIVE):
+        assert archive.url.startswith("https://")
+        assert re.fullmatch("[0-9a-f]{64}", archive.sha256)
+
+
+def test_an_archive_that_lies_on_the_disk_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "toy.tar.gz"
+    path.write_bytes(CONTENT)
+    check_archive(path, ARCHIVE)
+    path.write_bytes(CONTENT[1:])
+    with pytest.raises(DataError, match=r"toy\.tar\.gz is not the published archive .*delete it and get it again"):
+        check_archive(path, ARCHIVE)
+
+
+def test_check_sha256_names_the_file() -> None:
+    assert check_sha256(CONTENT, sha256(CONTENT), Path("train")) == CONTENT
     with pytest.raises(DataError, match="train is truncated or altered"):
-        check_md5(CONTENT[1:], md5(CONTENT), Path("train"))
+        check_sha256(CONTENT[1:], sha256(CONTENT), Path("train"))
+
+
+def test_a_file_too_large_to_be_true_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train").write_bytes(b"12345")
+    monkeypatch.setattr("hypersparse.data.files.LARGEST_MEMBER_BYTES", 4)
+    with pytest.raises(DataError, match="more than 4 bytes"):
+        read_file(tmp_path / "train")
 
 
 def test_read_file_names_the_file_that_is_missing(tmp_path: Path) -> None:

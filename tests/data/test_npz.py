@@ -1,3 +1,5 @@
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import torch
 
 from hypersparse.data import npz
 from hypersparse.errors import DataError, OptionError
+from tests.fuzz.fuzz_npz import fuzz
 
 
 def write(path: Path, **changes: Any) -> Path:
@@ -68,7 +71,13 @@ def test_the_other_names_class_names_and_label_columns(tmp_path: Path) -> None:
         ({"y_train": np.array([0, 1])}, "4 images but 2 labels"),
         ({"x_train": np.array(["a", "b", "c", "d"])}, "must be numbers"),
         ({"x_train": np.zeros(4)}, "2, 3 or 4 axes"),
-        ({"x_train": np.full((4, 6, 5), np.nan)}, "NaN"),
+        ({"x_train": np.full((4, 6, 5), np.nan), "x_test": np.zeros((2, 6, 5))}, "NaN"),
+        ({"x_train": np.zeros((4, 6, 5)), "x_test": np.full((2, 6, 5), 1e300)}, "2 test images of toy hold NaN or inf"),
+        ({"y_train": np.array([0, 1, 0, 2**64 - 1], np.uint64)}, r"different ones in -1\.\.1"),
+        ({"y_train": np.zeros((4, 2), int)}, r"one row of numbers; got the shape \[4, 2\]"),
+        ({"classes": np.zeros(2)}, "`classes` must be at most 1048576 names; got 2 of float64"),
+        ({"classes": np.array(["a", "b\x1b[2J"])}, "names that can be printed"),
+        ({"x_train": np.zeros((0, 6, 5), np.uint8)}, "images with pixels"),
         ({"x_test": np.zeros((2, 9, 9), np.uint8)}, "of one kind"),
         ({"x_train": np.array([print] * 4, dtype=object)}, "plain arrays"),
     ],
@@ -106,3 +115,67 @@ def pickled() -> bytes:
 def test_there_is_nothing_to_choose(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no options; got `size`"):
         npz.read(write(tmp_path / "toy.npz"), size=3)
+
+
+def test_shapes_are_compared_before_anything_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def expanded(*given: object) -> None:
+        raise AssertionError(given)
+
+    monkeypatch.setattr("hypersparse.data.npz_file._array", expanded)
+    for changes, message in (({"y_train": np.array([0, 1])}, "2 labels"), ({"x_test": np.zeros((2, 9))}, "one kind")):
+        with pytest.raises(DataError, match=message):
+            npz.read(write(tmp_path / "toy.npz", **changes))
+
+
+def test_a_file_that_expands_to_a_multiple_of_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "toy.npz"
+    np.savez_compressed(path, x_train=np.zeros((2000, 300, 300), np.uint8))
+    assert path.stat().st_size < 2**18
+    with pytest.raises(DataError, match=r"claim to expand to 180000128, and .* without compression"):
+        npz.read(path)
+
+
+def patched(path: Path, mark: bytes, place: int, value: bytes) -> Path:
+    """The file with other bytes at a place behind a mark: in a header of the zip, or in an array."""
+    content = write(path).read_bytes()
+    if mark.startswith(b"PK"):
+        path.write_bytes(replaced(content, mark, place, value))
+        return path
+    with zipfile.ZipFile(io.BytesIO(content)) as before, zipfile.ZipFile(path, "w") as after:
+        for name in before.namelist():
+            changes = name == "x_train.npy"
+            after.writestr(name, replaced(before.read(name), mark, place, value) if changes else before.read(name))
+    return path
+
+
+def replaced(content: bytes, mark: bytes, place: int, value: bytes) -> bytes:
+    at = content.index(mark) + place
+    return content[:at] + value + content[at + len(value) :]
+
+
+@pytest.mark.parametrize(
+    ("mark", "place", "value", "message"),
+    [
+        (b"PK\x01\x02", 6, b"\x63\0", r"zip file version 9\.9"),
+        (b"PK\x01\x02", 8, b"\1\0", "`x_train` is encrypted"),
+        (b"PK\x01\x02", 10, b"\x63\0", "compressed by the method 99"),
+        (b"PK\x01\x02", 24, b"\0\0\0\x70", "claim to expand to 18790"),
+        (b"'shape': (4, 6, 5)", 9, b"(1099511627776,), }", r"claims \(1099511627776,\) numbers of uint8 in 248 bytes"),
+        (b"'shape': (4, 6, 5)", 9, b"(9**9,3) ", "malformed node"),
+        (b"'shape': (4, 6, 5)", 9, b"(9, 6, 5)", r"claims \(9, 6, 5\) numbers of uint8 in 248 bytes"),
+        (b"\x93NUMPY", 6, b"\3\0", r"has the version \(3, 0\)"),
+    ],
+)
+def test_what_a_file_says_of_itself_is_not_believed(
+    tmp_path: Path, mark: bytes, place: int, value: bytes, message: str
+) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        npz.read(patched(tmp_path / "toy.npz", mark, place, value))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_first_cases_of_the_fuzzer(tmp_path: Path) -> None:
+    counts, findings = fuzz(range(60), tmp_path)
+    assert findings == []
+    assert counts["read"] > 5
+    assert counts["refused"] > 20

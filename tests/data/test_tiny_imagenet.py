@@ -1,6 +1,8 @@
+import hashlib
 import shutil
 import urllib.error
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,12 @@ def rearrange(folder: Path, pattern: str) -> None:
         (val / f"images/val_{number}.JPEG").rename(target)
 
 
+def publish(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """Have this archive be the one of the data set's authors."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(tiny_imagenet, "ARCHIVE", replace(tiny_imagenet.ARCHIVE, sha256=digest))
+
+
 def pack(folder: Path) -> Path:
     path = folder / "tiny-imagenet-200.zip"
     with zipfile.ZipFile(path, "w") as archive:
@@ -83,8 +91,11 @@ def test_the_rearranged_val_folder(folder: Path, pattern: str) -> None:
     assert data.test.labels.tolist() == [0, 1, 2]
 
 
-def test_the_zip_is_read_without_unpacking_it(folder: Path) -> None:
-    pack(folder)
+def test_the_zip_is_read_without_unpacking_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = pack(folder)
+    with pytest.raises(DataError, match=r"tiny-imagenet-200\.zip is not the published archive"):
+        tiny_imagenet.load([folder])
+    publish(monkeypatch, path)
     cache = folder / "cache"
     data = tiny_imagenet.load([folder, cache])
     assert_train_is_right(data)
@@ -155,7 +166,7 @@ def test_without_wnids_the_training_folders_are_the_classes(folder: Path) -> Non
     assert_train_is_right(tiny_imagenet.load([folder]))
 
 
-def test_a_broken_image_or_zip_is_named(folder: Path) -> None:
+def test_a_broken_image_or_zip_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim = folder / "tiny-imagenet-200/train/n01/images/n01_1.JPEG"
     whole = victim.read_bytes()
     victim.write_bytes(whole[:-60])
@@ -168,8 +179,43 @@ def test_a_broken_image_or_zip_is_named(folder: Path) -> None:
     damaged[content.index(whole) + len(whole) // 2] ^= 1
     for bad in (bytes(damaged), content[:-100]):
         path.write_bytes(bad)
+        publish(monkeypatch, path)
         with pytest.raises(DataError, match=r"tiny-imagenet-200\.zip is truncated or damaged"):
             tiny_imagenet.load([folder])
+
+
+def test_an_archive_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(monkeypatch, pack(folder))
+    tiny_imagenet.load([folder])
+
+    def again(path: Path, archive: object) -> None:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(tiny_imagenet, "check_archive", again)
+    assert_train_is_right(tiny_imagenet.load([folder]))
+
+
+def test_images_and_members_of_other_sizes_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (folder / "tiny-imagenet-200").rglob("*.JPEG"):
+        Image.new("RGB", (640, 64)).save(path)
+    with pytest.raises(DataError, match=r"n01_0.JPEG in .* must have the shape \(3, 64, 64\); got \(3, 64, 640\)"):
+        tiny_imagenet.load([folder])
+    publish(monkeypatch, pack(folder))
+    monkeypatch.setattr(tiny_imagenet, "LARGEST_MEMBER_BYTES", 10)
+    with pytest.raises(DataError, match=r"claims \d+ bytes"):
+        tiny_imagenet.load([folder])
+
+
+@pytest.mark.parametrize("field", [b"\x63\x00", b"\x01\x00"], ids=["version", "encryption"])
+def test_a_zip_of_a_foreign_kind_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch, field: bytes) -> None:
+    path = pack(folder)
+    place = 6 if field[0] == 0x63 else 8
+    first, *others = path.read_bytes().split(b"PK\x01\x02")  # before the entries of its directory
+    changed = [entry[: place - 4] + field + entry[place - 2 :] for entry in others]
+    path.write_bytes(b"PK\x01\x02".join([first, *changed]))
+    publish(monkeypatch, path)
+    with pytest.raises(DataError, match=r"tiny-imagenet-200\.zip is truncated or damaged"):
+        tiny_imagenet.load([folder])
 
 
 def test_a_cache_that_cannot_be_written_is_named(folder: Path) -> None:

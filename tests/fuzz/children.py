@@ -7,12 +7,14 @@ import resource
 import signal
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 MOST_BYTES = 2**30
 MOST_RUN_SECONDS = 60
+CASES_PER_PROCESS = 20
 
 
 class FindingError(Exception):
@@ -63,6 +65,39 @@ def in_child(work: Callable[[], Outcome], *, baseline: int) -> Outcome:
     if os.WIFSIGNALED(status):
         return Outcome("finding", f"signal {signal.Signals(os.WTERMSIG(status)).name}")
     return Outcome(*json.loads(answer))
+
+
+Step = Callable[[int, Path], Outcome]
+
+
+def run_cases(seeds: range, make: Step, attempt: Step, path: Path) -> tuple[Counter[str], list[str]]:
+    """Make and try the file of each seed: many in one process, and each alone if there was a finding among them."""
+    counts, findings, baseline = Counter[str](), list[str](), virtual_bytes()
+
+    def several(some: range) -> Outcome:
+        made = Counter[str]()
+        for seed in some:
+            outcome = make(seed, path)
+            made[(outcome if outcome.kind != "written" else attempt(seed, path)).kind] += 1
+        return Outcome("several", json.dumps(made))
+
+    for start in range(seeds.start, seeds.stop, CASES_PER_PROCESS):
+        some = range(start, min(start + CASES_PER_PROCESS, seeds.stop))
+        outcome = in_child(lambda: several(some), baseline=baseline)  # noqa: B023
+        if outcome.kind == "several":
+            counts += Counter(json.loads(outcome.said))
+            continue
+        for seed in some:
+            own = path.with_stem(f"{path.stem}-{seed}")
+            outcome = in_child(lambda: make(seed, own), baseline=baseline)  # noqa: B023
+            if outcome.kind == "written":
+                outcome = in_child(lambda: attempt(seed, own), baseline=baseline)  # noqa: B023
+            counts[outcome.kind] += 1
+            if outcome.kind == "finding":
+                findings.append(f"{seed}: {outcome.said}")
+            else:
+                own.unlink(missing_ok=True)
+    return counts, findings
 
 
 def virtual_bytes() -> int:

@@ -225,4 +225,4 @@ def _conv(
 def random_graph(seed: int) -> Graph:
     """The network of a case."""
     random = Random(seed)
-    return own_graph(random) if random.random() < 0.3 else opaque_graph(random)
+    return own_graph(random) if random.random() < 0.1 else opaque_graph(random)

@@ -33,7 +33,7 @@ from hypersparse.export.shrink import shrink_graph
 from hypersparse_runtime.container import FileError
 from hypersparse_runtime.graph import Graph, GraphError
 from tests.export.aten_examples import EXAMPLES
-from tests.fuzz.children import FindingError, Outcome, in_child, virtual_bytes
+from tests.fuzz.children import FindingError, Outcome, run_cases
 from tests.fuzz.extreme_graphs import random_graph
 
 MOST_LOAD_SECONDS = 2.0
@@ -180,24 +180,20 @@ def make_file(seed: int, path: Path) -> Outcome:
     return Outcome("written")
 
 
+def try_case(seed: int, path: Path) -> Outcome:
+    """Try the file of a case."""
+    outcome = try_file(path, onnx=seed % 50 == 0)
+    path.with_suffix(".onnx").unlink(missing_ok=True)
+    return outcome
+
+
 def fuzz(seeds: range, keep: Path) -> tuple[Counter[str], list[str]]:
     """Run the cases of these seeds; what came of them, and a line for each finding, whose file is kept."""
     torch.set_num_threads(1)
     with torch.no_grad():
         for example in EXAMPLES:  # what PyTorch imports at the first call, for 1.4 s, is no work of a file's
             to_module(example.graph())(torch.ones(1, *example.shape))
-    counts, findings, baseline = Counter[str](), list[str](), virtual_bytes()
-    for seed in seeds:
-        path = keep / f"case-{seed}.hsp"
-        outcome = in_child(lambda: make_file(seed, path), baseline=baseline)  # noqa: B023
-        if outcome.kind == "written":
-            outcome = in_child(lambda: try_file(path, onnx=seed % 50 == 0), baseline=baseline)  # noqa: B023
-        counts[outcome.kind] += 1
-        if outcome.kind == "finding":
-            findings.append(f"{seed}: {outcome.said}")
-        else:
-            path.unlink(missing_ok=True)
-    return counts, findings
+    return run_cases(seeds, make_file, try_case, keep / "case.hsp")
 
 
 def main() -> None:
