@@ -22,11 +22,12 @@ from hypersparse.errors import OptionError
 from hypersparse.export.compressed import exact, load_graph, save_graph
 from hypersparse.export.trace import trace
 from hypersparse.serve.network import Served
-from hypersparse.serve.server import LOOK_SECONDS, Server
+from hypersparse.serve.server import Server
 from hypersparse.training.stop import StopRequest
 from hypersparse_runtime import Graph
 
 PORT, FURTHER_PORTS = 8765, 9  # tried in turn where none is asked for, then any that is free
+LOOK_SECONDS = 0.2  # how often the command looks whether it was asked to stop
 
 
 def serve(

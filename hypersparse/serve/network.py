@@ -92,29 +92,40 @@ class Served:
         return sum(self.labels.normalisation.mean) / self.shape[0] > 0.5
 
     def predict(self, pixels: Pixels) -> dict[str, Any]:
-        """The likeliest classes for one image by both networks, and how long each took, as plain JSON."""
-        inputs = self.labels.normalisation(pixels[None])
-        sparse, dense = (np.empty((1, len(self.labels.classes)), np.float32) for _ in range(2))
+        """The likeliest classes for one image by the sparse network, and how long it took, as plain JSON."""
+        inputs, outputs = self.labels.normalisation(pixels[None]), self._room()
+        began = time.perf_counter()
+        self._sparse(inputs, out=outputs)
+        return self._said(self._shares(outputs), time.perf_counter() - began)
+
+    def compare(self, pixels: Pixels) -> dict[str, Any]:
+        """The same by both networks in turns, how their outputs differ, and what they saw."""
+        inputs, sparse, dense = self.labels.normalisation(pixels[None]), self._room(), self._room()
         times = timed_in_turns(
             lambda: self._sparse(inputs, out=sparse), lambda: self._dense.run(inputs, dense), seconds=SECONDS
         )
-        if not (np.isfinite(sparse).all() and np.isfinite(dense).all()):
-            raise ModelError("The network's outputs for this image are not all finite numbers.")
-        shares, dense_shares = (each[0] if self._gives_shares else softmax(each[0]) for each in (sparse, dense))
-        order = np.argsort(-shares, kind="stable")[:SHOWN]
         return {
-            "top": [self._class(int(place), shares, dense_shares) for place in order],
-            "sparse": self._answer(shares, times[0]),
-            "dense": self._answer(dense_shares, times[1]),
+            **self._said(self._shares(sparse), times[0]),
+            "dense": self._best(self._shares(dense), times[1]),
             "calls": times[2],
             "difference": float(np.abs(sparse - dense).max()),
             "seen": "data:image/png;base64," + base64.b64encode(as_png(pixels)).decode(),
         }
 
-    def _class(self, place: int, shares: Outputs, dense_shares: Outputs) -> dict[str, Any]:
-        return {"class": self.labels.classes[place], "share": float(shares[place]), "dense": float(dense_shares[place])}
+    def _room(self) -> Outputs:
+        return np.empty((1, len(self.labels.classes)), np.float32)
 
-    def _answer(self, shares: Outputs, seconds: float) -> dict[str, Any]:
+    def _shares(self, outputs: Outputs) -> Outputs:
+        if not np.isfinite(outputs).all():
+            raise ModelError("The network's outputs for this image are not all finite numbers.")
+        return outputs[0] if self._gives_shares else softmax(outputs[0])
+
+    def _said(self, shares: Outputs, seconds: float) -> dict[str, Any]:
+        order = np.argsort(-shares, kind="stable")[:SHOWN].tolist()
+        top = [{"class": self.labels.classes[place], "share": float(shares[place])} for place in order]
+        return {"top": top, "sparse": self._best(shares, seconds)}
+
+    def _best(self, shares: Outputs, seconds: float) -> dict[str, Any]:
         best = int(shares.argmax())
         return {"class": self.labels.classes[best], "share": float(shares[best]), "milliseconds": 1000 * seconds}
 

@@ -1,294 +1,231 @@
-"""The server: the page, what it asks for, and one sentence for everything else."""
+"""The server: the page, what it asks for, and one sentence for everything else.
 
+It is the standard library's event loop and two threads, because uvicorn has no deadline for a request's head, no limit
+per client and no room for newcomers once it is full: this file and `connection` would be written on top of it.
+"""
+
+import asyncio
 import errno
-import io
 import json
 import socket
-import socketserver
-import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from types import MappingProxyType
 from typing import Any, Self
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from hypersparse.errors import HypersparseError, OptionError
-from hypersparse.serve.images import TooManyPixels, decode, pixels_of
+from hypersparse.serve.connection import ANSWER_SECONDS, BUSY, MOST_HEAD, Connection, FairQueue, Places
+from hypersparse.serve.images import Pixels, TooManyPixels, decode, pixels_of
 from hypersparse.serve.network import Served
-from hypersparse.serve.page import Page, make_page
-from hypersparse.serve.request_stream import Incoming, is_at, is_ours
+from hypersparse.serve.page import make_page
+from hypersparse.serve.request import MOST_BYTES, Refusal, Request, parse
 
-MOST_BYTES = 10 * 2**20  # of an image as it is sent
-MOST_DRAINED = 4 * MOST_BYTES  # read and thrown away, so that who sends too much gets to read why not
-MOST_AT_ONCE = 16  # connections; further ones are closed
-HEAD_SECONDS, BODY_SECONDS = 10.0, 20.0  # for all of a request's head, and all of its body
-LOOK_SECONDS = 0.2  # how often a running server looks whether it was asked to stop
-CHUNK = 2**16
-MOST_DIGITS = 12  # of a Content-Length
-SAFE_HEADERS = MappingProxyType(
-    {
-        "Cache-Control": "no-store",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-    }
-)
+STOP_SECONDS = 3.0  # for requests that have begun when the server is asked to stop
+ACCEPTED = 32  # connections at a time, so that all are heard before they are the oldest of `MOST_OPEN`
+BACKLOG = 1024  # connections that the system holds until then
+SAFE_HEADERS = {
+    "Server": "hypersparse",  # nobody needs to know which Python this is
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 FOREIGN = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)  # what binding to another machine's address gives
-NOTHING_MORE = "default-src 'none'; frame-ancestors 'none'"  # the policy of answers that are not the page
+WAYS = {"/": ("GET", "HEAD"), "/api/networks": ("GET", "HEAD"), "/api/predict": ("POST",)}
 
 
-class Refusal(Exception):  # noqa: N818  # an answer, not an error of ours
-    """Why a request is not answered: a status and one sentence."""
+@dataclass(frozen=True)
+class Answer:
+    """What is sent back."""
 
-    def __init__(self, status: HTTPStatus, sentence: str, **headers: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence, self.headers = status, sentence, headers
+    content: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    kind: str = "application/json"
+    policy: str = "default-src 'none'; frame-ancestors 'none'"  # of answers that are not the page
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def to_bytes(self, *, keeps_alive: bool, has_body: bool) -> bytes:
+        """As HTTP; the answer to HEAD has no body."""
+        headers = {
+            "Content-Type": self.kind,
+            "Content-Length": str(len(self.content)),
+            "Content-Security-Policy": self.policy,
+            "Connection": "keep-alive" if keeps_alive else "close",
+            **SAFE_HEADERS,
+            **self.headers,
+        }
+        lines = [f"HTTP/1.1 {self.status.value} {self.status.phrase}", *(f"{key}: {headers[key]}" for key in headers)]
+        return "\r\n".join([*lines, "", ""]).encode() + (self.content if has_body else b"")
 
 
-class Server(ThreadingHTTPServer):
-    """Serves networks until `shutdown`; `address` says where."""
-
-    daemon_threads = True
-    request_queue_size = 32
+class Server:
+    """Serves networks; `address` says where."""
 
     def __init__(self, networks: Sequence[Served], *, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.networks = tuple(networks)
-        self.page: Page = make_page(networks, MOST_BYTES)
-        self.host = host
-        # One image of the largest size takes some 350 MB while it is decoded, and two predictions at once, of whichever
-        # networks, would lengthen each other's times.
-        self.one_at_a_time = threading.Lock()
-        self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
-        try:
-            family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        except (OSError, UnicodeError):
-            raise _no_host(host) from None
-        self.address_family = family
-        try:
-            super().__init__(where[:2], Handler)  # type: ignore[arg-type]  # text and a number for both families
-        except OSError as error:
-            if error.errno in FOREIGN:
-                raise _no_host(host) from None
-            raise
+        self.networks, self.host = tuple(networks), host
+        page = make_page(networks, MOST_BYTES)
+        self._page = Answer(page.text.encode(), kind="text/html; charset=utf-8", policy=page.policy)
+        self._listed = _json([network.about() for network in networks])
+        self._socket = _bound(host, port)
+        self._bound_host, self.server_port = self._socket.getsockname()[:2]
+        self._places, self._tasks, self._stop = Places(), set[asyncio.Task[None]](), asyncio.Event()
+        # Predictions have a thread to themselves: a comparison takes up to a second, a prediction a fraction of a
+        # millisecond. Only predictions decode: one image of the largest size takes some 350 MB.
+        self._predictions, self._comparisons = FairQueue(), FairQueue()
 
     @contextmanager
     def running(self) -> Iterator[Self]:
         """Answers from a thread of its own until the end of the block."""
-        thread = threading.Thread(target=self.serve_forever, args=(LOOK_SECONDS,), name="server")
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_until_complete, args=(self._serve(),), name="server")
         thread.start()
         try:
             yield self
         finally:
-            self.shutdown()
-            self.server_close()
+            loop.call_soon_threadsafe(self._stop.set)
             thread.join()
+            loop.close()
 
     @property
     def address(self) -> str:
         """What to open in a browser on this machine."""
-        host = str(self.server_address[0])
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.server_address[1]}/"
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._bound_host, self._bound_host)
+        return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.server_port}/"
 
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach it."""
-        return ip_address(str(self.server_address[0])).is_loopback
+        return ip_address(self._bound_host).is_loopback
 
-    def server_bind(self) -> None:
-        """Bind without asking a name server what this machine is called, which can take a minute."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+    def server_close(self) -> None:
+        """Give the port back."""
+        self._socket.close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for each connection, as long as there are few."""
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+    async def _serve(self) -> None:
+        listener = await asyncio.start_server(self._connected, sock=self._socket, limit=MOST_HEAD, backlog=ACCEPTED)
+        self._socket.listen(BACKLOG)
+        await self._stop.wait()
+        listener.close()
+        for seconds in (STOP_SECONDS, 0.0):
+            for connection in self._places.open:
+                connection.hurry(seconds if connection.is_heard else 0.0)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=seconds or 1.0)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._predictions.close()
+        self._comparisons.close()
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for the next."""
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task, connection = asyncio.current_task(), Connection(reader, writer)
+        assert task is not None
+        self._tasks.add(task)
         try:
-            super().process_request_thread(request, client_address)
+            with suppress(OSError, Refusal):  # who is gone, or does not take what is sent
+                while await self._exchange(connection):
+                    await asyncio.sleep(0)  # others come between requests that were sent at once
         finally:
-            self._places.release()
+            self._tasks.discard(task)
+            self._places.remove(connection)
+            connection.close()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away while it was answered is nothing to report; anything else is."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One request."""
-
-    server: Server
-    timeout = 10  # seconds without a byte
-
-    def setup(self) -> None:
-        """Read with a deadline."""
-        super().setup()
-        self.rfile.close()
-        self._incoming = Incoming(self.connection, HEAD_SECONDS)
-        self.rfile = io.BufferedReader(self._incoming)
-
-    def do_GET(self) -> None:  # http.server calls these names
-        """The page, or what there is to try."""
-        self._answered({"/": self._page, "/api/networks": self._networks})
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def do_POST(self) -> None:
-        """A prediction for the image in the body."""
-        self._answered({"/api/predict": self._predict})
-
-    def _answered(self, routes: Mapping[str, Any]) -> None:
+    async def _exchange(self, connection: Connection) -> bool:
+        """Answer one request; whether another may follow."""
+        request, refused = None, None
         try:
-            self._check_sender()
-            path = self._address().path
-            if path not in routes:
-                raise self._unknown(path)
-            routes[path]()
+            self._places.put_last(connection)
+            request = parse(await connection.head())
+            answer = await self._answer(connection, request)
         except Refusal as refusal:
-            self._refuse(refusal)
+            if connection.is_answered and not connection.is_heard:
+                return False
+            refused = refusal
+            answer = _json({"error": refusal.sentence}, status=refusal.status, headers=refusal.headers)
+        keeps_alive = refused is None and request is not None and request.keeps_alive and not self._stop.is_set()
+        has_body = request is None or request.method != "HEAD"
+        connection.is_answered, connection.is_heard = True, False
+        await connection.send(answer.to_bytes(keeps_alive=keeps_alive, has_body=has_body))
+        if not keeps_alive and (refused is None or refused.status != HTTPStatus.REQUEST_TIMEOUT):
+            await connection.finish()
+        return keeps_alive
+
+    async def _answer(self, connection: Connection, request: Request) -> Answer:
+        try:
+            return await self._routed(connection, request)
+        except (Refusal, ConnectionError):
+            raise
         except HypersparseError as error:
             too_many = isinstance(error, TooManyPixels)
             status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if too_many else HTTPStatus.BAD_REQUEST
-            self._refuse(Refusal(status, str(error)))
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
+            raise Refusal(status, str(error)) from None
         except Exception:
-            self._refuse(
-                Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "The server made a mistake; its terminal says which.")
-            )
-            raise
+            traceback.print_exc()
+            sentence = "The server made a mistake; its terminal says which."
+            raise Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, sentence) from None
 
-    def _check_sender(self) -> None:
-        """Only pages of this server may ask: a foreign site may have made its name point here."""
-        hosts = self.headers.get_all("Host") or []
-        if len(hosts) != 1 or not is_ours(hosts[0], self.server.host):
-            raise Refusal(
-                HTTPStatus.MISDIRECTED_REQUEST,
-                "This server answers to its address or `localhost` only; for another name start it with --host NAME.",
-            )
-        origin = self.headers.get("Origin")
-        if origin is not None and not is_at(origin, hosts[0]):
-            raise Refusal(HTTPStatus.FORBIDDEN, "Only the page of this server may ask it.")
+    async def _routed(self, connection: Connection, request: Request) -> Answer:
+        request.check_sender(self.host)
+        path = request.address.path
+        if path not in WAYS:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"There is nothing here; there are {', '.join(WAYS)}.")
+        if request.method not in WAYS[path]:
+            allowed = ", ".join(WAYS[path])
+            sentence = f"{path} takes {allowed}, not {request.method}."
+            raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, sentence, {"Allow": allowed})
+        if path == "/":
+            return self._page
+        if path == "/api/networks":
+            return self._listed
+        return await self._predicted(connection, request)
 
-    def _address(self) -> SplitResult:
-        try:
-            return urlsplit(self.path)
-        except ValueError:
-            raise Refusal(HTTPStatus.BAD_REQUEST, "What is asked for is no address.") from None
-
-    def _unknown(self, path: str) -> Refusal:
-        ways = {"/": "GET, HEAD", "/api/networks": "GET, HEAD", "/api/predict": "POST"}
-        if path in ways:
-            sentence = f"{path} takes {ways[path]}, not {self.command}."
-            return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, sentence, Allow=ways[path])
-        return Refusal(HTTPStatus.NOT_FOUND, f"There is nothing here; there are {', '.join(ways)}.")
-
-    def _page(self) -> None:
-        page = self.server.page
-        self._send(HTTPStatus.OK, "text/html; charset=utf-8", page.text.encode(), page.policy)
-
-    def _networks(self) -> None:
-        self._send_json(HTTPStatus.OK, [network.about() for network in self.server.networks])
-
-    def _predict(self) -> None:
-        asked = parse_qs(self._address().query, keep_blank_values=True)
-        content = self._body()
+    async def _predicted(self, connection: Connection, request: Request) -> Answer:
+        asked = parse_qs(request.address.query, keep_blank_values=True)
+        drawn, compared = (asked.get(name, ["0"])[-1] == "1" for name in ("drawn", "compare"))
+        connection.held = request.length()
+        self._places.make_room()
+        content = await connection.body(says_continue=request.headers.get("Expect", "").lower() == "100-continue")
         network = self._network(asked.get("network", ["0"])[-1])
-        drawn = asked.get("drawn", ["0"])[-1] == "1"
-        with self.server.one_at_a_time:
-            image = decode(content)
-            pixels = pixels_of(image, network.shape, drawn=drawn, dark_on_light=network.dark_on_light)
-            del image
-            answer = network.predict(pixels)
-        self._send_json(HTTPStatus.OK, answer)
+
+        def pixels() -> Pixels:
+            return pixels_of(decode(content), network.shape, drawn=drawn, dark_on_light=network.dark_on_light)
+
+        async with connection.within(ANSWER_SECONDS, BUSY, for_client=False):
+            if not compared:
+                return _json(await self._predictions.run(connection.client, lambda: network.predict(pixels())))
+            image = await self._predictions.run(connection.client, pixels)
+            return _json(await self._comparisons.run(connection.client, lambda: network.compare(image)))
 
     def _network(self, number: str) -> Served:
-        count = len(self.server.networks)
+        count = len(self.networks)
         if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < count):
             raise Refusal(HTTPStatus.BAD_REQUEST, f"`network` is a number from 0 to {count - 1}.")
-        return self.server.networks[int(number)]
+        return self.networks[int(number)]
 
-    def _body(self) -> bytes:
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
-            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "An image is sent with its length (Content-Length).")
-        if len(length) > MOST_DIGITS or int(length) > MOST_BYTES:
-            self._drain(int(length[:MOST_DIGITS]))
-            limit = f"{MOST_BYTES // 2**20} MiB"
-            raise Refusal(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An image may have {limit} at most; send a smaller one."
-            )
-        content = b"".join(self._chunks(int(length)))
-        if len(content) < int(length):
-            raise Refusal(HTTPStatus.BAD_REQUEST, f"The image ended after {len(content)} of {length} bytes.")
-        return content
 
-    def _drain(self, length: int) -> None:
-        if length <= MOST_DRAINED:
-            for _ in self._chunks(length):
-                pass
+def _json(content: Any, **options: Any) -> Answer:
+    return Answer(json.dumps(content, allow_nan=False).encode(), **options)
 
-    def _chunks(self, length: int) -> Any:
-        self._incoming.allow(BODY_SECONDS)
-        while length > 0:
-            try:
-                chunk = self.rfile.read1(min(length, CHUNK))
-            except TimeoutError:
-                raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The image took too long to come.") from None
-            if not chunk:
-                return
-            length -= len(chunk)
-            yield chunk
 
-    def _refuse(self, refusal: Refusal) -> None:
-        self.close_connection = True
-        self._send_json(refusal.status, {"error": refusal.sentence}, refusal.headers)
-
-    def _send_json(self, status: HTTPStatus, content: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
-        text = json.dumps(content, allow_nan=False).encode()
-        self._send(status, "application/json", text, NOTHING_MORE, headers)
-
-    def _send(
-        self,
-        status: HTTPStatus,
-        kind: str,
-        content: bytes,
-        policy: str,
-        headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self.send_response(status)
-        lengths = {"Content-Type": kind, "Content-Length": str(len(content)), "Content-Security-Policy": policy}
-        for name, value in {**lengths, **SAFE_HEADERS, **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server itself refuses: requests it cannot read, and methods nobody answers."""
-        status = HTTPStatus(code)
-        if not hasattr(self, "command"):
-            self.command = ""
-        self._refuse(Refusal(status, f"{message or status.phrase}."))
-
-    def version_string(self) -> str:
-        """Nobody needs to know which Python this is."""
-        return "hypersparse"
-
-    def log_message(self, *_: Any) -> None:
-        """The library prints nothing."""
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise _no_host(host) from None
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server(where[:2], family=family, dualstack_ipv6=both)
+    except OSError as error:
+        if error.errno in FOREIGN:
+            raise _no_host(host) from None
+        raise
 
 
 def _no_host(host: str) -> OptionError:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from hypersparse.serve import connection
 from hypersparse.serve.network import Served
 from hypersparse.serve.server import MOST_BYTES, Server
 from tests.browser import NEEDS_BROWSER
@@ -136,6 +137,30 @@ def test_a_drawn_digit_is_told(browser: Any, server: Server, digit: int) -> None
     assert seen.page.locator("#said").inner_text().startswith(f"{digit}, ")
     assert seen.complaints == []
     assert seen.foreign == []
+
+
+def test_a_pause_that_the_server_does_not_wait_for(browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
+    with Server([served()]).running() as hasty:
+        seen = Seen(browser, hasty)
+        seen.draw(2)
+        seen.says("2")
+        seen.page.wait_for_timeout(1000)
+        seen.page.locator("#clear").click()
+        seen.draw(0)
+        seen.says("0")
+    assert seen.complaints == []
+
+
+def test_a_server_with_too_much_to_do_is_said(browser: Any, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen(browser, server)
+    with monkeypatch.context() as full:
+        full.setattr(connection, "MOST_WAITING", 0)
+        seen.draw(2)
+        assert "too much to do" in seen.fails()
+    seen.draw(0)
+    seen.page.locator("#class").wait_for()
+    assert seen.page.locator(".failed").is_hidden()
 
 
 def test_clear_and_another_digit(browser: Any, server: Server) -> None:

@@ -42,7 +42,7 @@ def test_test_images_get_the_outputs_of_the_runtime(network: Served) -> None:
     model, data = SparseModel.load(DIGITS, threads=1), digits.load()
     right = 0
     for image, label in zip(data.test.images[:40].numpy(), data.test.labels[:40].tolist(), strict=True):
-        answer = network.predict(image)
+        answer = network.compare(image)
         inputs = (image / np.float32(255) - np.float32(data.mean[0])) / np.float32(data.std[0])
         outputs = model(inputs[None].astype(np.float32))[0].astype(np.float64)
         shares = np.exp(outputs) / np.exp(outputs).sum()
@@ -62,7 +62,7 @@ def test_test_images_get_the_outputs_of_the_runtime(network: Served) -> None:
     "options", [{}, {"pen": 8}, {"pen": 30}, {"size": 0.5, "pen": 12}, {"paper": "#222", "ink": "#eee"}]
 )
 def test_drawn_digits_are_told(network: Served, digit: int, options: dict[str, object]) -> None:
-    answer = network.predict(pixels_of(drawing(digit, **options), network.shape, drawn=True))  # type: ignore[arg-type]
+    answer = network.compare(pixels_of(drawing(digit, **options), network.shape, drawn=True))  # type: ignore[arg-type]
     assert answer["sparse"]["class"] == str(digit)
     seen = Image.open(io.BytesIO(base64.b64decode(answer["seen"].partition(",")[2])))
     assert (seen.mode, seen.size) == ("L", (8, 8))
@@ -71,12 +71,12 @@ def test_drawn_digits_are_told(network: Served, digit: int, options: dict[str, o
 def test_normalisation_by_hand() -> None:
     graph = linear((3, 1, 2), normalisation={"scale": 255, "mean": [0.0, 0.2, 0.4], "std": [1.0, 0.5, 0.25]})
     pixels = np.array([[[255, 0]], [[51, 51]], [[102, 153]]], np.uint8)
-    answer = Served("a", graph, 1).predict(pixels)
+    answer = Served("a", graph, 1).compare(pixels)
     total = 1 + 0 + 0 + 0 + 0 + 0.8  # (pixel / 255 - mean) / std, summed; the other output is 0
     assert answer["sparse"]["share"] == pytest.approx(1 / (1 + np.exp(-total)), abs=1e-5)
     for op in ("softmax", "log_softmax"):  # shares are shown as they are
         ending = replace(graph, nodes=(*graph.nodes, Node(op, (graph.output,), "shares")))
-        assert Served("a", ending, 1).predict(pixels)["sparse"]["share"] == pytest.approx(answer["sparse"]["share"])
+        assert Served("a", ending, 1).compare(pixels)["sparse"]["share"] == pytest.approx(answer["sparse"]["share"])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_without_onnx_runtime_pytorch_is_the_dense_twin(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "is_installed", lambda _package: False)
     network = served()
     assert network.about()["dense_engine"].startswith("PyTorch, ")
-    answer = network.predict(digits.load().test.images[0].numpy())
+    answer = network.compare(digits.load().test.images[0].numpy())
     assert answer["difference"] < 1e-4
     assert answer["sparse"]["class"] == answer["dense"]["class"]
 
@@ -129,7 +129,7 @@ def test_outputs_that_are_no_numbers_are_said() -> None:
     graph = linear((1, 2, 2))
     graph.tensors["head.weight"][0, 0] = np.inf
     with pytest.raises(ModelError, match="not all finite"):
-        Served("a", graph, 1).predict(np.full((1, 2, 2), 255, np.uint8))
+        Served("a", graph, 1).compare(np.full((1, 2, 2), 255, np.uint8))
 
 
 def test_calls_take_turns_and_stop_in_time() -> None:

@@ -64,7 +64,7 @@ async function predict(content, drawn, began) {
   const asked = number;
   let answer;
   try {
-    const address = `api/predict?network=${asked}&drawn=${drawn}`;
+    const address = `api/predict?network=${asked}&drawn=${drawn}&compare=1`;
     const headers = { "Content-Type": content.type || "application/octet-stream" };
     const response = await fetch(address, { method: "POST", body: content, headers });
     answer = await response.json();

@@ -1,0 +1,161 @@
+"""Connections and what they wait for: every wait has a deadline, and clients share places and turns."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from hypersparse.serve.request import MOST_BYTES, Refusal
+
+HEAD_SECONDS, BODY_SECONDS = 10.0, 20.0  # for all of a request's head, and all of its body
+ANSWER_SECONDS = 10.0  # in a queue and at work
+SEND_SECONDS = 20.0  # for an answer to be taken, or for what is refused to be read and thrown away
+MOST_HEAD, CHUNK = 2**16, 2**16
+MOST_OPEN = 224  # connections; macOS lets a process open 256 files
+MOST_HELD = 16 * MOST_BYTES  # of images that are being sent
+MOST_WAITING = 64  # requests in a queue, half of which clients share
+BUSY = (
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "The server has too much to do; try again in a moment.",
+    {"Retry-After": "1"},
+)
+LATE = (HTTPStatus.REQUEST_TIMEOUT, "The request took too long to come.")
+LATE_BODY = (HTTPStatus.REQUEST_TIMEOUT, "The image took too long to come.")
+
+Result = TypeVar("Result")
+
+
+class Connection:
+    """A client's socket, and until when the server waits for it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.client = str(writer.get_extra_info("peername")[0])
+        self.held = 0  # bytes of an image that is being sent
+        self.is_answered = self.is_heard = False  # it was before; of the next request something came
+        self.waits_for_client = False
+        self._deadline: asyncio.Timeout | None = None
+        writer.transport.set_write_buffer_limits(0)  # what is sent is sent once `drain` returns
+
+    async def head(self) -> bytes:
+        """The next request up to its empty line; raises ConnectionError where there is none."""
+        async with self.within(HEAD_SECONDS, LATE):
+            if not (first := await self._reader.read(1)):
+                raise ConnectionResetError
+            self.is_heard = True
+            try:
+                return first + await self._reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                raise Refusal(HTTPStatus.BAD_REQUEST, "The request ended too early.") from None
+            except asyncio.LimitOverrunError:
+                in_headers = b"\n" in await self._reader.read(MOST_HEAD)
+        status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if in_headers else HTTPStatus.REQUEST_URI_TOO_LONG
+        raise Refusal(status, "The request is too long.")
+
+    async def body(self, *, says_continue: bool) -> bytes:
+        """As many bytes as are held for it."""
+        async with self.within(BODY_SECONDS, LATE_BODY):
+            if says_continue:
+                self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            try:
+                return await self._reader.readexactly(self.held)
+            except asyncio.IncompleteReadError as error:
+                sentence = f"The image ended after {len(error.partial)} of {self.held} bytes."
+                raise Refusal(HTTPStatus.BAD_REQUEST, sentence) from None
+            finally:
+                self.held = 0
+
+    async def send(self, content: bytes) -> None:
+        """Send it, as far as the client takes it in time."""
+        async with self.within(SEND_SECONDS, LATE):
+            self._writer.write(content)
+            await self._writer.drain()
+
+    async def finish(self) -> None:
+        """Throw away what still comes: a socket closed before that takes the answer back from who is sending."""
+        self._writer.write_eof()
+        async with self.within(SEND_SECONDS, LATE):
+            while await self._reader.read(CHUNK):
+                pass
+
+    @asynccontextmanager
+    async def within(self, seconds: float, refusal: tuple[Any, ...], *, for_client: bool = True) -> AsyncIterator[None]:
+        """Refuse what takes longer."""
+        try:
+            async with asyncio.timeout(seconds) as self._deadline:
+                self.waits_for_client = for_client
+                yield
+        except TimeoutError:
+            raise Refusal(*refusal) from None
+        finally:
+            self._deadline, self.waits_for_client = None, False
+
+    def hurry(self, seconds: float = 0.0) -> None:
+        """Wait no longer than this for what is waited for."""
+        if self._deadline is not None and not self._deadline.expired():
+            soon = asyncio.get_running_loop().time() + seconds
+            self._deadline.reschedule(min(soon, self._deadline.when() or soon))
+
+    def close(self) -> None:
+        """End it, whatever has not been sent."""
+        self._writer.transport.abort()
+
+
+class Places:
+    """The connections that are open, the one that was answered longest ago first."""
+
+    def __init__(self) -> None:
+        self.open: list[Connection] = []
+
+    def put_last(self, connection: Connection) -> None:
+        """A new connection, or one that was answered."""
+        self.remove(connection)
+        self.open.append(connection)
+        self.make_room()
+
+    def make_room(self) -> None:
+        """While there is too much, end the first that waits for its client, of the client who has most such."""
+        while (many := len(self.open) > MOST_OPEN) or sum(each.held for each in self.open) > MOST_HELD:
+            waiting = [each for each in self.open if each.waits_for_client and (many or each.held)]
+            if not waiting:
+                raise Refusal(*BUSY)
+            counts = Counter(each.client for each in waiting)
+            ended = max(waiting, key=lambda each: counts[each.client])
+            ended.hurry()
+            self.open.remove(ended)
+
+    def remove(self, connection: Connection) -> None:
+        """If it is still there."""
+        if connection in self.open:
+            self.open.remove(connection)
+
+
+class FairQueue:
+    """One thread's work: clients take turns, and each waits in its own line for the next of its turns."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._turn = asyncio.Lock()
+        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._waiting: list[str] = []  # whose requests
+
+    async def run(self, client: str, job: Callable[[], Result]) -> Result:
+        """What the job returns, once it is its turn."""
+        share = max(MOST_WAITING // 2 // len({*self._waiting, client}), 1)
+        if self._waiting.count(client) >= share or len(self._waiting) >= MOST_WAITING:
+            raise Refusal(*BUSY)
+        line = self._lines.setdefault(client, asyncio.Lock())
+        self._waiting.append(client)
+        try:
+            async with line, self._turn:
+                return await asyncio.get_running_loop().run_in_executor(self._thread, job)
+        finally:
+            self._waiting.remove(client)
+
+    def close(self) -> None:
+        """Wait for the job at work; others are not begun."""
+        self._thread.shutdown(cancel_futures=True)
