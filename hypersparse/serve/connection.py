@@ -123,8 +123,8 @@ class Places:
             waiting = [each for each in self.open if each.waits_for_client and (many or each.held)]
             if not waiting:
                 raise Refusal(*BUSY)
-            counts = Counter(each.client for each in waiting)
-            ended = max(waiting, key=lambda each: counts[each.client])
+            [(most, _)] = Counter(each.client for each in waiting).most_common(1)
+            ended = next(each for each in waiting if each.client == most)
             ended.hurry()
             self.open.remove(ended)
 
