@@ -53,16 +53,16 @@ class Outcome:
 
     def row(self, scenario: str, who: str) -> dict[str, Any]:
         """As a row of the table."""
-        times = sorted(1000 * each for each in self.seconds) or [float("nan")]
-        late = quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else times[0]
+        times = sorted(1000 * each for each in self.seconds)
+        late = quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else None
         return {
             "scenario": scenario,
             "clients": who,
             "requests": self.statuses.total(),
             "answered": self.statuses["200"],
-            "median_ms": round(median(times), 1),
-            "p99_ms": round(late, 1),
-            "worst_ms": round(times[-1], 1),
+            "median_ms": median(times) if times else None,
+            "p99_ms": late,
+            "worst_ms": times[-1] if times else None,
             "others": {name: count for name, count in sorted(self.statuses.items()) if name != "200"},
         }
 
@@ -232,13 +232,18 @@ SCENARIOS = {
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Rows as Markdown."""
-    names = ("scenario", "clients", "answered", "median, ms", "99 %, ms", "worst, ms", "others")
+    names = ("scenario", "clients", "answered", "median, ms", "99 %, ms", "worst, ms", "others", "load before")
     lines = ["| " + " | ".join(names) + " |", "| --- " * len(names) + "|"]
     for row in rows:
-        others = ", ".join(f"{count:,} {name}" for name, count in row["others"].items())
-        figures = [f"{row[name]:,}" for name in ("median_ms", "p99_ms", "worst_ms")]
+        others = ", ".join(f"{name}: {count:,}" for name, count in row["others"].items())
+        times = (row[name] for name in ("median_ms", "p99_ms", "worst_ms"))
+        figures = ["" if time is None else f"{time:,.3g}" if time < 100 else f"{time:,.0f}" for time in times]
         counts = f"{row['answered']:,} of {row['requests']:,}"
-        lines.append("| " + " | ".join([row["scenario"], row["clients"], counts, *figures, others]) + " |")
+        lines.append(
+            "| "
+            + " | ".join([row["scenario"], row["clients"], counts, *figures, others, f"{row['load_before']:.1f}"])
+            + " |"
+        )
     return "\n".join(lines)
 
 
