@@ -5,7 +5,7 @@ Afterwards: `save_sparse`, `load_sparse` and `shrink`. Trained already: `zoo.loa
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypersparse.errors import (
     CollapseError,
@@ -43,6 +43,14 @@ from hypersparse.sparsity import distributions, penalties, schedules, scores
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 
+if TYPE_CHECKING:
+    from hypersparse import zoo
+    from hypersparse.export.compressed import load_sparse, save_sparse
+    from hypersparse.export.shrink import shrink
+    from hypersparse.recipe import Recipe
+    from hypersparse.training.loop import train
+    from hypersparse.training.machine import Machine
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -64,6 +72,7 @@ __all__ = [
     "HypersparseError",
     "IterSNIP",
     "LoopError",
+    "Machine",
     "Magnitude",
     "Mask",
     "Method",
@@ -75,6 +84,7 @@ __all__ = [
     "PrunableWeights",
     "PruningMethod",
     "Random",
+    "Recipe",
     "Requirements",
     "RigL",
     "RunError",
@@ -92,13 +102,17 @@ __all__ = [
     "schedules",
     "scores",
     "shrink",
+    "train",
     "zoo",
 ]
 
-_LATER = {  # imported when they are first asked for: training needs none of it
+_LATER = {  # imported when they are first asked for: a loop of one's own needs none of it
+    "Machine": "hypersparse.training.machine",
+    "Recipe": "hypersparse.recipe",
     "load_sparse": "hypersparse.export.compressed",
     "save_sparse": "hypersparse.export.compressed",
     "shrink": "hypersparse.export.shrink",
+    "train": "hypersparse.training.loop",
     "zoo": "hypersparse.zoo",
 }
 
@@ -108,3 +122,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module `hypersparse` has no attribute `{name}`")
     module = import_module(_LATER[name])
     return module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,10 +39,18 @@ def part_of(file: Path) -> str:
     return file.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
+def walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker sees."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from walk(child)
+
+
 def imported_parts(tree: ast.AST) -> Iterator[str]:
     """The parts of the package that a file imports, at its top or inside functions."""
     parts = {path.stem for path in PACKAGE.iterdir()}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -87,7 +96,21 @@ def test_imports_point_one_way(file: Path) -> None:
 
 def test_the_test_sees_imports() -> None:
     source = "import hypersparse.cli.main\ndef f():\n    from hypersparse import methods, ART\n    import json\n"
+    source += "if TYPE_CHECKING:\n    from hypersparse import data\n"
     assert list(imported_parts(ast.parse(source))) == ["cli", "methods", "__init__"]
+
+
+def test_names_that_are_imported_later_are_the_modules_own() -> None:
+    from hypersparse import Machine, Recipe, save_sparse, train, zoo
+    from hypersparse.export import compressed
+    from hypersparse.training import loop, machine
+
+    assert (train, Machine, save_sparse) == (loop.train, machine.Machine, compressed.save_sparse)
+    assert Recipe().method == hypersparse.ART()
+    assert zoo.__name__ == "hypersparse.zoo"
+    assert set(hypersparse.__all__) <= set(dir(hypersparse))
+    with pytest.raises(AttributeError, match="has no attribute `trian`"):
+        _ = hypersparse.trian
 
 
 def test_the_public_names_are_explicit_and_sorted() -> None:
@@ -99,3 +122,11 @@ def test_the_public_names_are_explicit_and_sorted() -> None:
     ]
     imported = {alias.name for node in ours for alias in node.names}
     assert imported | set(hypersparse._LATER) == set(hypersparse.__all__)
+
+
+def test_the_public_names_are_the_documented_ones() -> None:
+    page = (PACKAGE.parent / "docs" / "api.md").read_text()
+    documented = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(documented) == sorted(hypersparse.__all__)
+    for name in documented:
+        assert getattr(hypersparse, name).__doc__, f"{name} needs a docstring"
