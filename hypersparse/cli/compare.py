@@ -16,10 +16,10 @@ from hypersparse import methods as registry
 from hypersparse.analysis import comparison
 from hypersparse.analysis.paired import cells, paired
 from hypersparse.analysis.plotting import use_own_settings
-from hypersparse.cli.cost import cost_of, forecast, print_cost
+from hypersparse.cli.cost import print_cost, total_time
 from hypersparse.cli.display import load_data
-from hypersparse.cli.epoch_times import is_elsewhere
-from hypersparse.cli.machine_options import STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.grid import forecast
+from hypersparse.cli.machine_options import CompilerCache, Device, Precision, keep_compiled
 from hypersparse.cli.multi_run_display import print_failures
 from hypersparse.cli.recipe_options import (
     DataDir,
@@ -38,9 +38,11 @@ from hypersparse.cli.trackers import Mlflow, TensorBoard, TensorBoardDir, Wandb,
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe, own_code_of
+from hypersparse.runs.epoch_times import is_elsewhere
+from hypersparse.runs.forecast import cost_of
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.recipe_names import variants
-from hypersparse.runs.store import RunStore
+from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.runs.sweep import noting
 from hypersparse.storage.files import make_folder
 from hypersparse.storage.schemas import Result
@@ -107,7 +109,7 @@ def compare(
     missing = unfinished(jobs)
     if missing:
         found = cost_of(missing, machine, runs_dir, load=lambda _: load())
-        said = f"about {found.epochs} epochs, one after another: {found.time}"
+        said = f"about {found.epochs} epochs, one after another: {total_time(found)}"
         console.print(f"{len(jobs)} runs, {len(missing)} of them to train: {said}")
         if dry_run:
             print_cost(found, machine)
@@ -123,7 +125,13 @@ def compare(
     with stopped_by_signals(stop), views as tell, display:
         watched = [replace(job, watcher=tell(job, display.watcher(job))) for job in jobs]
         results = train_together(
-            watched, machine, load(), at_once=at_once, stop=stop, stages=runs_dir / STAGES, ended=noting(display.ended)
+            watched,
+            machine,
+            load(),
+            at_once=at_once,
+            stop=stop,
+            stages=runs_dir / PHASE_CACHE,
+            ended=noting(display.ended),
         )
     finished = [result for result in results if isinstance(result, dict)]
     _report(console, jobs, results, finished, output, with_report=report)

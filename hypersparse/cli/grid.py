@@ -9,12 +9,14 @@ from rich.table import Table
 
 from hypersparse.cli.display import TerminalView
 from hypersparse.cli.formats import duration
-from hypersparse.cli.remaining_epochs import Expected
 from hypersparse.recipe import Recipe, own_code_of
+from hypersparse.runs.forecast import epochs_ahead
 from hypersparse.runs.recipe_names import names
+from hypersparse.runs.remaining_epochs import Expected
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.schemas import Entry
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure, is_finished
+from hypersparse.training.machine import Machine
 
 
 class _Counted:
@@ -117,6 +119,14 @@ class Grid(TerminalView):
         shown = f"{len(done)}/{len(own)}" if own else ""
         shown += f" ({len(failed)} failed)" if failed else ""
         return shown + "".join(f" epoch {epoch}" for epoch in running)
+
+
+def forecast(
+    console: Console, jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, results: Path | None = None
+) -> Grid:
+    """The grid of these runs, with the time they have left by those that are finished."""
+    rest, expected = epochs_ahead(jobs, machine, runs_dir, results=results)
+    return Grid(console, jobs, rest, expected)
 
 
 def _lengths(recipe: Recipe, expected: Expected) -> dict[str, int]:

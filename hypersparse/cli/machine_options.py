@@ -9,7 +9,6 @@ import typer
 from hypersparse.storage.files import make_folder
 
 MACHINE = "Where it is trained"
-STAGES = ".stages"  # in the folder of the runs
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.", rich_help_panel=MACHINE)]
 Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.", rich_help_panel=MACHINE)]
 CompilerCache = Annotated[

@@ -10,11 +10,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hypersparse.cli.cost import cost_of, forecast, print_cost
+from hypersparse.cli.cost import print_cost
 from hypersparse.cli.display import load_data
-from hypersparse.cli.epoch_times import is_elsewhere
-from hypersparse.cli.grid import Grid
-from hypersparse.cli.machine_options import STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.grid import Grid, forecast
+from hypersparse.cli.machine_options import CompilerCache, Device, Precision, keep_compiled
 from hypersparse.cli.multi_run_display import print_failures
 from hypersparse.cli.network_exporter import Keep, networks_kept
 from hypersparse.cli.recipe_options import DataDir, RunsDir, data_folders, parse_seconds
@@ -26,8 +25,10 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
 from hypersparse.recipe import Recipe
+from hypersparse.runs.epoch_times import is_elsewhere
 from hypersparse.runs.experiment import Experiment, named_code, parse_only
-from hypersparse.runs.store import RunStore
+from hypersparse.runs.forecast import cost_of
+from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.runs.sweep import Executor, Local, images_of, job_of, keep_finished, missing
 from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.callbacks import Callback
@@ -136,7 +137,7 @@ def sweep(
         if executor == "ray"
         else nullcontext(Local(machine, load, at_once))
     )
-    stages = runs_dir / STAGES
+    stages = runs_dir / PHASE_CACHE
     views = live_views(
         runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
     )

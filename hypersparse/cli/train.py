@@ -14,7 +14,7 @@ from rich.markup import escape
 from hypersparse.cli.console import table_console
 from hypersparse.cli.display import LiveDisplay, load_data, result_table
 from hypersparse.cli.formats import flops
-from hypersparse.cli.machine_options import MACHINE, STAGES, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.machine_options import MACHINE, CompilerCache, Device, Precision, keep_compiled
 from hypersparse.cli.multi_run_display import SeveralRuns, names_of, print_failures, results_table
 from hypersparse.cli.recipe_options import (
     AblationName,
@@ -41,7 +41,7 @@ from hypersparse.cli.trust import TrustCode
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
-from hypersparse.runs.store import RunStore
+from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.storage.schemas import Result
 from hypersparse.training.concurrency.concurrent_runs import Job, is_failure, train_together
 from hypersparse.training.loop import train as train_run
@@ -202,7 +202,7 @@ def _train_one(
                 dataset=dataset,
                 watcher=tell(job, display),
                 stop=stop,
-                stages=runs_dir / STAGES,
+                stages=runs_dir / PHASE_CACHE,
                 record=record,
             )
     except Stopped:
@@ -235,7 +235,7 @@ def _train_several(
     ]
     with stopped_by_signals(stop), display:
         results = train_together(
-            watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / STAGES, record=record
+            watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / PHASE_CACHE, record=record
         )
     table_console().print(results_table(jobs, results))
     print_failures(console, jobs, results)

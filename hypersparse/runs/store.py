@@ -7,6 +7,8 @@ from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
 
+PHASE_CACHE = ".stages"  # a folder beside the runs: ends of phases that several of them share
+
 
 class RunStore:
     """Finds the folder of a recipe and seed, and the runs that are there."""

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from hypersparse.cli import compare as command
-from hypersparse.cli import epoch_times
 from hypersparse.cli.compare import make_grid
 from hypersparse.errors import RunError
+from hypersparse.runs import epoch_times
 from hypersparse.runs.store import RunStore
 from hypersparse.training.concurrency.concurrent_runs import Ended, Job
 from hypersparse.training.stop import Stopped, StopRequest
 from tests.cli.commands import QUICK, run
-from tests.cli.finished import finish
+from tests.runs.finished import finish
 
 GRID = ["compare", *QUICK, "--methods", "art,dense", "--sparsities", "0.5,0.9", "--seeds", "2", "--epochs", "1"]
 PAPERS = [*GRID, "--sparsities", "0.9,0.95"]  # those of the paper share what they can
@@ -57,7 +57,7 @@ def test_a_folder_that_cannot_be_is_said_before_the_training(tmp_path: Path) -> 
     (tmp_path / "comparison").touch()
     done = run("compare", *QUICK, "--methods", "dense", "--device", "cpu", "--epochs", "1", folder=tmp_path)
     assert done.returncode == 2
-    assert "comparison could not be written, a file is in the way" in done.stderr
+    assert "dir 'comparison' is a file" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hypersparse.cli.cost import Trial, cost, cost_table
-from hypersparse.cli.epoch_times import Measured, measured_in
+from hypersparse.cli.cost import cost_table
 from hypersparse.recipe import Recipe, resolve
+from hypersparse.runs.epoch_times import Measured, measured_in
+from hypersparse.runs.forecast import Trial, cost
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.checkpoint import save_tree
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.machine import Machine
-from tests.cli.finished import finish
+from tests.runs.finished import finish
 from tests.training.small import small
 
 CPU = Machine(device="cpu")

@@ -8,8 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from hypersparse.cli import grid as module
-from hypersparse.cli.cost import forecast
-from hypersparse.cli.grid import Grid
+from hypersparse.cli.grid import Grid, forecast
 from hypersparse.cli.main import app
 from hypersparse.errors import DivergedError
 from hypersparse.runs.store import RunStore
@@ -19,7 +18,7 @@ from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
-from tests.cli.finished import finish as finish_run
+from tests.runs.finished import finish as finish_run
 from tests.stored import whole_entry, whole_result
 from tests.training.small import StopAfter, small
 

@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_is_said_before_the_training(option: str, tmp_pa
     (tmp_path / "small.toml").write_text(EXPERIMENT)
     done = run("sweep", "small.toml", option, "small.toml", "--device", "cpu", folder=tmp_path)
     assert done.returncode == 2
-    assert "small.toml could not be written, a file is in the way" in done.stderr
+    assert "dir 'small.toml' is a file" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from hypersparse.cli.epoch_times import is_elsewhere
 from hypersparse.errors import RunError
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
+from hypersparse.runs.epoch_times import is_elsewhere
 from hypersparse.storage.phase_cache import SAME, PhaseCache
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.concurrency.concurrent_runs import Job

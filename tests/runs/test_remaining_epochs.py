@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from hypersparse.cli.epoch_times import expected_epochs
-from hypersparse.cli.remaining_epochs import epochs_left
 from hypersparse.recipe import Recipe
+from hypersparse.runs.epoch_times import expected_epochs
+from hypersparse.runs.remaining_epochs import epochs_left
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.loop import train

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from hypersparse.cli.epoch_times import Measured, Pace, expected_epochs, measured_in, pace_of
 from hypersparse.recipe import Recipe, resolve
+from hypersparse.runs.epoch_times import Measured, Pace, expected_epochs, measured_in, pace_of
 from hypersparse.runs.store import RunStore
 from hypersparse.training.machine import Machine
-from tests.cli.finished import finish
+from tests.runs.finished import finish
 from tests.training.small import small
 
 CPU = Machine(device="cpu")

@@ -1,0 +1,118 @@
+"""What missing runs cost: epochs and time by phase, going by finished runs where there are some."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from hypersparse.recipe import Recipe, own_code_of
+from hypersparse.runs.epoch_times import (
+    Load,
+    Measured,
+    Pace,
+    expected_epochs,
+    measured_in,
+    pace_of,
+    tried,
+)
+from hypersparse.runs.recipe_names import variants
+from hypersparse.runs.remaining_epochs import Expected, epochs_left
+from hypersparse.runs.store import PHASE_CACHE, RunStore
+from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
+from hypersparse.training.machine import Machine
+
+Trial = Callable[[Recipe], float | None]  # seconds of an epoch, measured now; None where the data are not there
+MOST_PHASES = 4  # with a row each; IMP has a phase for each of its rounds
+NO_RUNS = ("a short trial", "nothing")  # what it can be based on otherwise
+
+
+@dataclass
+class Row:
+    """A line of the table: the epochs of a variant's phase on some data and model, and what is known of their time."""
+
+    jobs: set[Path] = field(default_factory=set)
+    epochs: int = 0
+    seconds: float = 0.0  # of the epochs whose pace is known
+    known: bool = True  # of all
+    bases: list[str] = field(default_factory=list)
+
+    def add(self, job: Job, epochs: int, pace: Pace) -> None:
+        """Some more epochs."""
+        self.jobs.add(job.folder)
+        self.epochs += epochs
+        self.seconds += epochs * (pace.seconds or 0.0)
+        self.known = self.known and pace.seconds is not None
+        self.bases += [pace.basis] * (pace.basis not in self.bases)
+
+
+Rows = Mapping[tuple[str, str, str], Row]  # by data and model, variant, phase
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What runs will take, one after another."""
+
+    runs: int
+    rows: Rows
+
+    @property
+    def epochs(self) -> int:
+        """In all."""
+        return sum(row.epochs for row in self.rows.values())
+
+    @property
+    def seconds(self) -> float:
+        """In all, of the epochs whose pace is known."""
+        return sum(row.seconds for row in self.rows.values())
+
+    @property
+    def known(self) -> bool:
+        """Whether that is all of them."""
+        return all(row.known for row in self.rows.values())
+
+
+def cost_of(jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, load: Load, results: Path | None = None) -> Cost:
+    """What runs cost on a machine, by those that are finished in these folders."""
+    measured = measured_on(machine, runs_dir, results)
+    trial = partial(tried, machine=machine, load=load)
+    return cost(jobs, machine, stages=runs_dir / PHASE_CACHE, measured=measured, trial=trial)
+
+
+def epochs_ahead(
+    jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, results: Path | None = None
+) -> tuple[dict[Path, int], Expected]:
+    """How many epochs each folder's run has left, and how long phases are expected to be."""
+    expected = partial(expected_epochs, measured=measured_on(machine, runs_dir, results))
+    going = unfinished(jobs)
+    lefts = epochs_left(going, machine, stages=runs_dir / PHASE_CACHE, expected=expected)
+    return {job.folder: sum(epochs for _, epochs in left) for job, left in zip(going, lefts, strict=True)}, expected
+
+
+def measured_on(machine: Machine, *folders: Path | None) -> list[Measured]:
+    """The phases of finished runs in these folders that such a machine has trained."""
+    return measured_in([RunStore(folder) for folder in folders if folder], machine)
+
+
+def cost(jobs: Sequence[Job], machine: Machine, *, stages: Path, measured: Sequence[Measured], trial: Trial) -> Cost:
+    """Epochs and time by phase; open ends are as in finished runs, or guessed."""
+    rows: dict[tuple[str, str, str], Row] = {}
+    trials: dict[tuple[str, str], float | None] = {}  # of the first run on data and model
+    own_code = own_code_of(job.recipe for job in jobs)
+    names = variants([job.recipe.to_mapping() for job in jobs], own_code=own_code)
+    expected = partial(expected_epochs, measured=measured)
+    lefts = epochs_left(jobs, machine, stages=stages, expected=expected)
+    for job, name, left in zip(jobs, names, lefts, strict=True):
+        recipe = job.recipe
+        place = recipe.data.name, recipe.model.name
+        for phase, epochs in left:
+            shown = phase if len(left) <= MOST_PHASES else f"{len(left)} phases"
+            row = rows.setdefault((", ".join(place), name, shown), Row())  # in the order of plans, if empty
+            if not epochs:
+                continue
+            pace = pace_of(recipe, phase, measured)
+            if pace is None:
+                if place not in trials:
+                    trials[place] = trial(recipe)
+                pace = Pace(trials[place], NO_RUNS[trials[place] is None])
+            row.add(job, epochs, pace)
+    return Cost(len(jobs), {key: row for key, row in rows.items() if row.epochs})
