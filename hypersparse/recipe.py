@@ -253,7 +253,9 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Tables from TOML text, or one sentence about what is wrong with it."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise OptionError(f"{where} is not valid TOML: it is nested too deeply.") from None
+    except ValueError as error:  # also for a number of thousands of digits
         raise OptionError(f"{where} is not valid TOML: {error}.") from None
 
 

@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
+
 from hypersparse.recipe import resolve
 from hypersparse.storage.files import to_json
+from hypersparse.storage.record import ARRAYS, NAME, NUMBER, WHOLE, Arrays
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, Result
 
+NUMPY_KINDS: dict[str, Any] = {NUMBER: np.float64, WHOLE: np.int64, NAME: np.str_}
 MACHINE: dict[str, Any] = {
     "device": "cpu",
     "precision": "fp32",
@@ -62,6 +66,12 @@ def whole_result(**said: Any) -> Result:
         result[part] = result[part] and whole_summary(**result[part])
     result["machine"] = MACHINE | said.get("machine", {})
     return cast("Result", {**result, "epochs_total": sum(result["epochs"].values())})
+
+
+def whole_record(**said: Any) -> Arrays:
+    """A record of no epochs."""
+    empty = {name: np.zeros((0,) * axes, NUMPY_KINDS[kind]) for name, (kind, axes) in ARRAYS.items()}
+    return empty | {name: np.asarray(value) for name, value in said.items()}
 
 
 def write_times(run: RunFolder, phases: Mapping[str, int], seconds: Mapping[str, float]) -> None:

@@ -21,6 +21,7 @@ from hypersparse.recipe import Recipe, merge, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.checkpoint import CHECKPOINTS, load_tree
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Checkpoint, checked
 from hypersparse.storage.weights_io import STATE_DICTS, expand, fill_, load_weights_, packed_mask
 from hypersparse.training.network import build_network
 
@@ -117,8 +118,8 @@ def _run(name: str, runs_dir: Path) -> RunFolder:
 
 def _load_checkpoint_(model: nn.Module, path: Path) -> str:
     """Fill a model from an unfinished run's checkpoint; returns how far that got."""
-    tree = load_tree(path)
-    parts = tree.get("model", {})
+    tree = checked(load_tree(path), Checkpoint, path)
+    parts = tree["model"]
     if packed_mask(parts) is None:
         raise RunError(f"{path.parent} has not pruned its network yet; go on with the run first.")
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}

@@ -1,16 +1,26 @@
 """Runs in Weights & Biases: a run each, found again by its name when training goes on."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
+from hypersparse.errors import RunError
 from hypersparse.integrations.extras import needed
 from hypersparse.integrations.tracker import View
 from hypersparse.storage.files import write_json
+from hypersparse.storage.schemas import Count, Word, read_json
 from hypersparse.training.concurrency.concurrent_runs import Job
 
 NOTE = ".wandb.json"  # in the run's folder: how many epochs were sent where; without a network nobody else knows
+
+
+class Note(TypedDict):
+    """What was sent."""
+
+    project: Word
+    epochs: Count
 
 
 class WandbView:
@@ -43,10 +53,10 @@ class WandbView:
 
     def _sent(self) -> int:
         try:
-            note = json.loads(self._note.read_text())
-            return int(note["epochs"]) if note["project"] == self._project else 0
-        except (OSError, ValueError, LookupError, TypeError):
+            note = read_json(self._note, Note)
+        except RunError:  # there is none yet, or it is damaged: all epochs are sent again
             return 0
+        return note["epochs"] if note["project"] == self._project else 0
 
 
 def in_project(project: str, folder: Path) -> Callable[[Job], View]:

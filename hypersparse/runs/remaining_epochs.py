@@ -12,6 +12,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.runs.epoch_times import is_elsewhere
 from hypersparse.storage.phase_cache import SAME, PhaseCache
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Position
 from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.machine import Machine
 from hypersparse.training.result import describe
@@ -51,7 +52,7 @@ def _descriptions(machine: Machine) -> list[Mapping[str, Any]]:
     return [found | {"threads": count} for count in {1, machine.threads or torch.get_num_threads()}]
 
 
-def _standing(job: Job) -> tuple[Recipe, dict[str, Any] | None]:
+def _standing(job: Job) -> tuple[Recipe, Position | None]:
     """What a run will follow, and where it would go on."""
     run = RunFolder(job.folder)
     try:

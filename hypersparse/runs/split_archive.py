@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -10,14 +9,37 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
 from hypersparse.errors import OptionError, RunError
+from hypersparse.regular_file import open_regular
 from hypersparse.storage.files import write_json, writing
+from hypersparse.storage.schemas import Count, Word, read_json
 
 INDEX = "index.json"
 VERSION = 1
 PART_NAME = re.compile(r"part-\d{3,}\.hspack")
 SMALLEST_PART = 1024  # bytes; below it the files would outnumber what they hold
 CHUNK = 1 << 20
+
+
+@with_config(ConfigDict(strict=True, extra="forbid"))
+class PartTable(TypedDict):
+    """One file of a pack, in the index."""
+
+    file: Word
+    bytes: Count
+    sha256: Word
+
+
+@with_config(ConfigDict(strict=True, extra="forbid"))
+class IndexTables(TypedDict):
+    """The index of a pack."""
+
+    version: int
+    parts: list[PartTable]
+    runs: list[Word]
 
 
 @dataclass(frozen=True)
@@ -43,37 +65,25 @@ class Index:
     @classmethod
     def read(cls, folder: Path) -> "Index":
         """The index of a folder of parts."""
-        try:
-            tables = json.loads((folder / INDEX).read_text())
-        except OSError:
+        if not (folder / INDEX).exists():
             raise RunError(
                 f"{folder} is not a pack: it has no {INDEX}, which `hypersparse pack` writes last. "
                 "Copy it too, or pack again."
-            ) from None
-        except ValueError:
-            raise RunError(f"{folder / INDEX} is damaged; copy it again or pack again.") from None
-        return cls._from_tables(tables, folder)
-
-    @classmethod
-    def _from_tables(cls, tables: Any, folder: Path) -> "Index":
-        try:
-            version = tables["version"]
-            parts = tuple(Part(str(p["file"]), int(p["bytes"]), str(p["sha256"])) for p in tables["parts"])
-            runs = tuple(str(run) for run in tables["runs"])
-        except (LookupError, TypeError, ValueError):
-            raise RunError(f"{folder / INDEX} is not the index of a pack; copy it again or pack again.") from None
-        if version != VERSION:
-            raise RunError(f"{folder} is a pack of version {version}; this hypersparse reads version {VERSION}.")
+            )
+        tables = read_json(folder / INDEX, IndexTables, "Copy it again or pack again.")
+        if tables["version"] != VERSION:
+            raise RunError(f"{folder} is a pack of version {tables['version']}; this hypersparse reads {VERSION}.")
+        parts = tuple(Part(**part) for part in tables["parts"])
         if stranger := next((part.file for part in parts if not PART_NAME.fullmatch(part.file)), None):
             raise RunError(f"{folder / INDEX} names a part {stranger!r}; parts are called part-000.hspack and so on.")
-        return cls(parts, runs)
+        return cls(parts, tuple(tables["runs"]))
 
     def check(self, folder: Path) -> None:
         """Compare every part with what the index says of it."""
         for part in self.parts:
             path = folder / part.file
             try:
-                size, digest = path.stat().st_size, _sha256(path)
+                size, digest = path.stat().st_size, _sha256(path, part.bytes)
             except FileNotFoundError:
                 raise RunError(f"{path} is missing; copy it again.") from None
             except OSError as error:
@@ -147,7 +157,7 @@ class PartReader(io.RawIOBase):
         """Fill a buffer from where the stream stands; 0 at its end."""
         while self._file is not None or self._paths:
             if self._file is None:
-                self._file = self._paths.pop(0).open("rb")
+                self._file = open_regular(self._paths.pop(0))
             data = self._file.read(len(buffer))
             if data:
                 buffer[: len(data)] = data
@@ -173,9 +183,10 @@ def clear(folder: Path) -> None:
                 path.unlink()
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, size: int) -> str:
+    """Of a file, or of the beginning of one that is longer than it should be."""
     found = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
+    with open_regular(path) as file:
+        while file.tell() <= size and (chunk := file.read(CHUNK)):
             found.update(chunk)
     return found.hexdigest()

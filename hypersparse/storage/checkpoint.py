@@ -57,7 +57,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
             raise ValueError("its content does not match its SHA-256")
         with safe_open(str(path), "pt") as file:
             yield file, json.loads((file.metadata() or {})[STATE])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, LookupError, ValueError, RecursionError) as error:
         raise RunError(f"The checkpoint {path} is damaged ({error}); delete it to begin this run anew.") from None
 
 

@@ -19,7 +19,7 @@ from hypersparse.storage.checkpoint import load_tree, save_tree
 from hypersparse.storage.files import make_folder, remove_leftovers
 from hypersparse.storage.history import Epoch
 from hypersparse.storage.record import levels_of
-from hypersparse.storage.schemas import Entry
+from hypersparse.storage.schemas import Entry, PhaseEnd, checked
 
 ONLY_LATER = ("epochs", "schedule", "milestones", "gamma")  # training options that a held learning rate never sees
 # Of a machine and its versions, what decides the bits of a stage.
@@ -69,12 +69,12 @@ class PhaseCache:
             remove_leftovers(self.root, alone=False)
             save_tree(path, {**state, "entries": entries, "history": history})
 
-    def load(self, plan: list[Phase]) -> dict[str, Any] | None:
+    def load(self, plan: list[Phase]) -> PhaseEnd | None:
         """The furthest stage of a plan that was kept, or None."""
         for path in reversed(self.paths(plan)):
             if path and path.exists():
                 try:
-                    return load_tree(path)
+                    return checked(load_tree(path), PhaseEnd, path)
                 except RunError as error:
                     log.warning("A kept stage is left aside: %s", error)
         return None

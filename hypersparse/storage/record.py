@@ -28,6 +28,8 @@ Without a sparsity `kept_by_layer`, `crossed`, `w_kappa` and `intersection` are 
 without held-out ones, not augmented; where the method scores augmented images `pruned_correct` is empty.
 """
 
+import io
+import math
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,13 +44,45 @@ from torch import Tensor
 
 from hypersparse.errors import RunError
 from hypersparse.methods.base import Method
+from hypersparse.regular_file import open_regular
 from hypersparse.sparsity.distributions import PAPER_SPARSITIES, keep_count
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.history import Epoch, innermost, unpack_bits
+from hypersparse.storage.schemas import damaged
 
 Arrays = dict[str, NDArray[Any]]
 CURVE_ROWS = 3  # magnitudes, gradients, places
 SAMPLED = 2**19  # weights of the final mask
+NUMBER, WHOLE, NAME = "iuf", "iu", "U"  # kinds of arrays
+ARRAYS = {  # kind and axes of each
+    "phase": (NAME, 1),
+    "sparsity": (NUMBER, 0),
+    "keep": (WHOLE, 0),
+    "layers": (NAME, 1),
+    "total_by_layer": (WHOLE, 1),
+    "kept_by_layer": (WHOLE, 2),
+    "crossed": (WHOLE, 1),
+    "w_kappa": (NUMBER, 1),
+    "intersection": (NUMBER, 1),
+    "final_sample": (WHOLE, 1),
+    "dense_correct": (WHOLE, 1),
+    "dense_epochs": (WHOLE, 0),
+    "pruned_correct": (WHOLE, 1),
+    "pruned_epochs": (WHOLE, 0),
+    "class_correct": (WHOLE, 2),
+    "class_total": (WHOLE, 1),
+    "curve_epochs": (WHOLE, 1),
+    "curve_place": (NUMBER, 1),
+    "curve_magnitude": (NUMBER, 2),
+    "curve_gradient": (NUMBER, 2),
+}
+ALIKE = (  # equally long, or empty
+    ("phase", "kept_by_layer", "crossed", "w_kappa", "intersection", "class_correct"),
+    ("layers", "total_by_layer"),
+    ("dense_correct", "pruned_correct"),
+    ("curve_epochs", "curve_magnitude", "curve_gradient"),
+)
+MOST_RECORD_BYTES = 1 << 28  # of all arrays; those of the paper's networks have less than 4 MB
 MANTISSA_BITS = 10  # kept of the curves, as in float16, whose range is too small for them
 
 
@@ -204,12 +238,46 @@ def read_record(path: str | Path) -> Arrays:
     """The arrays of a record, by name; `path` is the file or its run's folder."""
     path = Path(path)
     file = path / "record.npz" if path.is_dir() else path
+    if not file.exists():
+        raise RunError(f"There is no record {file}: the run is not finished, or it was trained with --no-record.")
     try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except FileNotFoundError:
-        raise RunError(
-            f"There is no record {file}: the run is not finished, or it was trained with --no-record."
-        ) from None
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise RunError(f"The record {file} is damaged ({error}); copy it again, or train the run again.") from None
+        with open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
+            _check_size(archive)
+            arrays = {
+                member.filename.removesuffix(".npy"): _read_array(archive, member) for member in archive.infolist()
+            }
+        _check_arrays(arrays)
+    # What zipfile raises for a version, a method or an encryption that it lacks are RuntimeErrors.
+    except (OSError, ValueError, EOFError, LookupError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise damaged(file, error, "Copy it again, or train the run again.") from None
+    return arrays
+
+
+def _check_size(archive: zipfile.ZipFile) -> None:
+    if (size := sum(member.file_size for member in archive.infolist())) > MOST_RECORD_BYTES:
+        raise ValueError(f"it says that it has {size:,} bytes, of at most {MOST_RECORD_BYTES:,}")
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """An array, which is not made before its claims are compared with the bytes that are there."""
+    with archive.open(member) as file:
+        content = io.BytesIO(file.read())
+    if np.lib.format.read_magic(content) != (1, 0):
+        raise ValueError(f"`{member.filename}` is not an array of version 1.0")
+    shape, in_columns, dtype = np.lib.format.read_array_header_1_0(content)
+    rest = content.read()
+    if dtype.hasobject or in_columns or math.prod(shape) * dtype.itemsize != len(rest):
+        raise ValueError(f"`{member.filename}` does not hold the array it describes")
+    return np.frombuffer(rest, dtype).reshape(shape).copy()
+
+
+def _check_arrays(arrays: Arrays) -> None:
+    """Kinds and axes of the arrays that every record has, and that those with a place for each epoch are as long."""
+    for name, (kind, axes) in ARRAYS.items():
+        if name not in arrays:
+            raise ValueError(f"it has no array `{name}`")
+        if arrays[name].dtype.kind not in kind or arrays[name].ndim != axes:
+            raise ValueError(f"its array `{name}` is {arrays[name].dtype} with {arrays[name].ndim} axes")
+    for names in ALIKE:
+        if len({len(arrays[name]) for name in names if len(arrays[name])}) > 1:
+            raise ValueError(f"its arrays {', '.join(names)} are not equally long")

@@ -206,6 +206,13 @@ class Position(TypedDict):
 
 
 @with_config(CHECKED)
+class Outline(TypedDict):
+    """A checkpoint without its tensors."""
+
+    sparsifier: Position
+
+
+@with_config(CHECKED)
 class Checkpoint(TypedDict):
     """Everything a later process needs to go on."""
 
@@ -214,7 +221,7 @@ class Checkpoint(TypedDict):
     optimizer: dict[str, Any]
     sparsifier: Position
     batches: dict[str, Any]
-    rated: dict[str, Any] | None
+    scoring_images: dict[str, Any] | None
     record: dict[str, Any]
     scoring: dict[str, Any]
     random: InstanceOf[Tensor]

@@ -2,20 +2,25 @@
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hypersparse.data.batches import Batches
+from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.checkpoint import load_optimizer_state_, load_outline, load_tree, optimizer_state, to_cpu
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Checkpoint, Outline, Position, checked
 from hypersparse.storage.weights_io import compact, expand, packed_mask
 
 if TYPE_CHECKING:
     from hypersparse.training.loop import Training
 
+ANEW = "Delete the run's checkpoints to begin it anew."
 log = logging.getLogger("hypersparse")
 
 
@@ -26,14 +31,13 @@ def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
     return replace(recipe, until=None) if past else recipe
 
 
-def saved_position(run: RunFolder) -> dict[str, Any] | None:
+def saved_position(run: RunFolder) -> Position | None:
     """Where a run would go on, in the numbers of `Sparsifier.state_dict`; None where it has no checkpoint."""
     path = run.whole_checkpoint()
-    position: dict[str, Any] | None = load_outline(path)["sparsifier"] if path else None
-    return position
+    return checked(load_outline(path), Outline, path, ANEW)["sparsifier"] if path else None
 
 
-def take_checkpoint(run: RunFolder) -> dict[str, Any] | None:
+def take_checkpoint(run: RunFolder) -> Checkpoint | None:
     """What the newest whole checkpoint holds; a damaged one is named and replaced by the one before it."""
     path = run.whole_checkpoint()
     if path is None:
@@ -42,7 +46,7 @@ def take_checkpoint(run: RunFolder) -> dict[str, Any] | None:
         if run.checkpoint_file.exists():
             log.warning("The checkpoint %s is damaged; the one before it is used.", run.checkpoint_file)
         path.replace(run.checkpoint_file)  # or the next checkpoint would put the damaged one in its place
-    return load_tree(run.checkpoint_file)
+    return checked(load_tree(run.checkpoint_file), Checkpoint, run.checkpoint_file, ANEW)
 
 
 def state_of(training: "Training") -> dict[str, Any]:
@@ -85,19 +89,37 @@ def resume_(training: "Training") -> None:
             training.run.append_log(entry)
         for number, epoch in enumerate(state["history"]):
             training.run.history.write(number, epoch)
+    with _fitting(training.run):
+        _restore_(training, state)
+    training.entries = training.run.cut_log(training.sparsifier.total_epoch)
+    training.epoch_seconds = state["readable"]["seconds_of_this_epoch"]
+
+
+@contextmanager
+def _fitting(run: RunFolder) -> Iterator[None]:
+    """Say in one sentence that what is saved is not of this run."""
+    try:
+        yield
+    except HypersparseError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise RunError(f"What is saved of {run.path} does not fit its recipe ({reason}). {ANEW}") from error
+
+
+def _restore_(training: "Training", state: Checkpoint) -> None:
+    """Put the network, the optimizer, the plan and all random numbers back where they were."""
     sparsifier = training.sparsifier
     shapes = {name: tuple(tensor.shape) for name, tensor in training.model.state_dict().items()}
     training.model.load_state_dict(expand(state["model"], shapes))
-    sparsifier.load_state_dict(state["sparsifier"] | {"mask": packed_mask(state["model"])})
+    sparsifier.load_state_dict({**state["sparsifier"], "mask": packed_mask(state["model"])})
     optimizer = sparsifier.state.optimizer
     load_optimizer_state_(optimizer, sparsifier.weights, sparsifier.trainable, state["optimizer"])
     training.batches.load_state_dict(state["batches"])
-    if isinstance(training.images.scoring, Batches):
+    if isinstance(training.images.scoring, Batches) and state["scoring_images"] is not None:
         training.images.scoring.load_state_dict(state["scoring_images"])
     training.epoch_loss.load_state_dict(state["record"])
     training.meter.scoring |= state["scoring"]
     torch.set_rng_state(state["random"])
     if state["random_cuda"] is not None:
         torch.cuda.set_rng_state(state["random_cuda"])
-    training.entries = training.run.cut_log(sparsifier.total_epoch)
-    training.epoch_seconds = state["readable"]["seconds_of_this_epoch"]

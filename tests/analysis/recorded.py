@@ -11,7 +11,7 @@ from hypersparse.data.dataset import Dataset, Split
 from hypersparse.recipe import resolve
 from hypersparse.storage.record import write_record
 from hypersparse.storage.run_folder import RunFolder
-from tests.stored import whole_result
+from tests.stored import whole_record, whole_result
 
 CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -47,7 +47,7 @@ def store(
         "class_correct": np.array([[row + column for column in range(10)] for row in range(5)], dtype=np.int32),
         "class_total": np.full(10, 20, dtype=np.int32),
     }
-    write_record(folder.record_file, record)
+    write_record(folder.record_file, whole_record(**record))
     folder.write_result(whole_result(seed=seed, sparsity=sparsity))
     return folder.path
 

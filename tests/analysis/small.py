@@ -10,7 +10,7 @@ from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.recipe import resolve
 from hypersparse.storage.record import Arrays, write_record
 from hypersparse.storage.run_folder import RunFolder
-from tests.stored import whole_entry, whole_result
+from tests.stored import whole_entry, whole_record, whole_result
 
 PHASES = ["pre-train", "pre-train", "regularize", "regularize", "fine-tune"]
 TOTALS = {"conv1.weight": 20, "linear.weight": 80}
@@ -32,7 +32,7 @@ def record(**changed: Any) -> Arrays:
         "class_correct": np.array([[1, 1]] * 4 + [[9, 5]]),
         "class_total": np.array([10, 10]),
     }
-    return arrays | changed
+    return whole_record(**arrays | changed)
 
 
 def write(

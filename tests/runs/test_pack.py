@@ -129,7 +129,7 @@ def test_a_damaged_part_is_named_and_nothing_is_unpacked(
     [
         (None, "not a pack: it has no index.json"),
         ("{", "damaged"),
-        ("[]", "not the index of a pack"),
+        ("[]", "it should be a valid dictionary"),
         ('{"version": 2, "parts": [], "runs": []}', "version 2"),
         ('{"version": 1, "parts": [{"file": "../x", "bytes": 1, "sha256": ""}], "runs": []}', "names a part"),
         ('{"version": 1, "parts": [], "runs": ["../../x"]}', "runs are called"),

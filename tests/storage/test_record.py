@@ -1,7 +1,10 @@
 """What a run leaves of its epochs, and that leaving it changes nothing."""
 
+import contextlib
 import itertools
 import warnings
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,6 +32,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.recorder import curve_places
 from hypersparse.training.stop import Stopped
 from tests.storage.test_phase_cache import phases_trained
+from tests.stored import whole_record
 from tests.training.small import StopAfter, small
 from tests.training.test_loop import same_network, values
 
@@ -340,4 +344,61 @@ def test_a_missing_or_damaged_record_is_one_sentence(tmp_path: Path) -> None:
             read_record(file)
     np.savez(file, bad=np.array([{"any": "object"}], dtype=object))
     with pytest.raises(RunError, match="is damaged"):
+        read_record(file)
+
+
+def repacked(file: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    """Change an array of a record, with a checksum that fits."""
+    with zipfile.ZipFile(file) as archive:
+        contents = {member: archive.read(member) for member in archive.namelist()}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in contents.items():
+            archive.writestr(member, change(content) if member == f"{name}.npy" else content)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda content: content.replace(b"(320,), }" + b" " * 10, b"(1099511627776,), }"), "the array it describes"),
+        (lambda content: content.replace(b"'<f4'", b"'|O' "), "does not hold the array it describes"),
+        (lambda content: content[:6] + b"\x03" + content[7:], "is not an array of version"),
+        (lambda content: content[:-4], "does not hold the array it describes"),
+        (lambda content: content + bytes(1 << 29), "it says that it has"),
+    ],
+)
+def test_what_an_array_claims_is_compared_with_what_is_there(
+    tmp_path: Path, change: Callable[[bytes], bytes], said: str
+) -> None:
+    file = tmp_path / "record.npz"
+    write_record(file, worst_case(320, 34, 100, 10))
+    repacked(file, "w_kappa", change)
+    with pytest.raises(RunError, match=said):
+        read_record(file)
+
+
+@pytest.mark.parametrize("place", range(4, 12))
+def test_zip_files_of_other_kinds_are_refused(tmp_path: Path, place: int) -> None:
+    """The version that is needed, encryption and the method of compression."""
+    file = tmp_path / "record.npz"
+    write_record(file, worst_case(320, 34, 100, 10))
+    content = bytearray(file.read_bytes())
+    entry = content.rindex(b"PK\x01\x02")
+    content[entry + place] ^= 0x7F
+    file.write_bytes(content)
+    with contextlib.suppress(RunError):
+        read_record(file)
+
+
+def test_a_record_of_other_arrays_is_said(tmp_path: Path) -> None:
+    file, whole = tmp_path / "record.npz", whole_record(phase=["a", "b"])
+    for changed, said in (
+        ({"crossed": np.zeros(3, int)}, "are not equally long"),
+        ({"phase": np.zeros(2)}, "`phase` is float64 with 1 axes"),
+        ({"keep": np.zeros(2, int)}, "`keep` is int64 with 1 axes"),
+    ):
+        write_record(file, whole | changed)
+        with pytest.raises(RunError, match=said):
+            read_record(file)
+    write_record(file, {name: array for name, array in whole.items() if name != "layers"})
+    with pytest.raises(RunError, match="has no array `layers`"):
         read_record(file)

@@ -16,6 +16,7 @@ from tests.analysis.report.made import make_run
 from tests.analysis.report.test_page import HOSTILE
 from tests.browser import NEEDS_BROWSER
 from tests.browser import Seen as TerminalView
+from tests.stored import whole_record
 
 RUNS = 50  # on the page of many
 pytestmark = NEEDS_BROWSER
@@ -147,7 +148,7 @@ def test_a_run_has_a_page_with_its_curves_and_where_it_came_from(browser: object
 def test_many_classes_are_all_named_in_the_order_of_their_accuracy(browser: object, tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs")
     right, total = np.roll(np.arange(100), 50)[None], np.full(100, 100)
-    write_record(run.record_file, {"class_correct": right, "class_total": total})
+    write_record(run.record_file, whole_record(class_correct=right, class_total=total))
     run.write_result({**(run.result() or {}), "classes": [f"a_class_{number}" for number in range(100)]})
     write(tmp_path / "report.html", [run])
     seen = Seen(browser, tmp_path / "report.html")
