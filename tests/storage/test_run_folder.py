@@ -116,7 +116,7 @@ def test_a_log_of_any_size_is_read_to_a_limit(run: RunFolder) -> None:
 def test_a_pipe_in_place_of_a_file_is_said(run: RunFolder, name: str) -> None:
     (run.path / name).unlink()
     os.mkfifo(run.path / name)
-    with pytest.raises(RunError, match=rf"{name} cannot be read: it is not a regular file"):
+    with pytest.raises(RunError, match=rf"{name} cannot be read: not a regular file"):
         run.tables(), run.log(), run.result()
 
 
