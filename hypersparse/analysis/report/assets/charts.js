@@ -27,7 +27,7 @@ function makeChart(spec) {
   return chart.figure;
 }
 
-// Charts that are about to leave the page.
+// Dispose of the charts inside an element that leaves the page.
 function dropCharts(place) {
   for (const chart of [...charts].filter((one) => place.contains(one.figure))) {
     chart.dispose();
@@ -46,7 +46,7 @@ class Chart {
     this.canvas.chart = this;
     const keys = spec.point
       ? "Left and right arrow keys read the values, plus and minus zoom."
-      : "Its data follow as a table.";
+      : "Its data are in the table below.";
     this.frame = el(
       "div",
       {
@@ -184,7 +184,7 @@ class Chart {
         preventDefaultMouseMove: false,
         ...this.ranges[place],
       })),
-      // The library zooms by dragging only where its toolbox is; its buttons are ours, above the chart.
+      // The library zooms by dragging only with its toolbox; our own buttons are above the chart.
       toolbox: {
         itemSize: 0,
         top: -30,
@@ -284,7 +284,7 @@ class Chart {
     this.instance ||= this.begin();
     this.instance.resize(on ? { width: PRINT_WIDTH, height: this.height } : { width: "auto", height: "auto" });
     this.draw(true);
-    this.instance.getZr().flush(); // paper does not wait for the next frame
+    this.instance.getZr().flush(); // printing does not wait for the next frame
   }
 
   dispose() {

@@ -1,8 +1,8 @@
 // The charts of a comparison: accuracy over sparsity, over training cost and over size.
 
-const place = (value) => -Math.log10(1 - value); // sparsities as even steps of what is left
+const place = (value) => -Math.log10(1 - value); // on a logarithmic axis of the density
 
-function oversparsity(group, places, key) {
+function accuracyOverSparsity(group, places, key) {
   const levels = [...new Set(group.rows.map((row) => row.sparsity).filter((value) => known(value) && value < 1))].sort(
     (a, b) => a - b,
   );
@@ -168,7 +168,7 @@ function scatter(group, runs, places, key, { key: cost, title, axis, show }) {
   const top = [...there].sort((one, other) => accuracyOf(other, key) - accuracyOf(one, key))[0];
   return makeChart({
     title: `${title} (${key} epoch)`,
-    summary: `A point a run; the best is ${about(top)} with ${values(top).join(" at ")}. Selecting a point opens the run.`,
+    summary: `One point per run. The best is ${about(top)} with ${values(top).join(" at ")}. Select a point to open its run.`,
     legend,
     zoom: "xy",
     height: 340,

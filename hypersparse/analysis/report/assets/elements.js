@@ -1,4 +1,4 @@
-// Elements from plain values. Text only ever becomes text: nothing here reads HTML.
+// Elements from plain values. Text is inserted as text, never parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 

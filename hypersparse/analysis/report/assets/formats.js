@@ -1,4 +1,4 @@
-// How numbers are written.
+// Number formats.
 
 const SPACE = "\u00a0"; // that no line breaks at
 const known = (value) => value !== null && value !== undefined;
@@ -26,7 +26,7 @@ function duration(seconds) {
   return seconds < 7200 ? `${(seconds / 60).toFixed(0)}${SPACE}min` : `${(seconds / 3600).toFixed(1)}${SPACE}h`;
 }
 
-// A sparsity as per cent, without the dust of binary fractions: 0.998 is 99.8 %.
+// A sparsity in per cent, without rounding errors: 0.998 is 99.8 %.
 const sparsity = (value) => (known(value) ? `${+(100 * value).toFixed(4)}${SPACE}%` : "");
 
 function withDeviation(mean, deviation) {

@@ -1,6 +1,6 @@
-// How charts look: colours, symbols, axes, and what stands beside the pointer.
+// Style of charts: colours, symbols, axes and tooltips.
 
-// Told apart by everyone, and never by colour alone: lines differ in dash and symbol too.
+// Safe for colour-blind readers; lines also differ in dash and symbol.
 const LOOKS = {
   light: {
     ink: "#1b1f24",

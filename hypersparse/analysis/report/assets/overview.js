@@ -1,10 +1,11 @@
-// The first page of several runs: headline numbers, methods beside each other, and the table of all runs.
+// The first page of several runs: headline numbers, method comparison, and the table of all runs.
 
-const FLATTERS = "“Best” is the best epoch as picked on the test set, so it flatters; “last” is what a user gets.";
+const PICKED_ON_TEST =
+  "“Best” is the best epoch, picked on the test set, which overestimates the accuracy. “Last” is the stored network.";
 
 function bestNote(runs) {
   const picked = new Set(runs.map((run) => run.best_picked_on).filter(known));
-  return picked.has("test") ? FLATTERS : "The best epoch was picked on held-out images, not on the test set.";
+  return picked.has("test") ? PICKED_ON_TEST : "The best epoch was picked on held-out images, not on the test set.";
 }
 
 function card(name, value, ...more) {
@@ -21,7 +22,7 @@ function statesOf(runs) {
   const counts = new Map();
   for (const run of runs) {
     const word =
-      { finished: "finished", until: "ended early as asked", stopped: "stopped", running: "running" }[run.status] ||
+      { finished: "finished", until: "ended early as requested", stopped: "stopped", running: "running" }[run.status] ||
       run.status;
     counts.set(word, (counts.get(word) || 0) + 1);
   }
@@ -35,7 +36,7 @@ function headlines(data) {
       count(data.runs.length),
       statesOf(data.runs),
       data.problems.length ? `${data.problems.length} damaged` : null,
-      data.missing ? `${data.missing} not there yet` : null,
+      data.missing ? `${data.missing} missing` : null,
     ),
   ];
   const single = data.comparison.length === 1;
@@ -60,7 +61,7 @@ function headlines(data) {
     if (single && dense)
       cards.push(
         card(
-          "Without pruning",
+          "Dense",
           `${withDeviation(dense.last, dense.last_deviation)}${SPACE}%`,
           `${dense.method}, ${plural(dense.seeds, "seed")}, last epoch`,
         ),
@@ -72,10 +73,10 @@ function headlines(data) {
     : null;
   cards.push(
     card(
-      "Training in all",
+      "Total training time",
       duration(seconds),
-      "what runs share is counted once",
-      spent ? `${flops(spent)} as if each trained alone` : null,
+      "shared phases are counted once",
+      spent ? `${flops(spent)} without sharing` : null,
     ),
   );
   return el("dl", { class: "cards spread" }, cards);
@@ -87,11 +88,11 @@ function comparisonSection(data) {
   return el(
     "section",
     { id: "comparison", "aria-labelledby": "comparison-title" },
-    el("h2", { id: "comparison-title" }, "Methods beside each other"),
+    el("h2", { id: "comparison-title" }, "Method comparison"),
     el(
       "p",
       null,
-      "Mean ± sample deviation over the seeds, in per cent of the test images, of finished runs. ",
+      "Test accuracy in per cent, mean ± sample deviation over the seeds of finished runs. ",
       bestNote(data.runs),
     ),
     data.comparison.map((group) => groupSection(data, group, places)),
@@ -112,23 +113,23 @@ function groupSection(data, group, places) {
     dropCharts(holder);
     holder.replaceChildren(
       ...[
-        oversparsity(group, places, state.accuracy),
+        accuracyOverSparsity(group, places, state.accuracy),
         scatter(group, runs, places, state.accuracy, {
           key: "training_flops",
           title: "Accuracy over training cost",
-          axis: "FLOPs of training, as computed",
+          axis: "training FLOPs (dense)",
           show: flops,
         }),
         scatter(group, runs, places, state.accuracy, {
           key: "training_flops_sparse",
-          title: "Accuracy over training cost on kept weights",
-          axis: "FLOPs of training without those on zeros",
+          title: "Accuracy over training cost without zeros",
+          axis: "training FLOPs without zeros",
           show: flops,
         }),
         scatter(group, runs, places, state.accuracy, {
           key: "final_bytes",
           title: "Accuracy over size",
-          axis: "bytes of the stored network",
+          axis: "file size in bytes",
           show: bytes,
         }),
       ].filter(Boolean),
@@ -167,7 +168,7 @@ function accuracyChoice(group, chosen) {
   return el(
     "fieldset",
     { class: "choice" },
-    el("legend", null, "Charts show"),
+    el("legend", null, "Show accuracy of"),
     choice("last", "last epoch"),
     choice("best", "best epoch"),
   );
@@ -210,7 +211,7 @@ function comparisonTable(group) {
   ].filter((column) => group.rows.some((row) => known(column.value(row))));
   const table = makeTable({
     tall: true,
-    caption: `Mean ± deviation a method and sparsity, ${group.data}, ${group.model}; the best of each sparsity in bold`,
+    caption: `Mean ± sample deviation by method and sparsity, ${group.data}, ${group.model}; the best of each sparsity in bold`,
     columns,
     rows: group.rows,
   });
@@ -231,8 +232,8 @@ function problemsSection(data) {
       "h2",
       { id: "problems-title" },
       data.problems.length === 1
-        ? "A run that could not be read"
-        : `${data.problems.length} runs that could not be read`,
+        ? "1 run could not be read"
+        : `${data.problems.length} runs could not be read`,
     ),
     el(
       "ul",

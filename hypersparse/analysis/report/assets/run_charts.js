@@ -1,4 +1,4 @@
-// The charts of one run: over its epochs, its layers and the classes of its data.
+// The charts of one run: over its epochs, layers and classes.
 
 const shownPercent = (value) => `${value.toFixed(2)}${SPACE}%`;
 
@@ -134,7 +134,7 @@ function accuracyChart(run) {
     summary: (values) =>
       `${plural(run.epochs, "epoch")}; test accuracy ends at ${shownPercent(lastKnown(values.test_accuracy) ?? 0)}` +
       (known(best) ? `, best ${percent(best)} in epoch ${bestEpoch} (hollow mark). ` : ". ") +
-      (values.pruned_score ? "“Dense” and “pruned” are on training images, which the method compares." : ""),
+      (values.pruned_score ? "“Dense” and “pruned” are accuracies on training images, which the method compares." : ""),
     axes: [{ name: "accuracy in %", more: { max: 100 } }],
     height: 400,
     wide: true,
@@ -175,7 +175,7 @@ function penaltyChart(run) {
   return epochChart(run, {
     title: "Penalty",
     summary: (values) =>
-      `The penalty's strength grows to ${fine(lastKnown(values.strength) ?? 0)}; the smallest weight that would be kept ends at ${fine(lastKnown(values.w_kappa) ?? 0)}. Both on logarithmic axes.`,
+      `The penalty strength grows to ${fine(lastKnown(values.strength) ?? 0)}. The smallest kept weight ends at ${fine(lastKnown(values.w_kappa) ?? 0)}. Both axes are logarithmic.`,
     axes: [
       { name: "strength", log: true },
       { name: "|w_κ|", log: true },
@@ -202,19 +202,19 @@ function keptChart(run) {
 function maskChart(run) {
   if (!run.record.intersection && !run.record.crossed) return null;
   return epochChart(run, {
-    title: "The mask on its way",
+    title: "Mask changes",
     summary: (values) =>
       (values.intersection
-        ? `The largest weights share ${shownPercent(lastKnown(values.intersection))} with the final mask in the last recorded epoch. `
-        : "") + "Crossed: weights that came into the mask since the epoch before.",
+        ? `In the last recorded epoch the largest weights share ${shownPercent(lastKnown(values.intersection))} with the final mask. `
+        : "") + "New: weights that entered the mask since the previous epoch.",
     from: run.record,
     axes: [
       { name: "share in %", more: { min: 0, max: 100 } },
       { name: "weights", more: { scale: false } },
     ],
     series: [
-      { key: "intersection", name: "in the final mask", color: 2, factor: 100, show: shownPercent },
-      { key: "crossed", name: "crossed", color: 3, axis: 1, dash: DASHES[1], show: count },
+      { key: "intersection", name: "shared with the final mask", color: 2, factor: 100, show: shownPercent },
+      { key: "crossed", name: "new", color: 3, axis: 1, dash: DASHES[1], show: count },
     ],
   });
 }
@@ -236,7 +236,7 @@ function layersChart(data, run) {
     title: "Weights per layer",
     summary: sized
       ? `From input to output, on a logarithmic axis. The densest layer is ${names[shares.indexOf(Math.max(...shares))]}, the sparsest ${names[shares.indexOf(Math.min(...shares))]}.`
-      : "What pruning would keep after the last regularized epoch, from input to output.",
+      : "Weights that pruning would keep after the last regularized epoch, from input to output.",
     legend,
     height: 70 + 22 * names.length,
     pointer: "shadow",
@@ -313,7 +313,7 @@ function layersChart(data, run) {
   });
 }
 
-const MANY_CLASSES = 20; // more stand in the order of their accuracy, with their names upright
+const MANY_CLASSES = 20; // more are sorted by accuracy, with rotated names
 
 function classesChart(run) {
   const { class_correct: right, class_total: all } = run.record;
@@ -327,8 +327,8 @@ function classesChart(run) {
   const there = values.filter(known);
   return makeChart({
     title: "Accuracy by class",
-    summary: `Test images of each class in the last epoch: from ${shownPercent(Math.min(...there))} (${called[values.indexOf(Math.min(...there))]}) to ${shownPercent(Math.max(...there))} (${called[values.indexOf(Math.max(...there))]}).`,
-    legend: [{ name: "right", color: 0, box: true, show: shownPercent }],
+    summary: `Test accuracy of each class in the last epoch: from ${shownPercent(Math.min(...there))} (${called[values.indexOf(Math.min(...there))]}) to ${shownPercent(Math.max(...there))} (${called[values.indexOf(Math.max(...there))]}).`,
+    legend: [{ name: "correct", color: 0, box: true, show: shownPercent }],
     zoom: many ? "x" : null,
     wide: many,
     height: many ? 380 : undefined,
@@ -342,8 +342,8 @@ function classesChart(run) {
     table: () => ({
       columns: [
         { title: "class", value: (at) => names[at] },
-        { title: "right", number: true, value: (at) => correct[at] },
-        { title: "of", number: true, value: (at) => total[at] },
+        { title: "correct", number: true, value: (at) => correct[at] },
+        { title: "images", number: true, value: (at) => total[at] },
         { title: "%", number: true, value: (at) => +values[at].toFixed(4), show: (_, value) => value.toFixed(2) },
       ],
       rows: names.map((_, at) => at),
@@ -360,7 +360,7 @@ function classesChart(run) {
       series: [
         {
           type: "bar",
-          name: "right",
+          name: "correct",
           data: values,
           color: colorOf(style, 0),
           barMaxWidth: 36,

@@ -1,4 +1,4 @@
-// The page of one run: what came out, how it got there, which weights it kept, and what it was made with.
+// The page of one run: results, phases, curves, weights per layer, and provenance.
 
 function runPage(data, run, alone) {
   return [
@@ -16,7 +16,7 @@ function runPage(data, run, alone) {
     run.notes.map((note) => el("p", { class: "notice" }, note)),
     runHeadlines(run),
     el("p", { class: "small" }, bestNote([run])),
-    run.phases.length ? phasesSection(run) : el("p", { class: "notice" }, "No epoch is finished yet."),
+    run.phases.length ? phasesSection(run) : el("p", { class: "notice" }, "No epoch has finished yet."),
     chartsSection(data, run),
     provenanceSection(run),
   ];
@@ -70,8 +70,8 @@ function runHeadlines(run) {
         card(
           "Training cost",
           flops(run.training_flops),
-          `${flops(run.training_flops_sparse)} without those on zeros`,
-          `${flops(run.inference_flops_sparse)} an image at the end`,
+          `${flops(run.training_flops_sparse)} without zeros`,
+          `${flops(run.inference_flops_sparse)} per image after training`,
         ),
       card(
         "Time",
@@ -170,14 +170,14 @@ function provenanceSection(run) {
     ["method", run.variant],
     [
       "training time",
-      `${duration(run.seconds)} in ${plural(run.epochs, "epoch")}${run.shared_seconds ? `, of which ${duration(run.shared_seconds)} were spent by an earlier run with the same beginning` : ""}`,
+      `${duration(run.seconds)} in ${plural(run.epochs, "epoch")}${run.shared_seconds ? `, of which ${duration(run.shared_seconds)} in phases shared with an earlier run` : ""}`,
     ],
     ...Object.entries(machine),
   ];
   return el(
     "section",
-    { "aria-labelledby": "made-title" },
-    el("h3", { id: "made-title" }, "How it was made"),
+    { "aria-labelledby": "provenance-title" },
+    el("h3", { id: "provenance-title" }, "Provenance"),
     el(
       "div",
       { class: "made" },
@@ -195,6 +195,6 @@ function provenanceSection(run) {
     ),
     Object.keys(machine).length
       ? null
-      : el("p", { class: "small" }, "Versions and machine are known once the run is finished."),
+      : el("p", { class: "small" }, "Versions and machine are stored when the run finishes."),
   );
 }

@@ -1,4 +1,4 @@
-// The table of all runs with its filters, and the curves of those that it shows.
+// The table of all runs with its filters, and the curves of the runs that it shows.
 
 const MOST_CURVES = 24;
 
@@ -28,14 +28,14 @@ function runsSection(data) {
     {
       title: "best %",
       number: true,
-      help: "the same in the best epoch",
+      help: "test accuracy of the sparse network in the best epoch",
       value: (run) => run.sparse_best,
       show: (run, value) => (known(value) ? (100 * value).toFixed(2) : ""),
     },
     {
       title: "dense %",
       number: true,
-      help: "test accuracy before pruning, in its last epoch",
+      help: "test accuracy of the dense network in its last epoch",
       value: (run) => run.dense_last,
       show: (run, value) => (known(value) ? (100 * value).toFixed(2) : ""),
     },
@@ -91,10 +91,10 @@ function runsSection(data) {
   );
 }
 
-// Test accuracy of several runs in one chart: a colour a method, a dash a sparsity.
+// Test accuracy of several runs in one chart: a colour for each method, a dash for each sparsity.
 function overlay(shown, places) {
   const all = shown.filter((run) => run.curves.test_accuracy);
-  const runs = [...all].sort((one, other) => one.seed - other.seed).slice(0, MOST_CURVES); // something of everything
+  const runs = [...all].sort((one, other) => one.seed - other.seed).slice(0, MOST_CURVES); // so that every variant is shown
   if (runs.length < 2) return null;
   const epochs = Math.max(...runs.map((run) => run.epochs));
   const levels = [...new Set(runs.map((run) => run.sparsity))].sort((one, other) => one - other);
@@ -113,7 +113,7 @@ function overlay(shown, places) {
   const words = (line, epoch) => `${line.values[epoch].toFixed(2)}${SPACE}%`;
   const dashes =
     levels.length > 1
-      ? ` Dashes tell sparsities apart: ${levels.map((level, place) => `${sparsity(level)} ${["solid", "dashed", "dotted", "dash-dotted"][place % 4]}`).join(", ")}.`
+      ? ` Dash by sparsity: ${levels.map((level, place) => `${sparsity(level)} ${["solid", "dashed", "dotted", "dash-dotted"][place % 4]}`).join(", ")}.`
       : "";
   return makeChart({
     title: "Test accuracy over the epochs",
@@ -123,7 +123,7 @@ function overlay(shown, places) {
     zoom: "xy",
     summary:
       (all.length > runs.length
-        ? `${runs.length} of the ${all.length} runs in the table, the smallest seeds first; filter it to see others.`
+        ? `${runs.length} of the ${all.length} runs in the table, lowest seeds first. Filter the table to see others.`
         : `The ${runs.length} runs in the table.`) + dashes,
     legend: names.map((name) => ({ name, color: places[name], show: exact })),
     axisTip: (params) => {

@@ -1,6 +1,6 @@
-// Tables: real ones, with a caption, sorted by buttons in their heads.
+// Tables with a caption, sorted by buttons in their headers.
 
-// columns: {title, value(row), show(row, value) -> text or element, number}; a row without a value stands last.
+// columns: {title, value(row), show(row, value) -> text or element, number}; rows without a value come last.
 function makeTable({
   caption,
   columns,
@@ -114,7 +114,7 @@ function csvButton(table, file) {
   );
 }
 
-// A search field and a choice for each column with few values; all of them must fit. `changed` is told the rows that do.
+// A search field and a select for each column with few values. `changed` receives the rows that match all of them.
 function makeFilters(table, rows, choices, textOf, total, changed) {
   const wanted = {};
   let words = [];

@@ -1,4 +1,4 @@
-// Light and dark, and the sign of the package.
+// Light and dark mode, and the logo.
 
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -23,7 +23,7 @@ function themeButton(changed) {
     apply();
   };
   button.addEventListener("click", () => {
-    // First what the system did not choose: a click always changes something.
+    // Begin with the mode that the system did not choose, so that every click changes the page.
     const order = dark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
     const next = order[(order.indexOf(root.dataset.theme) + 1) % order.length];
     show(next);
@@ -35,12 +35,12 @@ function themeButton(changed) {
   return button;
 }
 
-// A page opened from disk may not be allowed to remember.
+// Pages opened from disk may have no local storage.
 function remember(theme) {
   try {
     localStorage.setItem("hypersparse-theme", theme);
   } catch {
-    /* then it is asked for again */
+    /* the choice is lost on reload */
   }
 }
 
