@@ -17,7 +17,7 @@ FOREIGN_SCHEDULE = (
 
 
 class LearningRate:
-    """Sets the rate of every parameter group, a factor times the one it came with, and notices who else does."""
+    """Sets the rate of every parameter group as a factor of its first one; raises an error if anyone else sets it."""
 
     def __init__(self, optimizer: Optimizer, schedule: Schedule) -> None:
         self._optimizer, self._schedule = optimizer, schedule
@@ -43,7 +43,7 @@ class LearningRate:
                 group["lr"] = lr
 
     def check(self) -> None:
-        """Say if anybody else has set a rate."""
+        """Raise an error if anyone else has set a rate."""
         if hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):  # set by every torch.optim.lr_scheduler
             raise LoopError(FOREIGN_SCHEDULE)
         for found, set_to in zip(self._found(), self._applied, strict=False):
@@ -55,7 +55,7 @@ class LearningRate:
         return [list(self._base), list(self._applied)]
 
     def load_state_dict(self, saved: Any) -> None:
-        """Go on where `state_dict` was taken."""
+        """Continue from a saved state."""
         self._base, self._applied = (list(lrs) for lrs in saved)
 
     def _found(self) -> list[float]:

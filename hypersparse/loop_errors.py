@@ -1,4 +1,4 @@
-"""What is said about mistakes in a training loop: calls that are missing, or that cannot do what they should."""
+"""Errors and warnings about a user's training loop: missing calls, and calls that cannot work."""
 
 import warnings
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from hypersparse.methods.base import Phase
 
 @dataclass
 class LoopCalls:
-    """How often a loop has made the calls it must make, in one epoch."""
+    """Counts of the required calls in one epoch."""
 
     steps: int = 0
     penalties: int = 0
     optimizer_steps: int = 0
 
     def check(self, plan: Sequence[Phase], *, observed: int) -> None:
-        """At the end of an epoch: say which call the loop has forgotten; `observed` counts samples."""
+        """Raise an error about a missing call at the end of an epoch; `observed` counts samples."""
         if self.steps == 0:
             raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
         if self.steps < self.optimizer_steps:
@@ -39,7 +39,7 @@ class LoopCalls:
 
 
 def check_acted(phase: Phase, steps: int) -> None:
-    """At the end of a phase: say if it had too few steps for what the method does every so many."""
+    """Warn at the end of a phase that was shorter than the method's interval."""
     if phase.on_step is not None and 0 < steps < phase.on_step.every:
         warnings.warn(
             f"Phase {phase.name} had {steps} steps, too few for what the method does in every {phase.on_step.every}th, "
@@ -49,7 +49,7 @@ def check_acted(phase: Phase, steps: int) -> None:
 
 
 def check_closure(closure: Any) -> None:
-    """Before a step around which the method changes the weights: say that the gradients must be there."""
+    """Raise an error for a closure in a step around which the method changes the weights."""
     if closure is not None:
         raise LoopError(
             "This method changes the weights around the optimizer's step, and a closure would compute its loss with "

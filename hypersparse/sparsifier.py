@@ -87,7 +87,7 @@ class Sparsifier:
 
     @property
     def mask(self) -> Mask | None:
-        """The mask that holds now; None while all weights are free."""
+        """The current mask; None while no weight is pruned."""
         return self.weights.mask
 
     @property
@@ -104,7 +104,7 @@ class Sparsifier:
 
     @property
     def log(self) -> dict[str, Any]:
-        """What the method has to say about the last finished epoch."""
+        """The method's log entries of the last finished epoch."""
         return self.state.log
 
     def epochs(self) -> Iterator[int]:
@@ -155,14 +155,14 @@ class Sparsifier:
             state.epoch += 1
 
     def penalty(self) -> Tensor:
-        """The penalty of this moment, to be added to the loss (0 in phases without one)."""
+        """The current penalty, to be added to the loss; 0 in phases without one."""
         self.calls.penalties += 1
         if self.phase.penalty is None or self.done:
             return torch.zeros((), device=self.weights.device)  # a new one: loops may add to it in place
         return self.phase.penalty(self.state, self.weights.vector()) / self._accumulation_steps
 
     def step(self) -> None:
-        """After `optimizer.step()`: dropped weights become exactly 0.0 again."""
+        """Call after `optimizer.step()`: sets dropped weights to exactly 0.0 again."""
         if not self._open:
             raise LoopError("`sparsifier.step()` belongs inside `for epoch in sparsifier.epochs():`.")
         if self.phase.on_step is not None and self.phase.on_step.is_due(self.state.step):
@@ -173,12 +173,12 @@ class Sparsifier:
         self.weights.apply_mask_()
 
     def observe(self, outputs: Tensor, labels: Tensor) -> None:
-        """Tell the network's outputs on a training batch, for methods that watch the score while training."""
+        """Receive the network's outputs on a training batch, for methods that track the training score."""
         with torch.no_grad():
             self.state.observed.add(self.state.task.metric(outputs, labels), len(labels))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the plan stands: save it beside the model and the optimizer, and load all three."""
+        """The state of the plan; save it with the model's and the optimizer's."""
         state, mask = self.state, self.weights.mask
         return {
             "plan": [phase.name for phase in self.plan],
@@ -200,7 +200,7 @@ class Sparsifier:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken; load the model and the optimizer first."""
+        """Continue from a saved state; load the model and the optimizer first."""
         if missing := STATE - saved.keys():
             raise OptionError(f"What `sparsifier.state_dict()` gave is wanted; this state has no `{min(missing)}`.")
         known = [phase.name for phase in self.plan]

@@ -123,7 +123,7 @@ def test_the_optimizer_may_step_outside_the_plan_and_less_often() -> None:
     sparsifier = attached(model, optimizer, method=Random(sparsity=0.8), epochs=1)
     optimizer.step()  # before
     for _ in sparsifier.epochs():
-        with StepDriver(sparsifier, FlatMemory(sparsifier.weights)).rehearsal():
+        with StepDriver(sparsifier, FlatMemory(sparsifier.weights)).warm_up():
             optimizer.step()
             optimizer.step()
         for number, _ in enumerate(batches()):

@@ -36,7 +36,7 @@ class Ablation:
 
 @dataclass
 class EarlierWeights:
-    """The weights that the ablation goes back to, once there are any, and how many epochs have begun so far."""
+    """The weights to restore, once stored, and the count of epochs begun so far."""
 
     epochs: int = 0
     tensors: dict[str, Tensor] | None = None
@@ -70,7 +70,7 @@ def _check_rewind(ablation: Ablation, earlier: Sequence[Phase]) -> None:
 
 
 def _ablating(last: Phase, ablation: Ablation) -> Phase:
-    """The last phase, which begins with the ablation of the mask that the method has made by then."""
+    """The last phase, which begins by ablating the method's mask."""
 
     def enter(state: TrainingState) -> None:
         if ablation.name in REMEMBERING:
@@ -89,7 +89,7 @@ def _ablating(last: Phase, ablation: Ablation) -> Phase:
 
 
 def _remembering(phase: Phase, ablation: Ablation) -> Phase:
-    """The phase, which also takes down the weights before the epoch that will be gone back to."""
+    """The phase, which also stores the weights before the epoch to restore."""
 
     def enter(state: TrainingState) -> None:
         _note_epoch(state, ablation.rewind_epoch)
@@ -122,7 +122,7 @@ def _note_epoch(state: TrainingState, wanted: int) -> None:
 
 
 def _shuffle(state: TrainingState, mask: Mask) -> None:
-    """Every layer's weights and mask in another order: the same values, elsewhere."""
+    """Permute every layer's weights together with its mask."""
     layers = {}
     with torch.no_grad():
         for name, weight in state.weights.items():
@@ -145,7 +145,7 @@ def _redraw(state: TrainingState, mask: Mask) -> None:
 
 
 def _draw_positions(state: TrainingState, mask: Mask) -> None:
-    """As many weights in each layer, at places drawn by lot, with their initial values."""
+    """Draw a random mask with the same count in each layer, with initial values."""
     _go_back_(state)
     layers = {}
     for name, kept in mask.kept_by_layer().items():
@@ -156,7 +156,7 @@ def _draw_positions(state: TrainingState, mask: Mask) -> None:
 
 
 def _rewind(state: TrainingState, mask: Mask) -> None:
-    """The weights of an earlier epoch, with its norms, biases and statistics, under the same mask."""
+    """Restore the weights of an earlier epoch, with norms, biases and statistics, under the same mask."""
     _go_back_(state)
     state.weights.set_mask_(mask)
 
@@ -189,5 +189,5 @@ def _tensors(state: TrainingState) -> dict[str, Tensor]:
 
 
 def _order(layer: Tensor, generator: torch.Generator) -> Tensor:
-    """All places of a layer, in an order drawn by lot; on the CPU, so that it is the same everywhere."""
+    """A random permutation of a layer; drawn on the CPU, so that it is the same everywhere."""
     return torch.randperm(layer.numel(), generator=generator).to(layer.device)

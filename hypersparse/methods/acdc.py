@@ -18,14 +18,14 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 @dataclass
 class FrozenWeights:
-    """The values that weights which cannot learn had before they were pruned."""
+    """Values of frozen weights before pruning."""
 
     values: list[Tensor]
 
 
 @options
 class ACDC(PruningMethod):
-    """Train sparse and dense by turns, pruning anew each time, and end sparse."""
+    """Alternate sparse and dense training, prune at the start of each sparse turn, and end sparse."""
 
     name: ClassVar[str] = "acdc"
     citation: ClassVar[str] = (
@@ -34,11 +34,11 @@ class ACDC(PruningMethod):
     )
 
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
-    warmup: float = option(default=0.1, help="Dense at first, as a fraction of the training.", ge=0, lt=1)
+    warmup: float = option(default=0.1, help="Dense epochs at the start, as a fraction of the training.", ge=0, lt=1)
     turn: float = option(
         default=0.05, help="Length of a sparse or dense turn, as a fraction of the training.", gt=0, lt=1
     )
-    final: float = option(default=0.15, help="Sparse at the end, as a fraction of the training.", gt=0, le=1)
+    final: float = option(default=0.15, help="Sparse epochs at the end, as a fraction of the training.", gt=0, le=1)
 
     def __post_init__(self) -> None:
         if self.warmup + self.final > 1:

@@ -34,7 +34,7 @@ class Best:
 
 @dataclass
 class PrunedCopies:
-    """What ART remembers of the regularized epochs until it prunes."""
+    """State of the regularized phase; removed after pruning."""
 
     recent: list[float] = field(default_factory=list)  # pruned scores
     previous: dict[str, Any] | None = None  # the epoch before's copy
@@ -48,7 +48,7 @@ class PrunedCopies:
 
 @options
 class ART(PruningMethod):
-    """Press weights towards zero until pruning costs nothing, then prune and fine-tune."""
+    """Shrink the weights with a growing penalty until pruning costs no accuracy, then prune and fine-tune."""
 
     name: ClassVar[str] = "art"
     citation: ClassVar[str] = (
@@ -74,7 +74,7 @@ class ART(PruningMethod):
         help="Keep exactly total - floor(sparsity * total), or what is strictly above that last weight (`authors`).",
     )
     penalty: Literal["hypersparse", "l1", "l2"] = option(
-        default="hypersparse", help="What presses weights towards zero."
+        default="hypersparse", help="The penalty that shrinks the weights."
     )
     pretrain_epochs: int = option(default=60, help="Dense epochs before the penalty; 0 begins with the penalty.", ge=0)
 
@@ -98,7 +98,7 @@ class ART(PruningMethod):
         return [*([pretrain] if length else []), regularize, fine_tune]
 
     def check(self, weights: PrunableWeights) -> None:
-        """Say at once if the authors' rule, which drops the last weight too, would leave none."""
+        """Raise an error if the authors' rule, which drops the last weight too, would leave none."""
         if self.tie_rule == "authors" and self.keep(weights) == 1:
             raise OptionError(
                 f"{type(self).__name__}(tie_rule='authors') leaves none of {weights.total} weights at sparsity "
@@ -116,12 +116,12 @@ class ART(PruningMethod):
         return (penalties.l1 if self.penalty == "l1" else penalties.l2)(vector)
 
     def mask(self, weights: PrunableWeights) -> Mask:
-        """Which weights magnitude pruning would keep now."""
+        """The mask of magnitude pruning now."""
         rule = Mask.top if self.tie_rule == "exact" else Mask.strictly_above
         return rule(magnitude(weights), self.keep(weights))
 
     def pruning_is_free(self, state: TrainingState) -> bool:
-        """After an epoch: score the pruned copy, remember the best; is it as good as the dense network?"""
+        """Score the pruned copy after an epoch and store the best; True if it is as good as the dense network."""
         mask = self.mask(state.weights)
         with state.weights.masked_by(mask):
             pruned = state.task.score(state.model)
@@ -149,7 +149,7 @@ class ART(PruningMethod):
         return state.observed.value()
 
     def remember(self, state: TrainingState, pruned: float, copy: dict[str, Any]) -> Best:
-        """Keep the best pruned copy: the middle one of three epochs with the best average."""
+        """Store the best pruned copy: the middle one of the three epochs with the best average."""
         copies = _copies(state)
         recent = copies.recent = [*copies.recent, pruned][-AVERAGED_EPOCHS:]
         average, best = mean(recent), copies.best
@@ -162,7 +162,7 @@ class ART(PruningMethod):
         return best
 
     def prune(self, state: TrainingState) -> None:
-        """Leave the regularized phase: the network becomes its best pruned copy, and the mask holds."""
+        """Replace the network by its best pruned copy and set the mask."""
         copies = state.memory.pop(PrunedCopies)
         assert copies is not None
         assert copies.best is not None

@@ -1,4 +1,4 @@
-"""What methods share whose masks change while the network trains."""
+"""Functions for methods whose masks change during training."""
 
 import torch
 from torch import Tensor
@@ -13,11 +13,11 @@ OF_ADAM = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
 
 
 def draw_mask_(state: TrainingState, budget: Budget) -> None:
-    """From now on as many weights as the budget says are kept in each layer, at random places."""
+    """Set a random mask with the budget's count in each layer."""
     state.weights.set_mask_(Mask.top_by_layer(random_scores(state.weights, state.generator), budget))
 
 
-def exchanged(mask: Mask, scores: Scores, growth: Scores, *, fraction: float) -> Mask:
+def drop_and_grow(mask: Mask, scores: Scores, growth: Scores, *, fraction: float) -> Mask:
     """In each layer drop this fraction of the kept weights, those with the lowest scores, and grow as many.
 
     Those grow whose `growth` is largest among all that are not kept, the just dropped included. Layers that have no
@@ -25,7 +25,7 @@ def exchanged(mask: Mask, scores: Scores, growth: Scores, *, fraction: float) ->
 
     >>> mask = Mask({"a": torch.tensor([True, True, False, False])})
     >>> scores, growth = torch.tensor([2.0, 1.0, 0.0, 0.0]), torch.tensor([9.0, 1.0, 2.0, 3.0])
-    >>> exchanged(mask, {"a": scores}, {"a": growth}, fraction=0.5)["a"]
+    >>> drop_and_grow(mask, {"a": scores}, {"a": growth}, fraction=0.5)["a"]
     tensor([ True, False, False,  True])
     """
     counts = mask.kept_by_layer()
@@ -44,33 +44,33 @@ def drop_and_grow_(state: TrainingState, growth: Scores, *, fraction: float) -> 
     weights = state.weights
     assert weights.mask is not None
     weights.apply_mask_()  # in a user's loop the optimizer has just moved the dropped ones too
-    change_mask_(state, exchanged(weights.mask, magnitude(weights), growth, fraction=fraction))
+    change_mask_(state, drop_and_grow(weights.mask, magnitude(weights), growth, fraction=fraction))
 
 
 def change_mask_(state: TrainingState, mask: Mask) -> None:
-    """Another mask holds from now on; what grows has no past, whatever the optimizer gathered about it meanwhile."""
+    """Set another mask and clear the optimizer state of regrown weights."""
     if state.weights.mask is not None:
-        forget_past_(state, mask - state.weights.mask)
+        reset_state_of_(state, mask - state.weights.mask)
     state.weights.set_mask_(mask)
 
 
 def decay_(state: TrainingState, weight: Tensor, value: Tensor, *, strength: float) -> None:
-    """Just before an optimizer's step: let a weight's gradient press this value of it towards zero."""
+    """Add weight decay of this value to a weight's gradient, before the optimizer's step."""
     if weight.grad is not None:
         # A GradScaler leaves gradients scaled for a fused optimizer, which divides them itself.
         scale = getattr(state.optimizer, "grad_scale", None)
         weight.grad.add_(value if scale is None else value * scale, alpha=strength)
 
 
-def forget_past_(state: TrainingState, grown: Mask) -> None:
-    """What the optimizer gathered about these weights becomes zero."""
+def reset_state_of_(state: TrainingState, grown: Mask) -> None:
+    """Clear the optimizer state of these weights."""
     for name, weight in state.weights.items():
         for value in _moments(state, weight):
             value.masked_fill_(grown[name], 0.0)
 
 
 def reset_momentum_(state: TrainingState) -> None:
-    """Momentum becomes zero everywhere; in place, since a captured step knows its address.
+    """Set all momentum to zero; in place, since a captured step reads it.
 
     Adam begins to count its steps anew: it would take moments that have just begun for long means, and step too far.
     """
@@ -82,7 +82,7 @@ def reset_momentum_(state: TrainingState) -> None:
 
 
 def keep_all(state: TrainingState) -> None:
-    """A mask from the first step on: a captured step has one throughout its phase, or none."""
+    """Set a mask that keeps all: a captured step has one throughout its phase, or none."""
     state.weights.set_mask_(Mask.all_kept(state.weights))
 
 

@@ -13,7 +13,7 @@ from hypersparse.sparsity.distributions import Distribution, keep_count
 
 @options
 class GMP(PruningMethod):
-    """Prune the smallest weights a little in every epoch, much at first and less and less, while training."""
+    """Prune the smallest weights gradually while training, more in early epochs than in later ones."""
 
     name: ClassVar[str] = "gmp"
     citation: ClassVar[str] = (
@@ -21,8 +21,8 @@ class GMP(PruningMethod):
     )
 
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
-    start: float = option(default=0.1, help="Dense until here, as a fraction of the training.", ge=0, lt=1)
-    end: float = option(default=0.5, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1)
+    start: float = option(default=0.1, help="When pruning starts, as a fraction of the training.", ge=0, lt=1)
+    end: float = option(default=0.5, help="When pruning ends, as a fraction of the training.", gt=0, le=1)
 
     def __post_init__(self) -> None:
         if self.start >= self.end:
@@ -34,14 +34,14 @@ class GMP(PruningMethod):
         return [Phase("train", epochs=epochs, on_enter=keep_all, on_epoch_start=prune, requires=requires)]
 
     def prune(self, state: TrainingState, *, epochs: int) -> None:
-        """At the start of an epoch: drop the smallest of the kept weights, as many as its turn says."""
+        """At the start of an epoch: drop the smallest of the kept weights, according to the schedule."""
         # Deviation: epoch by epoch, not every so many steps, and what is dropped stays so.
         mask, keep = state.weights.mask, self.keep_in(state.epoch, epochs, state.weights.total)
         if mask is not None and keep < mask.kept:
             change_mask_(state, prune_by_magnitude(state.weights, keep, self.distribution))
 
     def keep_in(self, epoch: int, epochs: int, total: int) -> int:
-        """Weights kept in an epoch: those still to go are the cube of the time that is left (eq. 1)."""
+        """Count of weights kept in an epoch, by a cubic schedule (eq. 1)."""
         last = min(round(self.end * epochs), epochs - 1)  # at least one epoch is left for the final mask
         span = max(1, last - round(self.start * epochs))
         left = min(span, max(0, last - epoch))

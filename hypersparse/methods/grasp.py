@@ -21,7 +21,7 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 @options
 class GraSP(PruningMethod, ScoringSamples):
-    """Keep the weights without which the gradient's norm would shrink most, before any training."""
+    """Keep the weights whose removal would reduce the gradient's norm most; before training."""
 
     name: ClassVar[str] = "grasp"
     citation: ClassVar[str] = (
@@ -55,7 +55,7 @@ class GraSP(PruningMethod, ScoringSamples):
         return prune_first(self.mask, epochs=epochs, needs_task=True)
 
     def mask(self, state: TrainingState) -> Mask:
-        """Which weights to keep, seen from the moment before training."""
+        """The mask, chosen before training."""
         weights, task = state.weights, state.task
         values = redrawn(weights, state.generator) if self.redraw_linear else weights
         halves = self.split(task, weights.device)

@@ -18,7 +18,7 @@ ROUNDS = 5  # 160 + 5 * 140 = 860 epochs, as the paper counts them
 
 @options
 class IMP(PruningMethod):
-    """Train, prune some of the weights, rewind the rest to an early epoch, and do so again until few are left."""
+    """Train, prune some of the weights, rewind the rest to an early epoch, and repeat."""
 
     name: ClassVar[str] = "imp"
     citation: ClassVar[str] = (
@@ -37,7 +37,7 @@ class IMP(PruningMethod):
     )
     rewind: float = option(
         default=0.125,
-        help="To which epoch weights and schedule are rewound, as a fraction of the training.",
+        help="The epoch to which weights and schedule are rewound, as a fraction of the training.",
         ge=0,
         lt=1,
     )
@@ -84,11 +84,11 @@ class IMP(PruningMethod):
         return [*(max(final, round((1 - self.prune_fraction) ** number * total)) for number in range(1, rounds)), final]
 
     def remember(self, state: TrainingState) -> None:
-        """Keep the values of everything at the epoch that is rewound to."""
+        """Store the whole network at the epoch to rewind to."""
         state.memory.set(NetworkCopy.of(state.weights))
 
     def prune_and_rewind(self, state: TrainingState, *, number: int) -> None:
-        """The largest of the kept weights get their early values back, and so do norms and statistics."""
+        """Keep the largest weights and rewind them, with norms and statistics, to their stored values."""
         keeps = self.keeps(state.weights.total)
         mask = prune_by_magnitude(state.weights, keeps[number - 1], self.distribution)
         rewind_(state, mask)

@@ -16,7 +16,7 @@ from hypersparse.sparsity.scores import gradients
 
 @options
 class IterSNIP(PruningMethod, ScoringSamples):
-    """Prune by SNIP's score in many small rounds, before any training, each on what the last one left."""
+    """Prune by SNIP's score in many small rounds, computing it anew in each; before training."""
 
     name: ClassVar[str] = "iter_snip"
     citation: ClassVar[str] = (
@@ -26,13 +26,13 @@ class IterSNIP(PruningMethod, ScoringSamples):
 
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     rounds: int = option(default=60, help="Rounds of pruning, each removing the same fraction.", ge=1)
-    recover: bool = option(default=False, help="Let weights removed in earlier rounds come back, which is FORCE.")
+    recover: bool = option(default=False, help="Let weights removed in earlier rounds return, as FORCE does.")
 
     def plan(self, epochs: int) -> Sequence[Phase]:
         return prune_first(self.mask, epochs=epochs, needs_task=True)
 
     def mask(self, state: TrainingState) -> Mask:
-        """Which weights to keep, seen from the moment before training."""
+        """The mask, chosen before training."""
         weights, task = state.weights, state.task
         batches = self.batches(task, weights.device)
 

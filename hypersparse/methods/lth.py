@@ -12,7 +12,7 @@ from hypersparse.sparsity.distributions import Distribution
 
 @options
 class LTH(PruningMethod):
-    """Train densely to see which weights grow large, put those back to their first values, and train them alone."""
+    """Train the dense network, keep its largest weights, reset them to their initial values, and train again."""
 
     name: ClassVar[str] = "lth"
     citation: ClassVar[str] = (
@@ -31,11 +31,11 @@ class LTH(PruningMethod):
         ]
 
     def remember(self, state: TrainingState) -> None:
-        """Keep the first values of everything."""
+        """Store the initial network."""
         state.memory.set(NetworkCopy.of(state.weights))
 
     def prune_and_reset(self, state: TrainingState) -> None:
-        """The largest weights over all layers get their first values back; the others are dropped."""
+        """Keep the largest weights and reset them to their initial values."""
         mask = prune_by_magnitude(state.weights, self.keep(state.weights), self.distribution)
         rewind_(state, mask)
         state.memory.pop(NetworkCopy)

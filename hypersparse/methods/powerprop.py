@@ -15,7 +15,7 @@ from hypersparse.sparsity.distributions import Distribution
 
 @options
 class PowerProp(PruningMethod):
-    """Train powers of the weights, so that large ones learn fast and small ones hardly; then prune and fine-tune."""
+    """Train a power of the weights, which slows down the learning of small ones; then prune and fine-tune."""
 
     name: ClassVar[str] = "powerprop"
     citation: ClassVar[str] = (
@@ -42,13 +42,13 @@ class PowerProp(PruningMethod):
 
     @contextmanager
     def as_roots(self, state: TrainingState) -> Iterator[None]:
-        """Let the optimizer step the roots of the weights; so the network never sees the roots."""
+        """Replace the weights by their roots for the optimizer's step only."""
         self.take_roots(state)
         yield
         self.take_powers(state)
 
     def take_roots(self, state: TrainingState) -> None:
-        """The weights become their roots, and their gradients those of the loss by the roots (eq. 1, chain rule)."""
+        """Replace the weights and gradients by those of the roots (eq. 1, chain rule)."""
         with torch.no_grad():
             for weight, gradient in stepped(state):
                 roots = weight.abs().pow_(1 / self.power)
@@ -56,13 +56,13 @@ class PowerProp(PruningMethod):
                 weight.copy_(roots.copysign_(weight))
 
     def take_powers(self, state: TrainingState) -> None:
-        """The roots that the optimizer has moved become weights again."""
+        """Replace the roots by the weights."""
         with torch.no_grad():
             for weight, _ in stepped(state):
                 weight.copy_(weight.abs().pow_(self.power).copysign_(weight))
 
     def prune(self, state: TrainingState) -> None:
-        """Keep the largest weights; from here on they are trained as they are."""
+        """Keep the largest weights; the fine-tuning trains them directly."""
         state.weights.set_mask_(prune_by_magnitude(state.weights, self.keep(state.weights), self.distribution))
 
 

@@ -1,4 +1,4 @@
-"""Random: a mask drawn by lot, the reference for every method that claims to choose well."""
+"""Random: a random mask, the baseline of all pruning methods."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -13,7 +13,7 @@ from hypersparse.sparsity.scores import random_scores
 
 @options
 class Random(PruningMethod):
-    """Keep weights drawn by lot, equally dense in every layer or as Erdős-Rényi-Kernel says."""
+    """Keep random weights, with the same density in every layer or by Erdős-Rényi-Kernel."""
 
     name: ClassVar[str] = "random"
     citation: ClassVar[str] = (
@@ -27,5 +27,5 @@ class Random(PruningMethod):
         return prune_first(self.mask, epochs=epochs)
 
     def mask(self, state: TrainingState) -> Mask:
-        """Which weights to keep, seen from the moment before training."""
+        """The mask, chosen before training."""
         return select(random_scores(state.weights, state.generator), self.keep(state.weights), self.distribution)

@@ -20,7 +20,7 @@ BEFORE_ZERO_GRAD = "call `sparsifier.step()` before `optimizer.zero_grad()`."
 
 @options
 class RigL(PruningMethod):
-    """Be sparse from the start, and keep moving weights from where they are small to where gradients are large."""
+    """Train sparse from the start; drop small weights and grow those with large gradients."""
 
     name: ClassVar[str] = "rigl"
     citation: ClassVar[str] = (
@@ -37,11 +37,14 @@ class RigL(PruningMethod):
         default=2.25, help="Epochs before the fine-tuning, as a multiple of it (360 to 160 in the paper).", gt=0
     )
     update_until: float = option(
-        default=0.75, help="From here on the mask stays, as a fraction of the search.", gt=0, le=1
+        default=0.75, help="When updates of the mask end, as a fraction of the search.", gt=0, le=1
     )
-    update_every: int = option(default=100, help="Steps between two moves.", ge=1)
+    update_every: int = option(default=100, help="Steps between updates of the mask.", ge=1)
     drop_fraction: float = option(
-        default=0.3, help="Of a layer's kept weights, how many move at first; falls to 0 along a cosine.", gt=0, lt=1
+        default=0.3,
+        help="Fraction of a layer's kept weights that moves in the first update; falls to 0 along a cosine.",
+        gt=0,
+        lt=1,
     )
 
     def plan(self, epochs: int) -> Sequence[Phase]:
@@ -64,7 +67,7 @@ class RigL(PruningMethod):
         ]
 
     def check(self, weights: PrunableWeights) -> None:
-        """Say at once if the layers cannot share the weights out."""
+        """Raise an error before any training if a layer cannot hold its share."""
         self.budget(weights)
 
     def budget(self, weights: PrunableWeights) -> dict[str, int]:

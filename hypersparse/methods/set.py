@@ -13,7 +13,7 @@ from hypersparse.sparsity.scores import random_scores
 
 @options
 class SET(PruningMethod):
-    """Be sparse from the start, and after every epoch replace the smallest weights by new ones at random places."""
+    """Train sparse from the start; after every epoch drop the smallest weights and grow random ones."""
 
     name: ClassVar[str] = "set"
     citation: ClassVar[str] = (
@@ -26,10 +26,10 @@ class SET(PruningMethod):
         help="Kept weights by layer: a share by the layer's shape (`erk`), or the same share of every one (`uniform`).",
     )
     drop_fraction: float = option(
-        default=0.3, help="Of a layer's kept weights, how many move after an epoch.", gt=0, lt=1
+        default=0.3, help="Fraction of a layer's kept weights that moves after an epoch.", gt=0, lt=1
     )
     update_until: float = option(
-        default=0.75, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1
+        default=0.75, help="When updates of the mask end, as a fraction of the training.", gt=0, le=1
     )
 
     def plan(self, epochs: int) -> Sequence[Phase]:

@@ -1,4 +1,4 @@
-"""Copies of a network to come back to: a pruned one in little memory, or a whole one."""
+"""Copies of a network: a pruned one in little memory, or a whole one."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ def snapshot(weights: PrunableWeights, mask: Mask) -> dict[str, Any]:
 
 
 def restore_(weights: PrunableWeights, copy: dict[str, Any]) -> None:
-    """Make the network that copy again; its mask holds from now on."""
+    """Restore a pruned copy and set its mask."""
     mask = Mask.unpack(copy["mask"], {name: tuple(weight.shape) for name, weight in weights.items()})
     mask = mask.to(weights.device)
     with torch.no_grad():
@@ -50,7 +50,7 @@ class NetworkCopy:
 
 
 def rewind_(state: TrainingState, mask: Mask) -> None:
-    """Make the network its remembered copy again, except for the weights that `mask` drops; it holds from now on."""
+    """Restore the stored network and set `mask`."""
     copy = state.memory.get(NetworkCopy)
     assert copy is not None
     with torch.no_grad():

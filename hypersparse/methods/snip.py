@@ -14,7 +14,7 @@ from hypersparse.sparsity.mask import Mask
 
 @options
 class SNIP(PruningMethod, ScoringSamples):
-    """Keep the weights whose removal would change the loss of a few samples most, before any training."""
+    """Keep the weights whose removal would change the loss of a few samples most; before training."""
 
     name: ClassVar[str] = "snip"
     citation: ClassVar[str] = (
@@ -36,7 +36,7 @@ class SNIP(PruningMethod, ScoringSamples):
         return prune_first(self.mask, epochs=epochs, needs_task=True)
 
     def mask(self, state: TrainingState) -> Mask:
-        """Which weights to keep, seen from the moment before training."""
+        """The mask, chosen before training."""
         weights, task = state.weights, state.task
         batches = self.batches(task, weights.device)
         found = scores.snip(weights.model, weights, batches, task.criterion, run=task.forward)

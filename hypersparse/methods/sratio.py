@@ -13,7 +13,7 @@ from hypersparse.sparsity.scores import random_scores
 
 @options
 class SRatio(PruningMethod):
-    """Keep random weights, the more in a layer the nearer it is to the input; looks at neither data nor weights."""
+    """Keep random weights, with a density that falls with depth; needs neither data nor weights."""
 
     name: ClassVar[str] = "sratio"
     citation: ClassVar[str] = (
@@ -40,7 +40,7 @@ class SRatio(PruningMethod):
         return prune_first(self.mask, epochs=epochs)
 
     def mask(self, state: TrainingState) -> Mask:
-        """Which weights to keep, seen from the moment before training."""
+        """The mask, chosen before training."""
         weights, exact = state.weights, self.tie_rule == "exact"
         keep = self.keep(weights) if exact else max(1, keep_in_float32(weights.total, self.sparsity))
         rounding: Literal["exact", "down"] = "exact" if exact else "down"

@@ -15,7 +15,7 @@ from hypersparse.sparsity.mask import Mask, Scores
 
 @options
 class SynFlow(PruningMethod):
-    """Remove in many small rounds the weights through which least flows, before any training and without data."""
+    """Remove the weights with the least synaptic flow in many small rounds; before training, without data."""
 
     name: ClassVar[str] = "synflow"
     citation: ClassVar[str] = (
@@ -30,7 +30,7 @@ class SynFlow(PruningMethod):
         return prune_first(self.mask, epochs=epochs, needs_task=True)  # for the shape of an input
 
     def mask(self, state: TrainingState) -> Mask:
-        """Which weights to keep, seen from the moment before training."""
+        """The mask, chosen before training."""
         weights, task = state.weights, state.task
         inputs, _ = task.first_batch(weights.device)
 

@@ -121,7 +121,7 @@ class Task:
 
 
 class RunningMean:
-    """A mean over samples that stays on the device until it is asked for."""
+    """A mean over samples, accumulated on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.total = torch.zeros((), dtype=torch.float64, device=device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hypersparse.methods.base import DISTRIBUTION_HELP, EverySteps, Phase, PhaseLR, PruningMethod, TrainingState
-from hypersparse.methods.drop_grow import decay_, forget_past_
+from hypersparse.methods.drop_grow import decay_, reset_state_of_
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import Distribution, select
 from hypersparse.sparsity.mask import Mask
@@ -18,7 +18,7 @@ from hypersparse.sparsity.scores import magnitude
 
 @dataclass
 class UnusedWeights:
-    """By layer the values of dropped weights, 0.0 for the others, and which of them learn."""
+    """By layer the values of unused weights, 0.0 for the others, and which of them are trained."""
 
     values: list[Tensor]
     learn: list[Tensor]
@@ -26,7 +26,7 @@ class UnusedWeights:
 
 @options
 class TopKAST(PruningMethod):
-    """Use the largest weights, let the next largest learn beside them unused, and keep choosing the largest anew."""
+    """Use the largest weights, train the next largest too, and update the choice regularly."""
 
     name: ClassVar[str] = "topkast"
     citation: ClassVar[str] = (
@@ -35,15 +35,13 @@ class TopKAST(PruningMethod):
     )
 
     distribution: Distribution = option(default="uniform", help=DISTRIBUTION_HELP)
-    backward_ratio: float = option(
-        default=2.0, help="How many weights learn, as a multiple of those that are used.", ge=1
-    )
+    backward_ratio: float = option(default=2.0, help="Trained weights, as a multiple of those that are used.", ge=1)
     exploration_decay: float = option(
-        default=1e-4, help="Decay of those that learn unused, divided by the density.", ge=0
+        default=1e-4, help="Weight decay of trained weights that are not used, divided by the density.", ge=0
     )
-    update_every: int = option(default=100, help="Steps between two choices.", ge=1)
+    update_every: int = option(default=100, help="Steps between updates of the mask.", ge=1)
     update_until: float = option(
-        default=1.0, help="From here on the mask stays, as a fraction of the training.", gt=0, le=1
+        default=1.0, help="When updates of the mask end, as a fraction of the training.", gt=0, le=1
     )
 
     def plan(self, epochs: int) -> Sequence[Phase]:
@@ -64,14 +62,14 @@ class TopKAST(PruningMethod):
 
     @torch.no_grad()
     def choose_largest(self, state: TrainingState) -> None:
-        """From now on the largest of all weights are used, and the next largest learn (sets A and B of the paper)."""
+        """Use the largest of all weights and train the next largest too (sets A and B of the paper)."""
         weights, unused = state.weights, self.unused(state)
         weights.apply_mask_()  # the optimizer has just moved the dropped ones too
         torch._foreach_add_(list(weights.values()), unused.values)
         scores, keep = magnitude(weights), self.keep(weights)
         used = select(scores, keep, self.distribution)
         chosen = used | select(scores, min(weights.total, round(self.backward_ratio * keep)), self.distribution)
-        forget_past_(state, chosen - self.trainable(state))
+        reset_state_of_(state, chosen - self.trainable(state))
         for name, value, learns in zip(weights, unused.values, unused.learn, strict=True):
             value.copy_(weights[name].masked_fill(used[name], 0.0))  # in place: a captured step knows the address
             learns.copy_(chosen[name] & ~used[name])
@@ -79,7 +77,7 @@ class TopKAST(PruningMethod):
 
     @contextmanager
     def as_one(self, state: TrainingState) -> Iterator[None]:
-        """Let the optimizer see all weights, used or not, and decay the unused."""
+        """Show the optimizer all weights, used or not, and decay the unused ones."""
         weights, unused = list(state.weights.values()), self.unused(state)
         with torch.no_grad():
             for weight, value in zip(weights, unused.values, strict=True):
@@ -91,16 +89,16 @@ class TopKAST(PruningMethod):
                 torch.where(learns, weight, value, out=value)
 
     def trainable(self, state: TrainingState) -> Mask:
-        """The used weights and those that learn unused."""
+        """The used weights and the unused ones that are trained."""
         used = state.weights.mask or Mask.all_kept(state.weights)
         return used | Mask(dict(zip(state.weights, self.unused(state).learn, strict=True)))
 
     def forget_unused(self, state: TrainingState) -> None:
-        """Dropped weights have no value any more."""
+        """Discard the unused weights."""
         state.memory.pop(UnusedWeights)
 
     def unused(self, state: TrainingState) -> UnusedWeights:
-        """The values of dropped weights, and which of them learn."""
+        """The unused weights; zeros at first."""
         weights, device = state.weights.values(), state.weights.device
         found = state.memory.get(UnusedWeights)
         if found is None:

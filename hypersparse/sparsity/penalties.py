@@ -1,4 +1,4 @@
-"""Penalties that press weights towards zero: functions of one vector of all prunable weights.
+"""Penalties that shrink weights: functions of one vector of all prunable weights.
 
 Each returns a scalar that can be added to a loss. They are computed in float32 or better, whatever
 the weights are stored in.
@@ -34,7 +34,7 @@ def l2(vector: Tensor) -> Tensor:
 
 
 def hypersparse(vector: Tensor, keep: int) -> Tensor:
-    """The HyperSparse penalty (eq. 2): presses the weights that will go, spares the `keep` largest.
+    """The HyperSparse penalty (eq. 2): shrinks all weights but the `keep` largest.
 
     Its value is 0 by construction; only its gradient acts.
     """

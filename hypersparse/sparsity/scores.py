@@ -32,7 +32,7 @@ def magnitude(weights: Values) -> dict[str, Tensor]:
 
 
 def random_scores(weights: Values, generator: torch.Generator) -> dict[str, Tensor]:
-    """Any weight is as good as any other: uniform random numbers, drawn on the CPU."""
+    """Uniform random scores, drawn on the CPU."""
     # Of 20 million draws in float32 many would be equal, and of equal scores the first ones win.
     return {
         name: torch.rand(weight.shape, generator=generator, dtype=torch.float64).to(weight.device)

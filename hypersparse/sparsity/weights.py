@@ -1,4 +1,4 @@
-"""`PrunableWeights`: the live weights of a model that may be zeroed, and the mask that holds now."""
+"""`PrunableWeights`: the live weights of a model that may be pruned, and their current mask."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,7 +85,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
 
     @property
     def mask(self) -> Mask | None:
-        """The mask that holds now; None while all weights are free."""
+        """The current mask; None while no weight is pruned."""
         return self._mask
 
     def vector(self) -> Tensor:
@@ -93,7 +93,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         return torch.cat([weight.flatten() for weight in self._parameters.values()])
 
     def set_mask_(self, mask: Mask) -> None:
-        """From now on `mask` holds; its dropped weights become exactly 0.0 at once."""
+        """Set the mask; its dropped weights become exactly 0.0."""
         if list(mask) != list(self) or any(mask[name].shape != self[name].shape for name in self):
             raise ModelError("The mask's layers are not this model's prunable layers.")
         self._mask = mask.to(self.device)
@@ -104,11 +104,11 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         self.apply_mask_()
 
     def clear_mask_(self) -> None:
-        """From now on all weights are free."""
+        """Remove the mask."""
         self._mask = None
 
     def apply_mask_(self) -> None:
-        """Make the dropped weights exactly 0.0 again, as after an optimizer step."""
+        """Set the dropped weights to exactly 0.0 again, as after an optimizer step."""
         if self._mask is None:
             return
         pairs = zip(self.values(), self._dropped, strict=True) if self._whole is None else [self._whole]
@@ -117,8 +117,8 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
             for values, dropped in pairs:
                 values.masked_fill_(dropped, 0.0)
 
-    def lie_in_(self, values: Tensor, dropped: Tensor, parts: Sequence[Tensor]) -> None:
-        """From now on all weights lie in `values`, and what is dropped in `dropped`, whose layers are `parts`.
+    def use_memory_(self, values: Tensor, dropped: Tensor, parts: Sequence[Tensor]) -> None:
+        """Use one memory for all weights, `values`, and one for what is dropped, `dropped` with its layers `parts`.
 
         One kernel applies the mask then. Nobody may give a weight other memory afterwards.
         """

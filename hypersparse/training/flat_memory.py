@@ -20,8 +20,8 @@ class FlatMemory:
         self.weights = weights
         self.values: Tensor | None = None
         self._gradients: tuple[Tensor, list[Tensor]] | None = None  # their memory, and its parts
-        self._hands_over = False
-        self._waiting: Tensor | None = None
+        self._defers = False
+        self._deferred: Tensor | None = None
         if _can_be_flat(list(weights.values())):
             self._flatten_()
 
@@ -33,7 +33,7 @@ class FlatMemory:
             part.copy_(weight.detach())
             weight.data = part
         dropped = torch.empty_like(self.values, dtype=torch.bool)
-        weights.lie_in_(self.values, dropped, self.split(dropped))
+        weights.use_memory_(self.values, dropped, self.split(dropped))
 
     @property
     def gradients(self) -> Tensor | None:
@@ -61,7 +61,7 @@ class FlatMemory:
             memory = torch.empty_like(self.values)
             self._gradients = memory, self.split(memory)
         parts = self._gradients[1]
-        self._waiting = None  # of a step that nobody made
+        self._deferred = None  # of a step that nobody made
         with torch.no_grad():
             torch._foreach_copy_(parts, list(gradients))
         for weight, part in zip(self.weights.values(), parts, strict=True):
@@ -74,18 +74,18 @@ class FlatMemory:
         penalty(leaf).backward()  # type: ignore[no-untyped-call]
         if leaf.grad is None:
             return
-        if self._hands_over and self.gradients is not None and self._waiting is None:
-            self._waiting = leaf.grad
+        if self._defers and self.gradients is not None and self._deferred is None:
+            self._deferred = leaf.grad
         else:
             self.add_to_gradients_(leaf.grad)
 
-    def hand_over_(self) -> None:
+    def defer_penalty_gradient_(self) -> None:
         """From now on the optimizer takes a penalty's gradient and adds it as it steps, where gradients are flat."""
-        self._hands_over = True
+        self._defers = True
 
     def take_penalty_gradient(self) -> Tensor | None:
         """The gradient that was kept for the optimizer, laid out like `values`; None where there is none."""
-        waiting, self._waiting = self._waiting, None
+        waiting, self._deferred = self._deferred, None
         return waiting
 
     def add_to_gradients_(self, gradient: Tensor) -> None:

@@ -22,7 +22,7 @@ log = logging.getLogger("hypersparse")
 
 
 class ForwardBackward:
-    """A network with its loss; compiled where the engine wants that."""
+    """A network with its loss, compiled if the engine requires it."""
 
     def __init__(self, memory: FlatMemory, metric: Metric, machine: Machine, *, compiled: bool) -> None:
         self._machine = machine

@@ -42,7 +42,7 @@ class FlatSGD(torch.optim.SGD):
         """Step the weights in this memory by one kernel wherever possible, which may add the penalty's gradient too."""
         self._memory = memory
         if add_penalty:
-            memory.hand_over_()
+            memory.defer_penalty_gradient_()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

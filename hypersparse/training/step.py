@@ -23,7 +23,7 @@ from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.machine import Machine
 from hypersparse.training.step_driver import StepDriver
 
-REHEARSALS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
+WARM_UP_STEPS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
 log = logging.getLogger("hypersparse")
 
 
@@ -37,7 +37,7 @@ class Step(Protocol):
 
 
 class EpochLoss:
-    """What an epoch's steps leave behind, on the device: mean loss, and when it stopped being finite."""
+    """The mean loss of an epoch, on the device, and the first step where it was not finite."""
 
     def __init__(self, device: torch.device) -> None:
         self.loss = RunningMean(device)
@@ -46,12 +46,12 @@ class EpochLoss:
         self._note = _note
 
     def add(self, loss: Tensor, samples: int) -> None:
-        """Take down the loss of a step."""
+        """Add the loss of a step."""
         self._note(self.loss.total, self.index, self.first_bad, loss.detach(), samples)
         self.loss.count += samples
 
     def compile_(self) -> None:
-        """From now on a loss is taken down by one kernel, for a step that is captured."""
+        """Compile `add` into one kernel, for a captured step."""
         self._note = torch.compile(_note, dynamic=False)
 
     def reset(self) -> None:
@@ -141,17 +141,17 @@ class CapturedStep:
         current = torch.cuda.current_stream()
         stream = side_stream(device) if current == torch.cuda.default_stream() else current
         try:
-            with driver.rehearsal(), _capturable(sparsifier.state.optimizer):
+            with driver.warm_up(), _capturable(sparsifier.state.optimizer):
                 stream.wait_stream(current)
                 with torch.cuda.stream(stream):
-                    for _ in range(REHEARSALS):
+                    for _ in range(WARM_UP_STEPS):
                         self.start.zero_()
                         self._work()
                 current.wait_stream(stream)
                 sparsifier.state.optimizer.zero_grad(set_to_none=True)
                 with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
                     self._work()
-        finally:  # the rehearsed steps never happened, whether or not the capture succeeded
+        finally:  # the warm-up steps never happened, whether or not the capture succeeded
             try:
                 torch.cuda.synchronize()
             finally:
@@ -160,7 +160,7 @@ class CapturedStep:
 
 @contextmanager
 def _capturable(optimizer: Optimizer) -> Iterator[None]:
-    """Let Adam and its kin be captured; their warning that a rehearsed step is not is beside the point."""
+    """Let Adam and its kin be captured; their warning that a warm-up step is not is beside the point."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True
@@ -224,7 +224,7 @@ def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
 
 
 def _restore_(sparsifier: Sparsifier, record: EpochLoss, before: Everything) -> None:
-    """Put all of that back, in place; an optimizer's new tensors become zero, as if it had never stepped."""
+    """Restore all of that in place; an optimizer's new tensors become zero, as if it had never stepped."""
     tensors, moments, memory, recorded, random = before
     with torch.no_grad():
         for name, tensor in _tensors(sparsifier.weights.model):

@@ -12,16 +12,16 @@ from hypersparse.training.flat_memory import FlatMemory
 
 
 class StepDriver:
-    """Adds penalty gradients in place, finishes steps, and keeps count of those that are rehearsed or repeated."""
+    """Adds penalty gradients in place, finishes steps, and keeps count of those that are repeated or do not count."""
 
     def __init__(self, sparsifier: Sparsifier, memory: FlatMemory) -> None:
         self.sparsifier, self.memory = sparsifier, memory
-        self._rehearsing = False
+        self._warming_up = False
 
     @property
     def method_acts(self) -> bool:
         """Whether the method does something of its own in the coming step."""
-        return not self._rehearsing and self.sparsifier.phase.acts_in(self.sparsifier.state.step)
+        return not self._warming_up and self.sparsifier.phase.acts_in(self.sparsifier.state.step)
 
     @property
     def optimizer_steps(self) -> bool:
@@ -38,7 +38,7 @@ class StepDriver:
 
     def finish_step(self, scores: Tensor, samples: int) -> None:
         """After the optimizer's step: the mask holds again, and the scores of the batch are known."""
-        if self._rehearsing:
+        if self._warming_up:
             self.sparsifier.weights.apply_mask_()
         else:
             self.sparsifier.step()
@@ -53,15 +53,15 @@ class StepDriver:
         state.observed.count += samples
 
     @contextmanager
-    def rehearsal(self) -> Iterator[None]:
+    def warm_up(self) -> Iterator[None]:
         """Steps inside the block do not count, and what they observed is forgotten."""
         calls, observed = replace(self.sparsifier.calls), self.sparsifier.state.observed
         total, count = observed.total.clone(), observed.count
-        self._rehearsing = True
+        self._warming_up = True
         try:
             yield
         finally:
-            self._rehearsing = False
+            self._warming_up = False
             self.sparsifier.calls = calls
             observed.total.copy_(total)
             observed.count = count

@@ -288,7 +288,19 @@ def test_a_collapse_may_be_an_error_and_an_ablation_is_asked_for_by_name(tmp_pat
     assert failed.returncode == 2
     assert "No weight is left in" in failed.stderr
     assert run(*sparse, "--on-collapse", "panic", folder=tmp_path).returncode == 2
-    done = run("train", *QUICK, "--method", "dense", "--set", "model.narrow=0.9", "--epochs", "1", "--seed", "1", folder=tmp_path)
+    done = run(
+        "train",
+        *QUICK,
+        "--method",
+        "dense",
+        "--set",
+        "model.narrow=0.9",
+        "--epochs",
+        "1",
+        "--seed",
+        "1",
+        folder=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     (narrow,) = tmp_path.glob("runs/*-narrow-*/seed-1")
     result = RunFolder(narrow).result()

@@ -23,7 +23,7 @@ from hypersparse import (
     TopKAST,
     TrainingState,
 )
-from hypersparse.methods.drop_grow import draw_mask_, drop_and_grow_, exchanged, prune_by_magnitude, reset_momentum_
+from hypersparse.methods.drop_grow import draw_mask_, drop_and_grow, drop_and_grow_, prune_by_magnitude, reset_momentum_
 from hypersparse.sparsity.distributions import Distribution, shares
 from tests.methods.small import sequence_network, three_classes, trained
 
@@ -92,7 +92,7 @@ def test_counts_are_exact_under_ties(scores: list[float], seed: int, fraction: f
     kept[0] = True
     mask = Mask({"a": kept})
     growth = {"a": torch.randint(0, 2, (len(scores),), generator=generator).float()}
-    after = exchanged(mask, {"a": torch.tensor(scores)}, growth, fraction=fraction)
+    after = drop_and_grow(mask, {"a": torch.tensor(scores)}, growth, fraction=fraction)
     assert after.kept == mask.kept
     staying = after & mask
     assert (mask - staying).kept <= int(fraction * mask.kept)
@@ -102,7 +102,7 @@ def test_layers_without_growth_stay() -> None:
     kept = torch.tensor([True, False, True, False])
     mask = Mask({"a": kept, "b": kept})
     scores = {"a": torch.arange(4.0), "b": torch.arange(4.0)}
-    after = exchanged(mask, scores, {"b": torch.tensor([0.0, 1.0, 0.0, 0.0])}, fraction=0.5)
+    after = drop_and_grow(mask, scores, {"b": torch.tensor([0.0, 1.0, 0.0, 0.0])}, fraction=0.5)
     assert torch.equal(after["a"], kept)
     assert after["b"].tolist() == [False, True, True, False]
 
@@ -125,7 +125,7 @@ def test_an_exchange_waits_as_often_for_many_layers_as_for_one() -> None:
         mask = Mask({str(number): torch.arange(8) % 2 == 0 for number in range(layers)})
         scores = {name: torch.rand(8) for name in mask}
         with Waits() as waits:  # type: ignore[no-untyped-call]
-            exchanged(mask, scores, scores, fraction=0.5)
+            drop_and_grow(mask, scores, scores, fraction=0.5)
         counts.append(waits.count)
     assert counts[0] == counts[1] > 0
 

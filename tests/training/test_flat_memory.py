@@ -88,7 +88,7 @@ def test_a_penalty_that_does_not_read_the_vector_adds_nothing_to_it() -> None:
 def test_the_optimizer_takes_a_gradient_once() -> None:
     weights = PrunableWeights(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
     memory = FlatMemory(weights)
-    memory.hand_over_()
+    memory.defer_penalty_gradient_()
     memory.add_gradient_of_(penalty)  # the gradients do not lie in one memory: added at once
     assert memory.take_penalty_gradient() is None
     memory.copy_gradients_([torch.ones(4, 4), torch.ones(4, 4)])

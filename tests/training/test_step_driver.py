@@ -55,14 +55,14 @@ def test_a_gradient_added_later_counts_once_whatever_the_accumulation() -> None:
     assert torch.equal(grads[0], grads[1])  # type: ignore[arg-type]
 
 
-def test_no_method_adjusts_in_a_rehearsal() -> None:
+def test_no_method_acts_in_a_warm_up() -> None:
     calls: list[int] = []
     model = network()
     plan = [Phase("first", epochs=1, on_step=EverySteps(lambda state: calls.append(state.step), 2))]
     sparsifier = Sparsifier(model, sgd(model), plan)
     driver = driver_of(sparsifier)
     for _ in sparsifier.epochs():
-        with driver.rehearsal():
+        with driver.warm_up():
             for _ in range(3):
                 assert not driver.method_acts
                 step(driver)
