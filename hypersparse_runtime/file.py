@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from hypersparse_runtime.container import FileError, container, inflated, parsed, sections_of, to_json, whole
 from hypersparse_runtime.graph import INPUT, OPS, Graph, Node
-from hypersparse_runtime.limits import check_sizes
+from hypersparse_runtime.limits import SMALL, check_sizes
 from hypersparse_runtime.names import strange_name
 from hypersparse_runtime.rice import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
 
@@ -37,7 +37,8 @@ MOST_MATCHED = 2**20  # bytes in which repetitions are sought; in more that took
 WORTH_POSITIONS = 0.95  # an array of which more is kept is stored whole
 
 MOST_BYTES = 2**32  # of a file
-MOST_GRAPH = 2**24  # of its JSON
+MOST_GRAPH = 2**22  # of its JSON
+MOST_SYMBOLS, MOST_SYMBOLS_PER_BYTE = 2**22, 4  # positions that are decoded, and in files larger than SMALL
 MOST_WEIGHTS_PER_BYTE, FEW_WEIGHTS = 4096, 2**22  # what a file may claim to hold; VGG-19 at 99.8 % has 150 a byte
 
 
@@ -54,6 +55,11 @@ class _Entry:
     def stored(self) -> int:
         """Elements in the stream of values."""
         return self.layout.size if self.dense else self.layout.kept
+
+    @property
+    def dtype_in_memory(self) -> np.dtype[Any]:
+        """What its elements are once they are read."""
+        return np.dtype("float32" if self.dtype == HALF else self.dtype)
 
 
 def write(graph: Graph, path: str | Path, *, half: bool = False) -> int:
@@ -113,7 +119,10 @@ def pack(graph: Graph, *, half: bool = False) -> bytes:
         "positions": b"".join(strings),
         "values": _deflated(_planes(values, stored_as)),
     }
-    return container(sections, to_json(dict(graph.about)).decode())
+    content = container(sections, to_json(dict(graph.about)).decode())
+    kept = {name: len(values[name]) for name in arrays}
+    check_sizes(graph, kept=kept, size=len(content))
+    return content
 
 
 def unpack(content: bytes) -> Graph:
@@ -130,10 +139,10 @@ def unpack(content: bytes) -> Graph:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FileError(f"its graph is not understood: {type(error).__name__} {error}") from None
     _check_claims(entries, len(content))
-    arrays = _arrays(entries, sections, lengths)
-    graph = Graph(input_shape, nodes, arrays, about)
-    check_sizes(graph)
-    return graph
+    claimed = {entry.name: np.broadcast_to(entry.dtype_in_memory.type(0), entry.layout.shape) for entry in entries}
+    kept = {entry.name: entry.stored for entry in entries}
+    check_sizes(Graph(input_shape, nodes, claimed, about), kept=kept, size=len(content))
+    return Graph(input_shape, nodes, _arrays(entries, sections, lengths), about)
 
 
 def _dtype(name: str, array: NDArray[Any], half: bool) -> str:
@@ -225,6 +234,9 @@ def _check_claims(entries: Sequence[_Entry], size: int) -> None:
     most = FEW_WEIGHTS + MOST_WEIGHTS_PER_BYTE * size
     if claimed > most:
         raise FileError(f"it claims {claimed} weights in {size} bytes, and {most} are the most")
+    symbols = sum(entry.layout.rows + entry.layout.coded for entry in entries if not entry.dense)
+    if symbols > MOST_SYMBOLS + MOST_SYMBOLS_PER_BYTE * max(0, size - SMALL):
+        raise FileError(f"it claims {symbols} positions in {size} bytes")
 
 
 def _arrays(entries: Sequence[_Entry], sections: Mapping[str, bytes], lengths: Sequence[int]) -> dict[str, Any]:
@@ -235,19 +247,15 @@ def _arrays(entries: Sequence[_Entry], sections: Mapping[str, bytes], lengths: S
     strings = [positions[ends[place] : ends[place + 1]] for place in range(4)]
     sparse = [entry for entry in entries if not entry.dense]
     try:
-        masks = dict(zip([entry.name for entry in sparse], decode([e.layout for e in sparse], strings), strict=True))
+        masks = decode([entry.layout for entry in sparse], strings)
+        arrays = _unplaned(entries, sections["values"])
+        for entry, mask in zip(sparse, masks, strict=True):  # one after the other: masks may be large
+            full = np.zeros(entry.layout.shape, arrays[entry.name].dtype)
+            full[mask] = arrays[entry.name]
+            arrays[entry.name] = full
     except CodingError as error:
         raise FileError(str(error)) from None
-    values = _unplaned(entries, sections["values"])
-    arrays = {}
-    for entry in entries:
-        stored = values[entry.name]
-        if not entry.dense:
-            full = np.zeros(entry.layout.shape, stored.dtype)
-            full[masks[entry.name]] = stored
-            stored = full
-        arrays[entry.name] = stored.reshape(entry.layout.shape)
-    return arrays
+    return {entry.name: arrays[entry.name].reshape(entry.layout.shape) for entry in entries}
 
 
 def _stored_type(kind: str) -> np.dtype[Any]:

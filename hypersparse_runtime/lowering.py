@@ -14,9 +14,7 @@ import numpy as np
 
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, bounds, pair, shapes
 from hypersparse_runtime.ir import Array, Entries, Kind, Layer, Network
-
-# Parts times channels of a concatenation whose parts are written where they belong: DenseNet-121 has 34,000.
-MOST_JOINED = 2**20
+from hypersparse_runtime.limits import MOST_JOINED
 
 
 def dense_products(graph: Graph) -> int:

@@ -11,7 +11,7 @@ Rows and columns win on trained masks, where whole channels are empty. Where mor
 the zeros are coded instead.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -68,8 +68,8 @@ def encode(masks: Iterable[NDArray[np.bool_]]) -> tuple[list[Layout], list[bytes
     return layouts, [*_rice(counts), *_rice(gaps)]
 
 
-def decode(layouts: Sequence[Layout], strings: Sequence[bytes]) -> list[NDArray[np.bool_]]:
-    """The inverse of `encode`: a boolean array for each layout."""
+def decode(layouts: Sequence[Layout], strings: Sequence[bytes]) -> Iterator[NDArray[np.bool_]]:
+    """The inverse of `encode`: a boolean array for each layout, one by one."""
     count_bits = _repeated([layout.bits for layout in layouts], [layout.rows for layout in layouts])
     counts = _unrice(strings[0], strings[1], count_bits)
     bits, row_counts, start = [], [], 0
@@ -79,11 +79,10 @@ def decode(layouts: Sequence[Layout], strings: Sequence[bytes]) -> list[NDArray[
         row_counts.append(mine)
         bits.append(_gap_bits(layout, mine))
     gaps = _unrice(strings[2], strings[3], np.concatenate([*bits, np.zeros(0, np.int64)]))
-    masks, start = [], 0
+    start = 0
     for layout, mine in zip(layouts, row_counts, strict=True):
-        masks.append(_mask(layout, mine, gaps[start : start + layout.coded]))
+        yield _mask(layout, mine, gaps[start : start + layout.coded])
         start += layout.coded
-    return masks
 
 
 def _shortest(mask: NDArray[np.bool_]) -> tuple[Layout, tuple[Ints, Ints], tuple[Ints, Ints]]:

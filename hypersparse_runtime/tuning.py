@@ -27,7 +27,7 @@ TILES = {  # most vectors in a tile, by the number of chains
 }
 DIRECT_TILES = {"plain": (8, 4), "neon": (8, 4), "avx2": (8, 4), "avx512": (24, 16, 8)}
 REPEATS, ROUNDS = 3, 5  # of each variant: other programs may take the core away
-BUDGET = 0.5  # seconds for a program's variants; ResNet-50 at 99 % needs 0.3
+BUDGET = 0.3  # seconds for a program's variants; ResNet-50 at 99 % needs 0.3
 MOST_MEASURED = 2**31  # operations of a program that is run to measure it: some 0.5 s
 WORTH = 0.92  # of the time with the widest vectors that another variant must need: less is noise as often as not
 RUNS = ("segments", "segment_stride", "segment_length", "pad_first", "pad_length", "pad_stride", "pad_end")

@@ -17,16 +17,16 @@ class KernelHook(BuildHookInterface):  # type: ignore[misc]  # hatchling has no 
         """Add the library and the platform it is for."""
         if version == "editable":
             return
-        spec = importlib.util.spec_from_file_location("building", PACKAGE / "building.py")
+        spec = importlib.util.spec_from_file_location("compile_kernel", PACKAGE / "compile_kernel.py")
         assert spec is not None
         assert spec.loader is not None
-        building = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(building)
-        if building.find_compiler() is None:
+        compile_kernel = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(compile_kernel)
+        if compile_kernel.find_compiler() is None:
             return
         folder = Path(self.directory) / "kernel"
         folder.mkdir(parents=True, exist_ok=True)
-        built = building.build(folder / building.file_name())
+        built = compile_kernel.build(folder / compile_kernel.file_name())
         build_data["force_include"][str(built)] = f"hypersparse_runtime/kernel/{built.name}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
