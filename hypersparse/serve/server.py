@@ -112,6 +112,9 @@ class Server:
         listener = await asyncio.start_server(self._connected, sock=self._socket, limit=MOST_HEAD, backlog=ACCEPTED)
         self._socket.listen(BACKLOG)
         await self._stop.wait()
+        with suppress(NotImplementedError):  # on Windows; elsewhere what was just accepted gets its task before the end
+            asyncio.get_running_loop().remove_reader(self._socket)
+            await asyncio.sleep(0.05)
         listener.close()
         for seconds in (STOP_SECONDS, 0.0):
             for connection in self._places.open:

@@ -256,3 +256,19 @@ def test_stopping_answers_what_has_begun(
         assert (response.status, response.headers["Connection"]) == (200, "close")
     with pytest.raises(ConnectionRefusedError):
         ask(server)
+
+
+def test_stopping_leaves_no_socket_behind(network: Served) -> None:
+    statuses = []
+    for number in range(20):
+        server = Server([network])
+        with ExitStack() as stack:
+            with server.running():
+                connection = stack.enter_context(connected(server))
+                time.sleep(0.005 * number)
+            try:
+                statuses.append(status_of(connection))
+            except ConnectionResetError:
+                statuses.append(0)  # it had not been accepted
+    assert set(statuses) <= {0, 408}
+    assert 408 in statuses
