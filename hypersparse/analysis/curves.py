@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
 from hypersparse.analysis.layers import LayerWeights, layer_weights
-from hypersparse.analysis.plotting import BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, RED
+from hypersparse.analysis.plotting import BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, RED, without_math
 from hypersparse.errors import RunError
 from hypersparse.runs.run_listing import Row, row_of
 from hypersparse.storage.files import write_atomically
@@ -74,7 +74,7 @@ def _title(row: Row) -> str:
     if row.kept is not None and row.total:
         share = f"{row.kept:,} of {row.total:,} weights kept ({100 * row.kept / row.total:.3g} %)"
         pieces.append(share if row.kept < row.total else f"all {row.total:,} weights kept")
-    return f"{row.label}, seed {row.seed}\n{' · '.join(pieces)}"
+    return without_math(f"{row.label}, seed {row.seed}\n{' · '.join(pieces)}")
 
 
 def _draw_accuracy(axes: Axes, entries: Sequence[Entry], spans: Sequence[Span]) -> None:

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.runs import recipe_names
@@ -17,6 +19,17 @@ from hypersparse.storage.schemas import Entry, Result, Summary
 
 class NoRunsError(RunError):
     """None of the runs has what an analysis needs."""
+
+
+class _Record(Arrays):
+    """Arrays of a file, which says if it lacks one."""
+
+    def __init__(self, arrays: Arrays, file: Path) -> None:
+        super().__init__(arrays)
+        self._file = file
+
+    def __missing__(self, key: str) -> NDArray[Any]:
+        raise RunError(f"{self._file} has no `{key}`: it is damaged, or of another version. Copy it again.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +53,7 @@ class FinishedRun:
     @cached_property
     def record(self) -> Arrays:
         """What was taken down of every epoch."""
-        return read_record(self.folder.record_file)
+        return _Record(read_record(self.folder.record_file), self.folder.record_file)
 
     @cached_property
     def log(self) -> list[Entry]:

@@ -58,7 +58,16 @@ def class_label(name: str) -> str:
     >>> class_label("pickup_truck")
     'pickup truck'
     """
-    return name.replace("_", " ")
+    return without_math(name.replace("_", " "))
+
+
+def without_math(text: str) -> str:
+    r"""A text of somebody else's as it stands: between dollars Matplotlib would read a formula, or fail to.
+
+    >>> without_math("from $5 to $9")
+    'from \\$5 to \\$9'
+    """
+    return text.replace("$", r"\$")
 
 
 def use_own_settings() -> None:
@@ -92,7 +101,7 @@ def title(figure: Figure, text: str) -> None:
     """Say what is seen, in words that stand at the left; what does not fit on two lines is left out."""
     whole = text.replace(" %", f"{NO_BREAK}%")  # a number stays with its sign
     lines = fill(whole, _letters(figure.get_figwidth()), max_lines=TITLE_LINES, placeholder=" ...")
-    figure.suptitle(lines.replace(NO_BREAK, " "), x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
+    figure.suptitle(without_math(lines.replace(NO_BREAK, " ")), x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
 
 
 def legend(axes: Axes, **options: Any) -> None:
@@ -134,7 +143,7 @@ def _ticks_touch(figure: Figure, axes: Axes) -> bool:
 
 def wrap_label(name: str) -> str:
     """A name of many options on several lines, so that it leaves room for the axes."""
-    return fill(name, LONGEST_NAME, break_on_hyphens=False)
+    return without_math(fill(name, LONGEST_NAME, break_on_hyphens=False))
 
 
 def title_width(text: str) -> float:

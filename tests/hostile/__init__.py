@@ -1,0 +1,1 @@
+"""Files of strangers: what every reader does with them."""
