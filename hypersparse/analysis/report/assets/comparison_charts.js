@@ -87,12 +87,14 @@ const showAt = (names, at, hidden) => ({
 });
 
 function leaders(group, levels, key) {
-  return levels
-    .map((level) => {
-      const best = group.rows.filter((row) => row.sparsity === level).sort((one, other) => other[key] - one[key])[0];
-      return `At ${sparsity(level)} ${best.method} leads with ${withDeviation(best[key], best[`${key}_deviation`])} %.`;
-    })
-    .join(" ");
+  const best = levels.map(
+    (level) =>
+      group.rows.filter((row) => row.sparsity === level).sort((one, other) => other[key] - one[key])[0],
+  );
+  const words = (row) => `${withDeviation(row[key], row[`${key}_deviation`])} % at ${sparsity(row.sparsity)}`;
+  if (best.every((row) => row.method === best[0].method))
+    return `${best[0].method} leads at every sparsity: ${best.map(words).join(", ")}.`;
+  return `Best of each sparsity: ${best.map((row) => `${row.method} with ${words(row)}`).join("; ")}.`;
 }
 
 function longColumns(key) {
