@@ -9,8 +9,8 @@ from hypersparse.analysis.paper import table
 from hypersparse.analysis.plotting import AnalysisResult, class_label, file_name
 from hypersparse.analysis.positions import ALL, IN_THE_PAPER, PAPER_DATA, agreement
 from hypersparse.analysis.positions_figure import analyze_rows
-from hypersparse.analysis.stored_positions import read_positions, runs_with_positions
 from hypersparse.data.cifar import SUPERCLASSES
+from reproduction.stored_positions import read_positions, runs_with_positions
 from reproduction.tables import details, markdown
 
 MOST_CLASSES = 10  # of a table with a column each

@@ -1,4 +1,4 @@
-"""`hypersparse analyze positions` and `map`: which training images are learnt first."""
+"""`hypersparse analyze positions` and `map`: the order in which training images are learned."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,6 @@ from hypersparse.analysis.positions_figure import analyze as analyze_positions
 from hypersparse.analysis.sample_map import analyze as analyze_map
 from hypersparse.analysis.sample_map import analyze_hardness, sample_orders
 from hypersparse.analysis.samples import Samples, samples_of
-from hypersparse.analysis.stored_positions import store_positions
 from hypersparse.analysis.tsne import PERPLEXITY, Points, cached_points, embed, key_of
 from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
 from hypersparse.cli.console import table_console
@@ -38,7 +37,7 @@ MOST_ACROSS = 7  # levels: dense and the paper's six sparsities of one network
 
 Human = Annotated[
     Path | None,
-    typer.Option("--human", help="CIFAR-N's labels, as an .npz or the original .pt file: how hard images are."),
+    typer.Option("--human", help="CIFAR-N's labels, as an .npz or the original .pt file."),
 ]
 
 
@@ -46,23 +45,17 @@ Human = Annotated[
 def positions(
     runs: Names = None,
     human: Human = None,
-    kept: Annotated[
-        bool,
-        typer.Option("--keep", help="Also write the means into the runs' folders, for the page of results."),
-    ] = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
     out: Out = Path("figures"),
 ) -> None:
-    """Which classes, and which images, are learnt first (table 3 of the paper)."""
+    """Order in which classes and images are learned (table 3 of the paper)."""
     stored = with_records(find(runs, runs_dir))
-    _, samples = bring(stored, human, data_dir)
+    _, samples = load_samples(stored, human, data_dir)
     found, accuracies = analyze_positions(stored, samples), analyze_classes(stored, samples)
     classes, facts = found.tables["positions-classes"], found.tables["positions-agreement"]
     few = [classes.round(3)] if len(samples.classes) <= MOST_CLASSES else []  # more would only scroll by
     tell([found, accuracies], [*few, turned(facts.round(3))], out)
-    for path in store_positions(stored, samples) if kept else ():
-        typer.echo(path)
 
 
 def tell(results: Sequence[AnalysisResult], tables: Sequence[pd.DataFrame], out: Path) -> None:
@@ -83,7 +76,7 @@ def turned(facts: pd.DataFrame) -> pd.DataFrame:
     return across.assign(sparsity=across["sparsity"].str.replace("_", " "))
 
 
-def bring(runs: Sequence[FinishedRun], human: Path | None, data_dir: Path | None) -> tuple[Dataset, Samples]:
+def load_samples(runs: Sequence[FinishedRun], human: Path | None, data_dir: Path | None) -> tuple[Dataset, Samples]:
     """The data set of runs and the images they were trained on."""
     labels = cifar_n.read(human) if human else None  # first, as data may take a while
     dataset = load_data(runs[0].recipe, data_folders(data_dir), quiet=not Console(stderr=True).is_terminal)
@@ -114,11 +107,11 @@ def sample_map(
     runs_dir: RunsDir = Path("runs"),
     out: Out = Path("figures"),
 ) -> None:
-    """Training images on a map, in the order in which they are learnt (figure 4 of the paper)."""
+    """Training images on a t-SNE map, by learning order (figure 4 of the paper)."""
     stored = with_records(find(runs, runs_dir))
     own_code = allowed((run.recipe.model.name for run in stored), trust=trust_code)
     stored = [replace(run, own_code=own_code) for run in stored]
-    dataset, everyone = bring(stored, human, data_dir)
+    dataset, everyone = load_samples(stored, human, data_dir)
     networks = learning_orders(stored, everyone)
     chosen = _chosen(len(everyone), samples, seed)
     ours = everyone.take(chosen)

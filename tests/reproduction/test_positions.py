@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from hypersparse.analysis.samples import samples_of
-from hypersparse.analysis.stored_positions import runs_with_positions, store_positions
 from hypersparse.data.cifar import SUPERCLASSES
 from reproduction import positions
+from reproduction.stored_positions import runs_with_positions, store_positions
 from tests.analysis.recorded import dataset, runs_in, store
-from tests.analysis.test_stored_positions import kept_runs
+from tests.reproduction.test_stored_positions import kept_runs
 
 
 def test_the_page_has_the_papers_seven_rows(tmp_path: Path) -> None:

@@ -1,22 +1,27 @@
-"""Compression Position beside stored runs: `positions.csv` in a run's folder, means by class and hardness.
+"""Compression Position of stored runs: `positions.csv` in a run's folder, means by class and hardness.
 
-The labels of CIFAR and CIFAR-N are in no repository of ours, and nothing of them is needed once these means are known.
-So `hypersparse analyze positions --keep` writes them where the data are, and pages are made of them anywhere.
+The labels of CIFAR and CIFAR-N are not in this repository, and only these means are needed. `python -m
+reproduction.stored_positions` writes them on a machine that has the data, and the page is built from them anywhere.
 """
 
+import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun
+from hypersparse.analysis.finished_runs import FinishedRun, with_records
 from hypersparse.analysis.positions import ALL, PRETRAINING, LearningOrder, by_seed, learning_orders_of
 from hypersparse.analysis.samples import Samples, check_counts
-from hypersparse.errors import RunError
+from hypersparse.cli.analyze import find
+from hypersparse.cli.analyze_positions import load_samples
+from hypersparse.errors import HypersparseError, RunError
 from hypersparse.storage.files import write_text
 
 FILE = "positions.csv"
+COMMAND = "python -m reproduction.stored_positions"
 COLUMNS = ["model", "method", "sparsity", "seed", "epochs", "human_label_errors", "class", "images"]
 MEANS = ["compression_position", "psi"]
 CLOSE = 1e-4  # of the means as they are written
@@ -47,7 +52,7 @@ def _check_none_is_lost(paths: Sequence[Path]) -> None:
             continue
         if known - {ALL}:
             raise RunError(
-                f"{path} has means by how many people were wrong, which would be lost; pass CIFAR-N's labels with "
+                f"{path} has means by label errors, which would be lost; pass CIFAR-N's labels with "
                 "`--human`, or delete the file."
             )
 
@@ -75,7 +80,7 @@ def _read(run: FinishedRun) -> pd.DataFrame:
     try:
         rows = pd.read_csv(path, converters={"sparsity": float})[[*COLUMNS, *MEANS]]  # pandas may miss the last digit
     except (OSError, ValueError, KeyError) as error:
-        raise RunError(f"{path} cannot be read ({error}); write it again with `analyze positions --keep`.") from None
+        raise RunError(f"{path} cannot be read ({error}); write it again with `{COMMAND}`.") from None
     networks = list(learning_orders_of(run))
     dense = rows["method"].astype(str).str.startswith(PRETRAINING)
     rows["method"] = rows["method"].where(dense, run.variant)  # a variant may have had another name when it was kept
@@ -101,6 +106,26 @@ def _check(path: Path, network: LearningOrder, rows: pd.DataFrame) -> None:
 
 
 def _foreign(path: Path) -> RunError:
-    return RunError(
-        f"{path} is not of the record beside it; write it again with `hypersparse analyze positions --keep`."
-    )
+    return RunError(f"{path} does not match the record beside it; write it again with `{COMMAND}`.")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the means of the named runs and print the files; the exit code is 2 after an error."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the means of Compression Position beside runs.")
+    parser.add_argument("runs", nargs="+", help="folders of runs of one data set")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set")
+    parser.add_argument("--human", type=Path, help="CIFAR-N's labels")
+    options = parser.parse_args(arguments)
+    try:
+        runs = with_records(find(options.runs, Path("runs")))
+        _, samples = load_samples(runs, options.human, options.data_dir)
+        written = store_positions(runs, samples)
+    except HypersparseError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(*written, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

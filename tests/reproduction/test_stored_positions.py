@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from hypersparse.analysis.positions import by_seed, learning_orders
 from hypersparse.analysis.samples import samples_of
-from hypersparse.analysis.stored_positions import FILE, as_csv, read_positions, runs_with_positions, store_positions
 from hypersparse.errors import RunError
+from reproduction.stored_positions import FILE, as_csv, main, read_positions, runs_with_positions, store_positions
 from tests.analysis.recorded import dataset, runs_in, store
 from tests.analysis.test_positions import LABELS, human
 
+IMAGES = 1437  # of digits
 RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -81,5 +83,16 @@ def test_means_of_another_record_are_refused(tmp_path: Path) -> None:
     for wrong in (text.replace("0.98,", "0.95,"), text.replace(",0.25,", ",0.35,"), "a,b\n1,2\n", ""):
         assert wrong != text
         paths[0].write_text(wrong)
-        with pytest.raises(RunError, match="analyze positions --keep"):
+        with pytest.raises(RunError, match=r"python -m reproduction\.stored_positions"):
             read_positions(runs_in(tmp_path))
+
+
+def test_the_command_writes_means_beside_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = np.random.default_rng(0).integers(0, 3, IMAGES)
+    folder = store(tmp_path / "runs", dense=counts, pruned=counts[::-1])
+    assert main([str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / FILE)
+    assert set(read_positions(runs_in(tmp_path / "runs"))["human_label_errors"]) == {-1}
+    (folder / "record.npz").unlink()
+    assert main([str(tmp_path / "runs")]) == 2
+    assert "has a record" in capsys.readouterr().err
