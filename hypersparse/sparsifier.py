@@ -292,28 +292,38 @@ def attach(
 ) -> Sparsifier:
     """Make a model sparse inside your own training loop.
 
-    `epochs` is the length of the main training (ART: of the fine-tuning). `lr` is a factor on the optimizer's learning
-    rate as a function of progress through a phase, such as `schedules.cosine`; without one the rate stays as it is.
-    `accumulation_steps` is the number of backward passes before each optimizer step. `trained=True` says that the model
-    comes trained, so that pre-training is left out. `extra_prunable` names further module types with prunable weights.
-    `on_collapse` says what happens when a mask leaves a layer without weights or, if `input_shape` tells the shape of
-    one input, no path from input to output. `ablation` takes something away from what the method found, to see whether
-    it mattered.
+    Args:
+        model: The model, which is not wrapped; it may be compiled or data-parallel.
+        optimizer: Its optimizer. The sparsifier sets the learning rate, in all phases.
+        method: What prunes it, such as `ART(sparsity=0.98)`.
+        epochs: Length of the main training (ART: of the fine-tuning).
+        task: Loss and samples, for methods that score the network.
+        lr: A factor on the learning rate as a function of progress through a phase, such as `schedules.cosine`.
+        accumulation_steps: Backward passes before each optimizer step.
+        trained: Whether the model comes trained, so that pre-training is left out.
+        extra_prunable: Further module types with prunable weights, such as `{nn.Bilinear: ("weight",)}`.
+        input_shape: Shape of one input, to check for a path from input to output.
+        on_collapse: What to do when a mask leaves a layer without weights, or no such path.
+        ablation: What to take away from the method's result, to see whether it mattered.
+
+    Returns:
+        A `Sparsifier`: iterate over its `epochs()`, add its `penalty()` to the loss and call its `step()`.
+
+    Raises:
+        OptionError: An argument cannot be used.
+        LoopError: The method needs a task, or another scheduler sets the learning rate.
+        ModelError: The model has no prunable weights.
+
+    >>> from hypersparse import Dense
+    >>> model = nn.Linear(8, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> attach(model, optimizer, Dense(), epochs=2).weights.total
+    16
     """
-    if not isinstance(method, Method):
-        raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
-    if not _is_count(epochs):
-        raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
-    if task is not None and not hasattr(task, "score"):
-        raise OptionError(f"`task` is Task(criterion, loader); got {type(task).__name__}.")
-    if extra_prunable is not None and not isinstance(extra_prunable, Mapping):
-        raise OptionError(f"`extra_prunable` is {{ModuleType: ('weight',)}}; got {type(extra_prunable).__name__}.")
-    if input_shape is not None and not (isinstance(input_shape, Sequence) and all(map(_is_count, input_shape))):
-        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {input_shape!r}.")
+    _check_arguments(method, epochs, task=task, extra_prunable=extra_prunable, input_shape=input_shape)
     plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
-    if lost := [
-        phase.name for phase in plan if epochs == 0 == phase.epochs and (phase.on_enter or phase.on_epoch_start)
-    ]:
+    empty = [phase for phase in plan if epochs == 0 == phase.epochs]
+    if lost := [phase.name for phase in empty if phase.on_enter or phase.on_epoch_start]:
         raise OptionError(
             f"With `epochs` 0 the phase `{lost[0]}` of {type(method).__name__} is left out, and with it what it begins "
             "with, such as a choice of weights to keep; pass 1 or more."
@@ -330,6 +340,19 @@ def attach(
         on_collapse=on_collapse,
         sparsity=method.sparsity,
     )
+
+
+def _check_arguments(method: Any, epochs: Any, *, task: Any, extra_prunable: Any, input_shape: Any) -> None:
+    if not isinstance(method, Method):
+        raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
+    if not _is_count(epochs):
+        raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
+    if task is not None and not hasattr(task, "score"):
+        raise OptionError(f"`task` is Task(criterion, loader); got {type(task).__name__}.")
+    if extra_prunable is not None and not isinstance(extra_prunable, Mapping):
+        raise OptionError(f"`extra_prunable` is {{ModuleType: ('weight',)}}; got {type(extra_prunable).__name__}.")
+    if input_shape is not None and not (isinstance(input_shape, Sequence) and all(map(_is_count, input_shape))):
+        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {input_shape!r}.")
 
 
 def _is_count(number: Any) -> bool:

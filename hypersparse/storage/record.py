@@ -118,7 +118,7 @@ def make_record(history: Iterable[Epoch | None], known: Known) -> Arrays:
         correct = epoch.get("class_correct")
         class_correct.append([-1] * len(known.class_total) if correct is None else correct.tolist())
         curve = epoch.get("curve")
-        if curve is not None and len(curve) == CURVE_ROWS:  # the first ones that were taken down had no places
+        if curve is not None:
             curves[number] = curve
     return {
         "phase": np.array(known.phases, dtype=np.str_),

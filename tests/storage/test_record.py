@@ -87,7 +87,6 @@ def test_eight_weights_by_hand() -> None:
     epochs[0] |= {"dense": right[0], "class_correct": torch.tensor([1, 2])}  # type: ignore[operator]
     curve = torch.tensor([[0.1, 1.0], [3.0, 2.0], [0.25, 0.75]])
     epochs[1] |= {"dense": right[1], "curve": curve}  # type: ignore[operator]
-    epochs[2] |= {"curve": curve[:2]}  # type: ignore[operator]  # of an older version: left out
     final = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1]).bool()
     known = Known(
         phases=["dense", "press", "press", "tune", "tune"],
