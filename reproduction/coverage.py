@@ -29,7 +29,7 @@ def coverage(frame: pd.DataFrame, value: str) -> pd.DataFrame:
 
 
 def _words(own: pd.DataFrame, levels: Sequence[float], value: str) -> tuple[str, ...]:
-    """Of one method, a word a sparsity; none where the paper has no number."""
+    """The cells of one method; empty where the paper has no number."""
     cells = {row["sparsity"]: row for _, row in own.iterrows()}
     return tuple(_cell(cells[level], value) if level in cells else "" for level in levels)
 

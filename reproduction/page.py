@@ -174,7 +174,7 @@ def build(root: Path) -> list[Path]:
 
 
 def write_page(root: Path, notes: Path = NOTES) -> list[Path]:
-    """Write the page and its figures; a damaged run is an error, as its figure would be called missing."""
+    """Write the page and its figures; a damaged run is an error, not a missing figure."""
     store = RunStore(root / readme.RESULTS)
     folders = [run.path for run in store.runs()]
     if not folders:

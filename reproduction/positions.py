@@ -28,7 +28,7 @@ FACTS = {
 
 
 def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
-    """A figure for each model on each data set, of ART's pruned copies and the dense network; none without files."""
+    """A figure for each model and data set with stored means."""
     kept = runs_with_positions(runs)
     if not kept:
         return []
@@ -41,7 +41,7 @@ def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
 
 
 def table_below(drawn: AnalysisResult) -> list[str]:
-    """Under the figure: how near the paper's order is, and every cell beside its."""
+    """Tables under the figure: agreement with the paper, and every cell beside its number."""
     means = drawn.data
     beside_paper = drawn.name.startswith(f"positions-{PAPER_DATA}-")  # any model: it does not say which one was its
     facts = agreement(means)
@@ -59,7 +59,7 @@ def table_below(drawn: AnalysisResult) -> list[str]:
 
 
 def _facts(facts: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
-    """A row for each level, missing or not; columns in which nothing stands are left out."""
+    """A row for each level, missing or not, without empty columns."""
     there = [name for name in FACTS if facts[name].notna().any()]
     known = {float(row["sparsity"]): row for _, row in facts.iterrows()}
     rows = []
@@ -71,7 +71,7 @@ def _facts(facts: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
 
 
 def _cells(means: pd.DataFrame) -> pd.DataFrame:
-    """SeedValues, and the paper's in brackets: sparsity and people who were wrong down, classes across."""
+    """Our means, the paper's in brackets: sparsity and wrong annotators down, classes across."""
     rows = []
     for _, own in means.groupby(["sparsity", "human_label_errors"], sort=True):
         sparsity, errors = float(own["sparsity"].iloc[0]), int(own["human_label_errors"].iloc[0])

@@ -29,7 +29,7 @@ ROWS = {"best": "best epoch", "last": "last epoch", "paper": "paper, best epoch"
 
 
 def write(root: Path) -> list[Path]:
-    """Replace what stands between the two marks of the README, and write the figure."""
+    """Replace the text between the two marks of the README, and write the figure."""
     before, after = split(root)
     store = RunStore(root / RESULTS)
     found = headline(store)
@@ -39,7 +39,7 @@ def write(root: Path) -> list[Path]:
 
 
 def split(root: Path) -> tuple[str, str]:
-    """What stands before and after the README's table."""
+    """The text before and after the README's table."""
     before, begin, rest = _text(root / README).partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -48,7 +48,7 @@ def split(root: Path) -> tuple[str, str]:
 
 
 def headline(store: RunStore) -> AnalysisResult:
-    """The cells of the headline, the paper's and ours; `data` has only those with runs of ours."""
+    """The paper's cells and ours; `data` has only those with runs of ours."""
     cells = paper.accuracy(store, _own(paper.table("accuracy"), "method", METHOD, DENSE))
     known = _own(paper.table("regularized_epochs"), "penalty", METHOD.removeprefix("art-"))  # it has not all of them
     names = {"dataset": "data", "epochs_mean": "paper_epochs", "epochs_std": "paper_epochs_deviation"}
@@ -180,13 +180,13 @@ def _epochs(store: RunStore, data: str, model: str, sparsity: float) -> paper.Se
 
 
 def _own(known: pd.DataFrame, column: str, *wanted: str) -> pd.DataFrame:
-    """The rows of one of the paper's tables on the headline's data and models."""
+    """The rows of one of the paper's tables for these data and models."""
     rows = known[known["dataset"].isin(DATA) & known["model"].isin(MODELS) & known[column].isin(wanted)]
     return rows.sort_values(["dataset", "model", "sparsity"])
 
 
 def _cell(data: str, model: str, sparsity: float) -> SimpleNamespace:
-    """As a row of the paper's table has it."""
+    """A cell, with the fields of a row of the paper's table."""
     return SimpleNamespace(dataset=data, model=model, method=METHOD if sparsity else DENSE, sparsity=sparsity)
 
 

@@ -44,7 +44,7 @@ def store_positions(runs: Sequence[FinishedRun], samples: Samples) -> list[Path]
 
 
 def _check_none_is_lost(paths: Sequence[Path]) -> None:
-    """Means by hardness cannot be made again without CIFAR-N's labels."""
+    """Raise an error before means by hardness are lost, which need CIFAR-N's labels."""
     for path in paths:
         try:
             known = set(pd.read_csv(path)["human_label_errors"]) if path.is_file() else set()
@@ -58,19 +58,19 @@ def _check_none_is_lost(paths: Sequence[Path]) -> None:
 
 
 def as_csv(rows: pd.DataFrame) -> str:
-    """The means in six digits; the sparsity in all it has, as it says of which record the rows are."""
+    """Means with six digits, and the sparsity with all digits, since it identifies the record."""
     means = {name: [f"{mean:.6g}" for mean in rows[name]] for name in MEANS}
     exact = [repr(float(sparsity)).removesuffix(".0") for sparsity in rows["sparsity"]]
     return rows.assign(sparsity=exact, **means).to_csv(index=False)
 
 
 def runs_with_positions(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """The runs beside which means are kept."""
+    """The runs with stored means."""
     return [run for run in runs if (run.folder.path / FILE).is_file()]
 
 
 def read_positions(runs: Sequence[FinishedRun]) -> pd.DataFrame:
-    """The rows of such runs, as `by_seed` makes them and with their data; what runs share counts once."""
+    """The stored rows, in the format of `by_seed`; shared pre-trainings count once."""
     frames = [_read(run).assign(data=run.settings["data"]) for run in runs]
     return pd.concat(frames, ignore_index=True).drop_duplicates(ignore_index=True)
 
@@ -93,7 +93,7 @@ def _read(run: FinishedRun) -> pd.DataFrame:
 
 
 def _check(path: Path, network: LearningOrder, rows: pd.DataFrame) -> None:
-    """The means over classes must be that of the record, whoever wrote them."""
+    """Check that the means over classes are those of the record."""
     words = network.settings
     own = rows[(rows["method"] == words["method"]) & (rows["sparsity"] == words["sparsity"])]
     own = own[own["human_label_errors"] == ALL]

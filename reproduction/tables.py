@@ -1,4 +1,4 @@
-"""Tables of the page: the cells with runs, how many are missing, and every cell behind a click."""
+"""Tables of the page: cells with runs, number of missing ones, and a folded list of every cell."""
 
 from collections.abc import Sequence
 
@@ -30,5 +30,5 @@ def markdown(frame: pd.DataFrame, shown: pd.DataFrame | None = None) -> list[str
 
 
 def details(summary: str, lines: Sequence[str]) -> list[str]:
-    """Markdown behind a click on its summary, which may contain HTML."""
+    """Folded Markdown under a summary, which may contain HTML."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]

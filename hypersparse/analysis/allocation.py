@@ -28,7 +28,7 @@ MOST_LINES = 8  # of a figure; with more there is a figure for each sparsity
 
 
 def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
-    """A figure for each model on each data set; for each sparsity where that would be too many lines."""
+    """A figure for each model and data set, or for each sparsity if there are too many lines."""
     sparse = [run for run in runs if run.result["kept"] < run.result["total"]]
     if not sparse:
         raise NoRunsError("None of these runs has a sparse network, so there are no weights per layer to compare.")
@@ -70,7 +70,7 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun], what: str) -> Analysi
 
 
 def by_block(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a line of the figure: kept weights of each block, and in brackets the share of it in per cent."""
+    """A row for each line of the figure: weights kept in each block, share in per cent in brackets."""
     parts = frame.assign(part=[_part(layer) for layer in frame["layer"]])
     sums = parts.groupby(["name", "part"], sort=False)[["kept", "total"]].sum()
     rows = []

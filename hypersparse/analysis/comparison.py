@@ -1,4 +1,4 @@
-"""Methods against each other: mean and deviation over seeds, as a table, as files and as a picture."""
+"""Comparison of methods: mean and deviation over seeds, as a table, files and a figure."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ DIGITS = 9  # of a mean in per cent in which methods that are equally good agree
 
 
 def collect(results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
-    """One row a run, under the name of its variant.
+    """A row for each run, named after its variant.
 
     Accuracies are in per cent, of the sparse network, or of the dense one where there is no other.
     """
@@ -45,7 +45,7 @@ def collect(results: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.Da
 
 
 def summarize(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a method and sparsity, in the order of the runs: mean, sample deviation and number of seeds."""
+    """A row for each method and sparsity: mean, sample deviation and number of seeds."""
     groups = runs.groupby(["method", "sparsity"], sort=False, dropna=False)
     summary = groups.agg(
         last=("last", _mean),
@@ -105,7 +105,7 @@ def write(folder: Path, runs: pd.DataFrame, title: str) -> list[Path]:
 
 
 def markdown(summary: pd.DataFrame, title: str) -> str:
-    """The grid as Markdown, with a sentence on what the numbers are."""
+    """The grid as Markdown, with a note on the numbers."""
     header, rows = grid(summary)
     lines = [f"# {title}", "", "| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
@@ -116,7 +116,7 @@ def markdown(summary: pd.DataFrame, title: str) -> str:
 
 
 def draw(summary: pd.DataFrame, title: str) -> Figure:
-    """Accuracy over sparsity, one line a method with a band of one deviation."""
+    """Accuracy over sparsity, a line for each method with a band of one deviation."""
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()

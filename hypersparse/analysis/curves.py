@@ -101,7 +101,7 @@ def _draw_accuracy(axes: Axes, entries: Sequence[Entry], spans: Sequence[Span]) 
 
 
 def _mark_test(axes: Axes, entries: Sequence[Entry]) -> None:
-    """The test accuracy of the last epoch, and of the best one that is as sparse (or still dense)."""
+    """Mark the test accuracy of the last epoch, and of the best epoch with the same sparsity."""
     picked_on = "validation_accuracy" if "validation_accuracy" in entries[-1] else "test_accuracy"
     last = entries[-1]
     alike = [entry for entry in entries if entry["stage"] == last["stage"] and entry["kept"] <= last["kept"]]
@@ -137,7 +137,7 @@ def _draw_penalty(axes: Axes, entries: Sequence[Entry], spans: Sequence[Span]) -
 
 
 def _ticks(ratio: float) -> Locator:
-    """About four ticks on a log scale, however little or much of it there is."""
+    """About four ticks on a log scale of any range."""
     if ratio < 4:
         return MaxNLocator(4)
     return LogLocator(subs=(1, 2, 5) if ratio < 30 else (1,), numticks=6)
@@ -193,7 +193,7 @@ def _shade(axes: Axes, spans: Sequence[Span]) -> None:
 
 
 def _name_phases(axes: Axes, spans: Sequence[Span]) -> None:
-    """Names above the axes, a step higher where two would touch."""
+    """Phase names above the axes, one step higher where two would touch."""
     left, right = spans[0][1] - 0.5, spans[-1][2] + 0.5
     ends = [0.0, 0.0, 0.0]  # how far to the right each height is taken
     for name, first, last in spans:

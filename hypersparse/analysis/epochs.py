@@ -16,7 +16,7 @@ INCHES = 0.17  # of a variant
 
 
 def analyze(runs: Sequence[FinishedRun]) -> AnalysisResult:
-    """Mean and deviation over seeds, with the paper's where it has the setting."""
+    """Mean and deviation over seeds, with the paper's number for the same setting."""
     rows = [{**run.settings, "seed": run.seed, "epochs": epochs_to_mask(run.folder)} for run in runs]
     frame = pd.DataFrame([row for row in rows if row["epochs"] is not None])
     if frame.empty:

@@ -27,7 +27,7 @@ FALLS = "from "  # begins the name of a rate that falls in nearly every epoch
 
 
 def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
-    """Test accuracy over the epochs of fine-tuning, and what each rate gained; a figure for each model and data set."""
+    """Test accuracy during fine-tuning and the gain of each rate; a figure for each model and data set."""
     usable = [run for run in runs if _entries(run)]
     if not usable:
         raise NoRunsError("None of these runs has a fine-tuning phase with learning rates and accuracies in its log.")
@@ -61,12 +61,12 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
 
 
 def _entries(run: FinishedRun) -> list[Entry]:
-    """Of the log, those of fine-tuning."""
+    """The log entries of fine-tuning."""
     return [entry for entry in run.log if entry["phase"] == PHASE]
 
 
 def _gains(name: str, members: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    """A row a rate, means over the seeds: accuracy in its first epochs and in its last ones, in per cent."""
+    """A row for each rate, means over seeds: accuracy in its first and last epochs, in per cent."""
     of_seeds = [_by_rate(_entries(run)) for run in members]
     rows = []
     same = len({tuple(map(_rate, stages)) for stages in of_seeds}) == 1
@@ -84,7 +84,7 @@ def _gains(name: str, members: Sequence[FinishedRun]) -> list[dict[str, Any]]:
 
 
 def _by_rate(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Epochs of one rate together; of a schedule that falls all the time, all of them."""
+    """Epochs grouped by rate; a schedule that falls in every epoch is one group."""
     stages = [list(own) for _, own in groupby(entries, lambda entry: f"{entry['lr']:g}")]
     return stages if 2 * len(stages) <= len(entries) else [list(entries)]
 

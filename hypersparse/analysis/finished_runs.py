@@ -18,7 +18,7 @@ from hypersparse.storage.schemas import Entry, Result, Summary
 
 
 class NoRunsError(RunError):
-    """None of the runs has what an analysis needs."""
+    """None of the runs has the data that an analysis needs."""
 
 
 class _Record(Arrays):
@@ -34,7 +34,7 @@ class _Record(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run; one that ended with its final mask counts too."""
+    """A finished run, or one that ended with its final mask."""
 
     folder: RunFolder
     result: Result
@@ -42,7 +42,7 @@ class FinishedRun:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What was trained."""
+        """Its recipe."""
         return self.folder.recipe(own_code=self.own_code)
 
     @property
@@ -52,27 +52,27 @@ class FinishedRun:
 
     @cached_property
     def record(self) -> Arrays:
-        """What was taken down of every epoch."""
+        """The arrays recorded in every epoch."""
         return _Record(read_record(self.folder.record_file), self.folder.record_file)
 
     @cached_property
     def log(self) -> list[Entry]:
-        """One entry an epoch."""
+        """An entry for each epoch."""
         return self.folder.whole_log()
 
     @property
     def scores(self) -> Summary | None:
-        """How good its network is, in the last epoch and in the best: the sparse one, if there is one."""
+        """Accuracies of the last and best epoch, of the sparse network if there is one."""
         return self.result["sparse"] or self.result["dense"]
 
     @property
     def epochs(self) -> int:
-        """Of all phases together."""
+        """Epochs of all phases."""
         return sum(self.result["epochs"].values())
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What tells it from other runs, apart from its seed."""
+        """Data, model, method, penalty, sparsity and variant."""
         method = self.recipe.method
         return {
             "data": self.recipe.data.name,
@@ -85,12 +85,12 @@ class FinishedRun:
 
     @cached_property
     def variant(self) -> str:
-        """Its method with all that is not as the data set's preset has it, such as `art l1, schedule=cosine`."""
+        """Its method and the options that differ from the preset, such as `art l1, schedule=cosine`."""
         return recipe_names.variant(self.recipe.to_mapping())
 
     @cached_property
     def matches_preset(self) -> bool:
-        """Whether all is as in the preset."""
+        """Whether no option differs from the preset."""
         return recipe_names.matches_preset(self.recipe.to_mapping())
 
 
@@ -108,7 +108,7 @@ def load(paths: Iterable[Path]) -> list[FinishedRun]:
 
 
 def completed_runs(store: RunStore) -> list[FinishedRun]:
-    """The runs that went through their whole plan; there may be none."""
+    """The runs that completed their whole plan; there may be none."""
     runs = (FinishedRun(run, result) for run in store.runs() if (result := run.result()) is not None)
     return [run for run in runs if run.result["until"] is None]
 
@@ -124,12 +124,12 @@ def with_records(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 def short_names(runs: Sequence[FinishedRun], *more: str) -> list[str]:
-    """A short name of each run: its variant, and of `more` (sparsity, model, data) what not all of them share."""
+    """A short name of each run: its variant, and those of `more` (sparsity, model, data) that differ."""
     return recipe_names.names([run.recipe.to_mapping() for run in runs], *more)
 
 
 def group_by(runs: Sequence[FinishedRun], *words: str) -> dict[tuple[Any, ...], list[FinishedRun]]:
-    """Runs by what these words say of them."""
+    """Runs grouped by these settings."""
     groups: dict[tuple[Any, ...], list[FinishedRun]] = {}
     for run in runs:
         groups.setdefault(tuple(run.settings[word] for word in words), []).append(run)
@@ -137,17 +137,17 @@ def group_by(runs: Sequence[FinishedRun], *words: str) -> dict[tuple[Any, ...], 
 
 
 def task_title(run: FinishedRun) -> str:
-    """Model and data of a run, as a title says them: a model of one's own and data at a path by their last names."""
+    """Model and data of a run, for a title; custom models and paths are shortened to their last name."""
     return f"{str(run.settings['model']).rpartition(':')[2]} on {data_name(run)}"
 
 
 def data_name(run: FinishedRun) -> str:
-    """The data of a run, as a title says them."""
+    """The data of a run, for a title."""
     return Path(str(run.settings["data"])).stem
 
 
 def group_by_name(runs: Sequence[FinishedRun]) -> dict[str, list[FinishedRun]]:
-    """Runs that differ only in their seed, under their short name."""
+    """Runs that differ only in their seed, by their short name."""
     groups: dict[str, list[FinishedRun]] = {}
     for name, run in zip(short_names(runs, "sparsity", "model", "data"), runs, strict=True):
         groups.setdefault(name, []).append(run)

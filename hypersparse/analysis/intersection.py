@@ -39,7 +39,7 @@ PAPER_COLUMNS = ("epochs_to_final_mask", "intersection_after_pretraining", "inte
 
 
 def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
-    """Intersection over the epochs, with the two keypoints of the paper beside its own numbers.
+    """Intersection over the epochs, with the paper's two keypoints.
 
     A figure for each model on each data set.
     """
@@ -63,7 +63,7 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
 
 
 def keypoints(run: FinishedRun) -> dict[str, Any]:
-    """How many epochs were trained up to the final mask, and the intersection after pre-training and one epoch before.
+    """Epochs up to the final mask, and the intersection after pre-training and one epoch before it.
 
     They count over the whole run, as in the paper: 64 where its table 2 has 4 regularized ones after 60 others.
     """
@@ -133,7 +133,7 @@ def _draw(groups: dict[str, list[FinishedRun]], what: str) -> Any:
 
 
 def _mark_pretraining(axes: Any, runs: Sequence[FinishedRun]) -> None:
-    """A line where pre-training ends; where not all runs have the same, it reaches up to those that have this one."""
+    """A line at the end of pre-training; if runs differ, it reaches up to the runs that end there."""
     lengths = {_dense_epochs(run) for run in runs}
     look = {"ha": "right", "fontsize": 6.5, "color": GREY}
     for epoch in lengths - {0}:

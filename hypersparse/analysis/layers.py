@@ -1,4 +1,4 @@
-"""How many weights each layer of a run keeps."""
+"""Weights kept in each layer of a run."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from hypersparse.storage.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One prunable layer: its name, the weights it keeps, and all it has (None where that is not known)."""
+    """One prunable layer: its name, the weights it keeps, and its size (None if unknown)."""
 
     name: str
     kept: int
@@ -16,7 +16,7 @@ class LayerWeights:
 
 
 def layer_weights(run: RunFolder) -> list[LayerWeights]:
-    """The layers from input to output; of an unfinished run what its method would keep now, if it says so."""
+    """The layers from input to output; for an unfinished run, what its method would keep now, if known."""
     if result := current_result(run):
         totals = result["total_by_layer"]
         return [LayerWeights(_short(name), kept, totals[name]) for name, kept in result["kept_by_layer"].items()]

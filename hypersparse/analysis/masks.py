@@ -30,7 +30,7 @@ from hypersparse.errors import RunError
 
 
 def crossings(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
-    """From exploration to exploitation: the share of the largest weights that is new in each epoch.
+    """The share of the largest weights that is new in each epoch.
 
     A figure for each model on each data set.
     """
@@ -65,7 +65,7 @@ def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
 
 
 def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
-    """How much of one seed's final mask another seed's has too, beside what chance would give."""
+    """Overlap of the final masks of two seeds, and the overlap expected by chance."""
     usable = [run for run in with_records(runs) if len(run.record.get("final_sample", ()))]
     # Named among all runs, since the title says neither network nor sparsity.
     groups = {name: members for name, members in group_by_name(usable).items() if len(members) > 1} if usable else {}
@@ -95,7 +95,7 @@ def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
 
 
 def _agreement(one: FinishedRun, other: FinishedRun) -> dict[str, Any]:
-    """Of the kept weights in the sample, the share that the other keeps too (the mean of both ways)."""
+    """The share of the sampled kept weights that the other run keeps too, averaged over both directions."""
     a, b = (np.unpackbits(run.record["final_sample"]).astype(bool) for run in (one, other))
     if a.shape != b.shape:
         raise RunError(

@@ -1,4 +1,4 @@
-"""Every method against the best one of its sparsity, seed by seed."""
+"""Every method compared with the best one of its sparsity, seed by seed."""
 
 from dataclasses import astuple
 from typing import Any
@@ -11,7 +11,7 @@ COLUMNS = ("sparsity", "method", "against", "seeds", "difference", "deviation", 
 
 
 def paired(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a sparsity and method: its last accuracy minus the best method's, in points, over the seeds of both.
+    """A row for each sparsity and method: its last accuracy minus the best method's, in points.
 
     `runs` has a row a run with method, sparsity, seed and last. The best method has the highest mean; a dense network,
     which has no sparsity, is against nobody.
@@ -37,14 +37,14 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A section with the table, and what it says."""
+    """A section with the table and a note."""
     header, rows = cells(table)
-    lines = ["## Against the best, seed by seed", ""]
+    lines = ["## Comparison with the best method, seed by seed", ""]
     lines += ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]
     note = (
-        "Accuracy of the last epoch minus the best method's with the same seed, in points: mean, interval and "
-        "two-sided p of Student's t, and p of all ways to flip the differences' signs, which is at least 2 / 2^seeds. "
-        "Many comparisons at once make a small p somewhere likely."
+        "Accuracy of the last epoch minus the best method's with the same seed, in points: mean, 95 % interval, "
+        "two-sided p of Student's t, and p of the sign-flip test, which is at least 2 / 2^seeds. With many comparisons "
+        "a small p is likely somewhere."
     )
     return "\n".join([*lines, "", note]) + "\n"
 

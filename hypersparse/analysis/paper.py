@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's, cell by cell, with a verdict."""
+"""Comparison with the paper's tables, cell by cell, with a verdict."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ WITHOUT_PRETRAINING = "-no-pretrain"
 
 @dataclass(frozen=True)
 class SeedValues:
-    """What our runs of a cell gave."""
+    """The values of our runs of a cell, one for each seed."""
 
     values: tuple[float, ...]
 
     @property
     def mean(self) -> float | None:
-        """Over seeds."""
+        """Mean over seeds."""
         return statistics.mean(self.values)
 
     @property
     def deviation(self) -> float | None:
-        """Of the sample; none for a single seed."""
+        """Sample deviation; None for a single seed."""
         return statistics.deviation(self.values)
 
 
@@ -138,7 +138,7 @@ def recipe_of(cell: Any) -> Recipe:
 
 
 def variant_of(cell: Any) -> str:
-    """What a cell is of, in the words that our runs have."""
+    """The variant of a cell, named as for our runs."""
     return variant(recipe_of(cell).to_mapping())
 
 
@@ -148,12 +148,12 @@ def cell_columns(cell: Any) -> dict[str, Any]:
 
 
 def runs_of(cell: Any, store: RunStore) -> Iterator[RunFolder]:
-    """The finished runs of a cell, one a seed."""
+    """The finished runs of a cell, one for each seed."""
     folders = sorted((store.root / recipe_of(cell).label).glob("seed-*"))
     return (RunFolder(folder) for folder in folders if (folder / "result.json").is_file())
 
 
 def epochs_to_mask(run: RunFolder) -> int | None:
-    """How many epochs were regularized up to the one whose pruned copy was kept."""
+    """Regularized epochs up to the one whose pruned copy was kept."""
     regularized: Sequence[Entry] = [entry for entry in run.whole_log() if "best_epoch" in entry]
     return int(regularized[-1]["best_epoch"]) + 1 if regularized else None

@@ -1,4 +1,4 @@
-"""How our figures look, and the files that a figure is written as."""
+"""Style of the figures, and their files."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -35,7 +35,7 @@ TEXT = 8.0  # points; readable where the figure is a column wide
 
 @dataclass(frozen=True, eq=False)
 class AnalysisResult:
-    """What an analysis found: a figure and the numbers in it."""
+    """The result of an analysis: a figure and its numbers."""
 
     name: str  # of its files
     figure: Figure
@@ -44,7 +44,7 @@ class AnalysisResult:
 
 
 def file_name(*words: str) -> str:
-    """What a result of these words is called on disk; a data set may be a path.
+    """A file name made of these words; a data set may be a path.
 
     >>> file_name("layers", "my data/faces.npz", "mlp")
     'layers-my_data_faces.npz-mlp'
@@ -53,7 +53,7 @@ def file_name(*words: str) -> str:
 
 
 def class_label(name: str) -> str:
-    """A class as people write it, where files join its words.
+    """A class name with spaces, as for `pickup_truck`.
 
     >>> class_label("pickup_truck")
     'pickup truck'
@@ -88,7 +88,7 @@ def panels(
 
 
 def style_axes(axes: Axes) -> None:
-    """Little ink: two spines, a faint grid, small text."""
+    """Two spines, a faint grid, small text."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color=PALE, linewidth=0.7)
     axes.set_axisbelow(True)
@@ -98,14 +98,14 @@ def style_axes(axes: Axes) -> None:
 
 
 def title(figure: Figure, text: str) -> None:
-    """Say what is seen, in words that stand at the left; what does not fit on two lines is left out."""
+    """Set a left-aligned title; text beyond two lines is cut off."""
     whole = text.replace(" %", f"{NO_BREAK}%")  # a number stays with its sign
     lines = fill(whole, _letters(figure.get_figwidth()), max_lines=TITLE_LINES, placeholder=" ...")
     figure.suptitle(without_math(lines.replace(NO_BREAK, " ")), x=0.01, ha="left", fontsize=TEXT + 1, fontweight="bold")
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """Without a frame, in small text; nothing where no line has a name."""
+    """A legend without a frame, in small text; none if no line has a label."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:  # the name of a run with many options of its own would take the place of the figure
         short = [wrap_label(label) for label in labels]
@@ -113,7 +113,7 @@ def legend(axes: Axes, **options: Any) -> None:
 
 
 def legend_right(axes: Axes, **options: Any) -> None:
-    """At the right, outside of the axes, where it can hide nothing; the figure grows with it."""
+    """A legend right of the axes; the figure grows with it."""
     legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
     names, figure = axes.get_legend(), axes.figure
     if names is not None and isinstance(figure, Figure):  # names that do not fit are cut off, and leave axes no height
@@ -122,7 +122,7 @@ def legend_right(axes: Axes, **options: Any) -> None:
 
 
 def thin_ticks(figure: Figure) -> None:
-    """Leave out every second number of an x axis on which numbers run into each other, until none do.
+    """Drop every second tick label of an x axis until no labels overlap.
 
     To be called last: how much room there is depends on the legend and the title.
     """
@@ -142,23 +142,23 @@ def _ticks_touch(figure: Figure, axes: Axes) -> bool:
 
 
 def wrap_label(name: str) -> str:
-    """A name of many options on several lines, so that it leaves room for the axes."""
+    """A long label on several lines, so that it leaves room for the axes."""
     return without_math(fill(name, LONGEST_NAME, break_on_hyphens=False))
 
 
 def title_width(text: str) -> float:
-    """A column, or a page where a title of these words would be cut off in a column."""
+    """The width of a column, or of a page if this title would be cut off in a column."""
     return COLUMN if len(wrap(text, _letters(COLUMN))) <= TITLE_LINES else PAGE
 
 
 def legend_width(names: Collection[str]) -> float:
-    """A column, or a page where a legend of these names would leave little of a column."""
+    """The width of a column, or of a page if a legend of these names would fill a column."""
     roomy = len(names) <= FEW_NAMES and all(len(name) <= SHORT_NAME for name in names)
     return COLUMN if roomy else PAGE
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:
-    """Colour, marker and line of each of so many lines: dashed where colours come again."""
+    """Colour, marker and line style of `count` lines; repeated colours are dashed."""
     return [
         {
             "color": COLORS[number % len(COLORS)],
@@ -201,11 +201,11 @@ def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> list[Path]
 
 
 def class_styles(count: int) -> list[dict[str, Any]]:
-    """Colour and marker of each class: ten that everyone tells apart, and markers where colours come again."""
+    """Colour and marker of each class: ten distinct colours, other markers where they repeat."""
     ten = (*COLORS, "#000000", "#E58BBB")
     return [{"color": ten[n % len(ten)], "marker": MARKERS[n % len(MARKERS)]} for n in range(count)]
 
 
 def _letters(width: float) -> int:
-    """On a line of a title."""
+    """Letters on a line of a title."""
     return int(LETTERS_AN_INCH * width)

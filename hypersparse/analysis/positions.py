@@ -27,7 +27,7 @@ KEYS = ["model", "method", "sparsity"]  # what tells levels apart
 
 
 def compression_position(correct: NDArray[Any]) -> NDArray[np.float64]:
-    """Of each image, from the number of epochs in which it was right; equal counts share their average place.
+    """CP of each image from its number of correct epochs; equal counts share their average rank.
 
     >>> compression_position(np.array([5, 9, 5, 0])).tolist()
     [0.5, 0.125, 0.5, 0.875]
@@ -39,7 +39,7 @@ def compression_position(correct: NDArray[Any]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class LearningOrder:
-    """What one network, dense or pruned, learnt in which order."""
+    """The order in which one network, dense or pruned, learned the images."""
 
     run: FinishedRun
     sparsity: float
@@ -62,7 +62,7 @@ class LearningOrder:
 
 
 def learning_orders(runs: Sequence[FinishedRun], samples: Samples) -> list[LearningOrder]:
-    """Every network that was looked at, the dense one first; what runs share because they began alike counts once."""
+    """The learning order of every network, dense ones first; shared pre-trainings count once."""
     found: dict[Any, LearningOrder] = {}
     for run in with_records(runs):
         check_counts(run, samples)
@@ -77,7 +77,7 @@ def learning_orders(runs: Sequence[FinishedRun], samples: Samples) -> list[Learn
 
 
 def learning_orders_of(run: FinishedRun) -> Iterator[LearningOrder]:
-    """What the record of a run counts: the dense network in pre-training, its pruned copies, or both."""
+    """The learning orders in a run's record: dense network, pruned copies, or both."""
     record = run.record
     if record["dense_epochs"]:
         yield LearningOrder(run, DENSE, record["dense_correct"], int(record["dense_epochs"]))
@@ -86,7 +86,7 @@ def learning_orders_of(run: FinishedRun) -> Iterator[LearningOrder]:
 
 
 def by_seed(networks: Sequence[LearningOrder], samples: Samples) -> pd.DataFrame:
-    """One row a network, class and hardness, with CP and psi averaged over the images; hardness -1 is all of them."""
+    """A row for each network, class and hardness, with mean CP and psi; hardness -1 is all images."""
     frames = []
     for network in networks:
         images = pd.DataFrame(
@@ -109,7 +109,7 @@ def by_seed(networks: Sequence[LearningOrder], samples: Samples) -> pd.DataFrame
 
 
 def over_seeds(rows: pd.DataFrame, data: str) -> pd.DataFrame:
-    """Means and deviations over seeds, with the paper's number and the difference beside them where it has one."""
+    """Means and deviations over seeds, with the paper's number and the difference if it has one."""
     groups = rows.groupby([*KEYS, "human_label_errors", "class"], sort=False)
     means = groups.agg(
         images=("images", "first"),
@@ -128,7 +128,7 @@ def over_seeds(rows: pd.DataFrame, data: str) -> pd.DataFrame:
 
 
 def paper_positions(means: pd.DataFrame) -> pd.DataFrame:
-    """The paper's table for CIFAR-10, and each class's mean over it, weighted by how many images are how hard."""
+    """The paper's table for CIFAR-10, and each class's mean, weighted by the images of each hardness."""
     known = table("compression_position").rename(columns={"compression_position": "paper"})
     counts = means[means["human_label_errors"] >= 0].drop_duplicates(["human_label_errors", "class"])
     if len(counts) == 0:  # how hard the images are is not known, so neither is the paper's mean of a class
@@ -141,7 +141,7 @@ def paper_positions(means: pd.DataFrame) -> pd.DataFrame:
 
 
 def paper_layout(means: pd.DataFrame, column: str = "compression_position") -> pd.DataFrame:
-    """As in the paper: sparsity and human label errors down, classes across; `all` where they are not told apart."""
+    """The paper's layout: sparsity and label errors down, classes across; `all` is all images."""
     having = means.dropna(subset=[column])
     down = ["sparsity", *(name for name in ("model", "method") if _tells_apart(having, name)), "human_label_errors"]
     flat = having.pivot_table(index=down, columns="class", values=column, sort=True)
@@ -151,7 +151,7 @@ def paper_layout(means: pd.DataFrame, column: str = "compression_position") -> p
 
 
 def by_class(means: pd.DataFrame) -> pd.DataFrame:
-    """Sparsity and class down; how many people were wrong, all images, and the paper's mean of them across."""
+    """Sparsity and class down; label errors, all images and the paper's mean across."""
     down = ["sparsity", *(name for name in ("model", "method") if _tells_apart(means, name)), "class"]
     across = means.pivot_table(index=down, columns="human_label_errors", values="compression_position", sort=False)
     across = across.rename(columns=lambda errors: "all" if errors == ALL else f"h={errors}").rename_axis(columns=None)
@@ -165,7 +165,7 @@ def _tells_apart(means: pd.DataFrame, name: str) -> bool:
 
 
 def agreement(means: pd.DataFrame) -> pd.DataFrame:
-    """For each level: how classes are ordered, whether harder images come later, and how near the paper's table is."""
+    """For each level: order of the classes, whether harder images come later, and agreement with the paper."""
     return pd.DataFrame([_agreement(dict(zip(KEYS, keys, strict=True)), level) for keys, level in levels(means)])
 
 
@@ -176,7 +176,7 @@ def levels(means: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
 
 
 def level_names(words: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Such as `dense` and `98 % pruned`, with the method or the model where levels would be confused without.
+    """Names such as `dense` and `98 % pruned`, with method or model where needed to be unique.
 
     >>> level_names([{"model": "a", "method": "art l1", "sparsity": 0.9}, {"model": "a", "method": "x", "sparsity": 0}])
     ['90 % pruned', 'dense']
@@ -213,7 +213,7 @@ def _agreement(words: dict[str, Any], level: pd.DataFrame) -> dict[str, Any]:
 
 
 def rank_correlation(ours: "pd.Series[float]", paper: "pd.Series[float]") -> float | None:
-    """Spearman's: 1 for the same order, -1 for the opposite one, None where there is nothing to put in order.
+    """Spearman's rank correlation; None if there is nothing to order.
 
     >>> rank_correlation(pd.Series([0.1, 0.5, 0.9]), pd.Series([0.2, 0.3, 0.4]))
     1.0

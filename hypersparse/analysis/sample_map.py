@@ -29,7 +29,7 @@ BEHIND = 3000  # faint points that show the whole map
 
 @dataclass(frozen=True, eq=False)
 class SampleOrder:
-    """One sparsity: the images in CP order, over seeds."""
+    """The images in CP order for one sparsity, averaged over seeds."""
 
     name: str  # such as `98 % pruned`
     settings: dict[str, Any]
@@ -38,7 +38,7 @@ class SampleOrder:
 
 
 def sample_orders(networks: Sequence[LearningOrder], chosen: NDArray[np.int64]) -> list[SampleOrder]:
-    """Each sparsity's order of the `chosen` images; CP is averaged over seeds and ties are in random order."""
+    """The order of the `chosen` images at each sparsity; CP is averaged over seeds, ties are random."""
     groups: dict[tuple[Any, ...], list[LearningOrder]] = {}
     for network in networks:
         groups.setdefault(tuple(network.settings.values()), []).append(network)
@@ -85,7 +85,7 @@ def analyze(levels: Sequence[SampleOrder], samples: Samples, points: Points, *, 
 
 
 def analyze_hardness(samples: Samples, points: Points, *, total: int) -> AnalysisResult:
-    """A panel for each number of people who were wrong."""
+    """A panel for each number of wrong annotators."""
     if samples.hardness is None:
         raise ValueError("the hardness of the images is not known")
     kinds, classes = list(range(samples.people + 1)), _common(samples, samples.hardness)
@@ -124,7 +124,7 @@ def ellipse_of(points: NDArray[Any]) -> tuple[NDArray[np.float64], float, float,
 
 
 def class_markers(samples: Samples, among: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
-    """Colour and marker by label; of more than ten classes those that are most frequent `among` some images."""
+    """Colour and marker by label; of more than ten classes, the ten most frequent `among` some images."""
     counts = np.bincount(samples.labels[among], minlength=len(samples.classes))
     shown = sorted(np.argsort(-counts, kind="stable")[:MOST_CLASSES].tolist())
     return dict(zip(shown, class_styles(len(shown)), strict=True))
@@ -160,7 +160,7 @@ def _size(look: dict[str, Any]) -> float:
 
 
 def _frame(axes: Axes, where: NDArray[np.float32]) -> None:
-    """The same part of the map in every panel, without numbers, which mean nothing."""
+    """The same part of the map in every panel, without tick labels."""
     low, high = np.percentile(where, [0.2, 99.8], axis=0)
     margin = 0.06 * (high - low)
     axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
@@ -222,7 +222,7 @@ def _rows(samples: Samples, points: Points, drawn: NDArray[np.int64]) -> pd.Data
 
 
 def _common(samples: Samples, hardness: NDArray[np.int64]) -> list[int]:
-    """The classes with enough images of every hardness, so that widths are means over the same ones."""
+    """Classes with enough images of every hardness, so that mean widths are comparable."""
     counts = [
         np.bincount(samples.labels[hardness == kind], minlength=len(samples.classes))
         for kind in range(samples.people + 1)
@@ -231,6 +231,6 @@ def _common(samples: Samples, hardness: NDArray[np.int64]) -> list[int]:
 
 
 def _spread(samples: Samples, points: Points, inside: NDArray[np.int64], classes: Sequence[int]) -> float:
-    """How wide a class lies: the root of its two variances' sum, averaged over the classes."""
+    """Width of a class: the root of the sum of its two variances, averaged over the classes."""
     own = [points.coordinates[inside[samples.labels[inside] == label]] for label in classes]
     return float(np.mean([np.sqrt(each.var(0, ddof=1).sum()) for each in own])) if own else float("nan")

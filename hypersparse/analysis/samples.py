@@ -1,4 +1,4 @@
-"""`Samples`: the training images that runs counted over, with their classes and how hard they are for people."""
+"""`Samples`: the training images of runs, with their classes and label errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,18 +30,18 @@ class Samples:
         return len(self.labels)
 
     def take(self, chosen: NDArray[Any]) -> "Samples":
-        """Only some of them."""
+        """A subset."""
         hardness = None if self.hardness is None else self.hardness[chosen]
         return replace(self, places=self.places[chosen], labels=self.labels[chosen], hardness=hardness)
 
     def images(self, dataset: Dataset) -> Split:
-        """These of the data set's training images."""
+        """The images themselves, from the data set."""
         chosen = torch.from_numpy(self.places)
         return Split(dataset.train.images[chosen], dataset.train.labels[chosen])
 
 
 def samples_of(runs: Sequence[FinishedRun], dataset: Dataset, human: HumanLabels | None = None) -> Samples:
-    """The images that all these runs were trained on; `dataset` is theirs."""
+    """The training images that these runs share, from their data set."""
     kinds = {(run.recipe.data.name, run.recipe.data.validation, str(run.recipe.data.options)): run for run in runs}
     if len(kinds) > 1:
         several = " and ".join(f"{name} ({held} held out)" for name, held, _ in sorted(kinds))
@@ -57,7 +57,7 @@ def samples_of(runs: Sequence[FinishedRun], dataset: Dataset, human: HumanLabels
 
 
 def check_counts(run: FinishedRun, samples: Samples) -> None:
-    """Say if a run's record counts over other images."""
+    """Raise an error if a run's record counts other images."""
     for name in ("dense_correct", "pruned_correct"):
         if (count := len(run.record[name])) not in (0, len(samples)):
             raise RunError(

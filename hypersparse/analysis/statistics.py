@@ -20,7 +20,7 @@ TIE = 1e-9  # relative: sums of the same numbers in another order
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of a number from a few seeds."""
+    """Mean, deviation and confidence interval over seeds."""
 
     count: int
     mean: float
@@ -43,7 +43,7 @@ class Paired:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The mean; none of nothing.
+    """The mean; None without values.
 
     >>> mean([1.0, 2.0, 6.0])
     3.0
@@ -52,7 +52,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def deviation(values: Sequence[float]) -> float | None:
-    """The deviation of the sample, divided by n - 1; none for fewer than two values.
+    """The sample deviation (n - 1); None for fewer than two values.
 
     >>> deviation([90.0, 92.0, 94.0])
     2.0
@@ -64,7 +64,7 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def pooled_deviation(one: float, one_count: int, other: float, other_count: int) -> float:
-    """The deviation of two samples together, each about its own mean.
+    """The pooled deviation of two samples.
 
     >>> pooled_deviation(3.0, 2, 0.0, 9)
     1.0
@@ -74,7 +74,7 @@ def pooled_deviation(one: float, one_count: int, other: float, other_count: int)
 
 
 def summarize(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Summary:
-    """Mean, deviation and the interval in which Student's t has the mean with this confidence."""
+    """Mean, deviation and the confidence interval of the mean by Student's t."""
     middle, spread = mean(values), deviation(values)
     if middle is None:
         raise ValueError("there must be at least one value; got none")
@@ -85,7 +85,7 @@ def summarize(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Sum
 
 
 def compare_paired(one: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> Paired | None:
-    """One minus the other over the keys (seeds) that both have; none where they have none in common."""
+    """One minus the other over the keys (seeds) that both have; None without common keys."""
     differences = [one[key] - other[key] for key in one if key in other]
     if not differences:
         return None
@@ -102,7 +102,7 @@ def compare_paired(one: Mapping[Hashable, float], other: Mapping[Hashable, float
 
 
 def t_test(differences: Sequence[float]) -> float | None:
-    """How often a mean as far from zero comes by chance from normal differences about zero (two-sided, Student's t)."""
+    """Two-sided p of the paired t-test: the mean of normal differences is zero."""
     spread = deviation(differences)
     if spread is None or spread <= TIE * max(map(abs, differences)):  # one test image more in every seed, and rounding
         return None
@@ -111,7 +111,7 @@ def t_test(differences: Sequence[float]) -> float | None:
 
 
 def sign_flip_test(differences: Sequence[float]) -> float:
-    """How often a mean as far from zero comes when every difference may as well have the other sign (two-sided).
+    """Two-sided p of the sign-flip test: every difference may have either sign.
 
     It supposes nothing else; with n seeds it cannot be less than 2 / 2^n: five seeds never get below 0.0625.
 

@@ -1,4 +1,4 @@
-"""Tables as text: means with their deviations, in several formats."""
+"""Tables as text, with means and deviations, in several formats."""
 
 import math
 from itertools import pairwise
@@ -7,7 +7,7 @@ import pandas as pd
 
 
 def count_verdicts(frame: pd.DataFrame) -> str:
-    """How often each verdict was given; for a table without verdicts how many cells we have."""
+    """The count of each verdict, or of the cells with runs if there are no verdicts."""
     verdicts = [name for name in map(str, frame) if name.endswith("verdict")]
     if not verdicts:
         there = int((frame["seeds"] > 0).sum())
@@ -23,7 +23,7 @@ def _counted(verdicts: "pd.Series[str]") -> str:
 
 
 def column_title(name: object) -> str:
-    """A column as people read it.
+    """A column's name with spaces.
 
     >>> column_title("best_verdict")
     'best verdict'
@@ -54,7 +54,7 @@ def format_cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def mark_missing(shown: pd.DataFrame) -> pd.DataFrame:
-    """What `format_cells` gave, with a word where there are no seeds."""
+    """The output of `format_cells` with `missing` where there are no seeds."""
     return shown.assign(seeds=["missing" if seeds == "0" else seeds for seeds in shown["seeds"]])
 
 

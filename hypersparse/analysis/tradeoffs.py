@@ -86,7 +86,7 @@ def effective(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
 
 
 def _of_what(runs: Sequence[FinishedRun]) -> str:
-    """The data of runs, and their model too if it is one: of several the legend says which."""
+    """The data of runs, and their model if there is only one."""
     models = {run.settings["model"] for run in runs}
     return task_title(runs[0]) if len(models) == 1 else f"{len(models)} models on {data_name(runs[0])}"
 

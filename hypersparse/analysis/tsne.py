@@ -1,4 +1,4 @@
-"""Vectors as points on a plane: t-SNE, stored so that it is computed once."""
+"""t-SNE coordinates, stored so that they are computed once."""
 
 import hashlib
 import zipfile
@@ -18,20 +18,20 @@ PERPLEXITY = 30.0
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Where images lie on a map."""
+    """Coordinates of images on a map."""
 
     coordinates: NDArray[np.float32]  # [N, 2]
     source: str  # what the vectors are, in words
 
 
 def key_of(identity: str, places: NDArray[np.int64], *, perplexity: float, seed: int) -> str:
-    """Tells maps apart: the vectors, of which images, and how they were laid out."""
+    """A key of a map: its vectors, images and t-SNE settings."""
     text = f"{identity} {perplexity} {seed} ".encode() + places.astype(np.int64).tobytes()
     return hashlib.sha256(text).hexdigest()[:16]
 
 
 def cached_points(path: Path, key: str, source: str, make: Callable[[], NDArray[np.float32]]) -> tuple[Points, bool]:
-    """The points in a file if they are the ones meant, else those of `make`, stored; and whether they were there."""
+    """Stored points with this key, or new ones from `make`; and whether they were stored."""
     kept = _read(path, key)
     if kept is not None:
         return Points(kept, source), True
@@ -42,7 +42,7 @@ def cached_points(path: Path, key: str, source: str, make: Callable[[], NDArray[
 
 
 def _read(path: Path, key: str) -> NDArray[np.float32] | None:
-    """None where there is no file, another map's, or a damaged one: all are computed again."""
+    """Stored points, or None if the file is missing, damaged or of another map."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if str(arrays["key"]) != key:

@@ -64,7 +64,7 @@ def _row(name: str, members: Sequence[FinishedRun], plain: Sequence[FinishedRun]
 
 
 def _numbers(runs: Sequence[FinishedRun]) -> dict[str, dict[Hashable, float]]:
-    """Of each run by its seed."""
+    """The numbers of each run by its seed."""
     found: dict[str, dict[Hashable, float]] = {number: {} for number in NUMBERS}
     for run in runs:
         if run.scores:

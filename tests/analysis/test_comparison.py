@@ -99,5 +99,5 @@ def test_files_of_a_comparison(tmp_path: Path) -> None:
     assert "over 1 to 3 seeds" in paths[2].read_text()  # not all of them have three
     assert paths[3].read_bytes().startswith(b"\x89PNG")
     assert "</svg>" in paths[4].read_text()
-    assert "## Against the best, seed by seed" in paths[2].read_text()
+    assert "## Comparison with the best method, seed by seed" in paths[2].read_text()
     assert list(pd.read_csv(paths[5])["method"]) == ["art", "snip"]  # against rigl at 90 %; nobody else is at 98 %

@@ -1,4 +1,4 @@
-"""Mean and deviation of runs that are seeds of the same thing: those of one variant and sparsity."""
+"""Mean and deviation over the seeds of each variant and sparsity."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ Group = tuple[str, str]  # data and model
 
 
 def group_of(page: RunPage) -> Group:
-    """Only runs on the same data with the same model compare."""
+    """Data and model; only runs with the same ones are compared."""
     return Path(str(page.row.data)).stem, str(page.row.model).rpartition(":")[2]
 
 
@@ -23,7 +23,7 @@ def name_variants(pages: Sequence[RunPage]) -> dict[str, str]:
 
 
 def compare(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Mean and deviation a method and sparsity, for each data set and model; of runs that went to their end."""
+    """Mean and deviation by method and sparsity of complete runs, for each data set and model."""
     groups: dict[Group, list[RunPage]] = {}
     for page in pages:
         if page.row.status == "finished" and (page.row.sparse_last or page.row.dense_last) is not None:
@@ -46,7 +46,7 @@ def _summary(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[st
 
 
 def _result(page: RunPage) -> dict[str, Any]:
-    """What `collect` needs of a result, from what was read without damage."""
+    """The result as `collect` needs it."""
     row, parts = page.row, {part: page.content[f"{part}_best"] for part in ("dense", "sparse")}
     return {
         "recipe": {"method": {"sparsity": row.sparsity if "sparsity" in page.tables["method"] else None}},

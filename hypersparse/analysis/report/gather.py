@@ -1,4 +1,4 @@
-"""`gather`: what the page says of each run, read from its folder; weights are not needed."""
+"""`gather`: the content of the report, read from run folders without weights."""
 
 import math
 import re
@@ -46,7 +46,7 @@ Column = dict[str, Any]  # `at`: the first epoch with a value; `values`, or `run
 
 @dataclass(frozen=True, kw_only=True)
 class RunPage:
-    """One run as the page tells it; None where something is not known."""
+    """The content of one run; None where a value is unknown."""
 
     id: str
     row: Row
@@ -57,14 +57,14 @@ class RunPage:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """The runs that could be read, and a sentence for each that could not."""
+    """The runs that could be read, and a message for each that could not."""
 
     pages: list[RunPage] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)  # run, sentence
 
 
 def gather(runs: Sequence[RunFolder]) -> Gathered:
-    """Read runs, each once; one that is damaged costs a sentence and not the others."""
+    """Read each run once; a damaged one becomes a message."""
     found, ids = Gathered(), dict[str, int]()
     for run in {run.path.resolve(): run for run in runs}.values():
         row = row_of(run)
@@ -79,7 +79,7 @@ def gather(runs: Sequence[RunFolder]) -> Gathered:
 
 
 def _identify(row: Row, taken: dict[str, int]) -> str:
-    """A name for the run's place on the page, the same every time; a second run of that name gets a number."""
+    """A stable anchor for the run's page; a second run of that name gets a number."""
     name = re.sub(r"[^\w.-]+", "-", row.name)
     taken[name] = taken.get(name, 0) + 1
     return name if taken[name] == 1 else f"{name}-{taken[name]}"
@@ -109,7 +109,7 @@ def _page(run: RunFolder, row: Row, name: str) -> RunPage:
 
 
 def _phases(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Stretches of epochs of the same phase, in order."""
+    """Phases with their first and last epoch, in order."""
     found: list[dict[str, Any]] = []
     for number, entry in enumerate(entries):
         if not found or found[-1]["name"] != entry["phase"]:
@@ -130,7 +130,7 @@ def _layers(run: RunFolder) -> dict[str, list[Any]]:
 
 
 def _record(run: RunFolder, classes: list[str] | None) -> tuple[dict[str, Any], list[str]]:
-    """What the record adds to the log; a damaged one is a note."""
+    """Arrays of the record; a damaged record becomes a note."""
     if not run.record_file.exists():
         return {}, []
     try:
@@ -152,7 +152,7 @@ def _record(run: RunFolder, classes: list[str] | None) -> tuple[dict[str, Any], 
 
 
 def _column(values: Sequence[Any]) -> Column | None:
-    """The values between the first and the last known one; stretches of equal ones are counted where that is shorter.
+    """Values from the first to the last known one, run-length encoded if that is shorter.
 
     >>> _column([None, 0.25, 0.5, None]), _column([8, 8, 8, 8, 8]), _column([None])
     ({'at': 1, 'values': [0.25, 0.5]}, {'at': 0, 'runs': [8, 5]}, None)
@@ -172,7 +172,7 @@ def _column(values: Sequence[Any]) -> Column | None:
 
 
 def rounded(value: Any, digits: int = DIGITS) -> float | int | None:
-    """A number with so many digits; None for what is not a finite number, which JSON cannot say.
+    """A number with `digits` digits; None if it is not finite, since JSON has no such numbers.
 
     >>> rounded(0.123456789), rounded(77072), rounded(float("nan")), rounded(None)
     (0.12346, 77072, None, None)

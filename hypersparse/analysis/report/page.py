@@ -1,4 +1,4 @@
-"""`write`: gathered runs as one HTML file that loads nothing from anywhere."""
+"""`write`: runs as one HTML file that loads nothing from the network."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ SCRIPTS = (  # in the order they are needed
 
 
 def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, missing: int = 0) -> Gathered:
-    """Write the report of these runs; `missing` are those that were asked for and are not there."""
+    """Write the report of these runs; `missing` is the number of requested runs without a folder."""
     found = gather(runs)
     if not found.pages:
         sentences = "; ".join(f"{name}: {problem}" for name, problem in found.problems[:3])
@@ -77,7 +77,7 @@ def render(found: Gathered, *, title: str | None = None, missing: int = 0) -> st
 
 
 def _with_network(run: Mapping[str, Any], networks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The names and sizes of layers stand once for all runs of a network."""
+    """Store names and sizes of layers once for all runs of a network."""
     layers = run["layers"]
     network = {"names": layers["names"], "totals": layers["totals"]}
     if network not in networks:

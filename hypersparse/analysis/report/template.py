@@ -1,4 +1,4 @@
-"""Pages of one file: templates, the assets they are made of, and what stands inside their scripts."""
+"""Single-file pages: templates, assets, and JSON inside scripts."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ FORBIDDEN = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u20
 
 
 def fill(template: str, parts: Mapping[str, str]) -> str:
-    """The template with each `{{NAME}}` replaced once; what is put in is not looked at again.
+    """The template with each `{{NAME}}` replaced once; inserted text is not scanned again.
 
     >>> fill("<p>{{A}}</p>", {"A": "{{B}}"})
     '<p>{{B}}</p>'
@@ -26,7 +26,7 @@ def fill(template: str, parts: Mapping[str, str]) -> str:
 
 
 def to_json(content: Any) -> str:
-    """JSON that can stand inside a script element: nothing in it can end the element or open a comment.
+    """JSON for a script element: nothing in it can end the element or open a comment.
 
     >>> to_json("</script><b>")
     '"\\\\u003c/script\\\\u003e\\\\u003cb\\\\u003e"'
@@ -36,7 +36,7 @@ def to_json(content: Any) -> str:
 
 
 def source_hash(text: str) -> str:
-    """How a page's policy names a script or style that may be used; no other may."""
+    """The hash of an allowed script or style for a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
