@@ -74,7 +74,7 @@ def true_shapes(graph: Graph) -> Graph:
 def unchecked(graph: Graph) -> bytes:
     """A whole file, whatever the network: the limits are for the reader to notice."""
     checked = hypersparse_runtime.file.check_sizes
-    hypersparse_runtime.file.check_sizes = lambda graph: None  # type: ignore[assignment]
+    hypersparse_runtime.file.check_sizes = lambda graph, **rest: None  # type: ignore[assignment]
     try:
         return hypersparse_runtime.file.pack(graph)
     finally:
