@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 import typer
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import Progress
 
 from hypersparse.analysis.embedding import Encoder, Kind, best_encoder, make_encoder, read_vectors
@@ -24,7 +23,7 @@ from hypersparse.analysis.sample_map import analyze_hardness, sample_orders
 from hypersparse.analysis.samples import Samples, samples_of
 from hypersparse.analysis.tsne import PERPLEXITY, Points, cached_points, embed, key_of
 from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import Console, table_console
 from hypersparse.cli.display import load_data
 from hypersparse.cli.recipe_options import DataDir, RunsDir, data_folders
 from hypersparse.cli.trust import TrustCode, allowed

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hypersparse.bench.train import Bench, Report, Row, device_name, peaks_sentence
 from hypersparse.bench.workloads import ENGINES, MODELS, Cell, effort_for, parse_counts, parse_names, plan_cells
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import Console, table_console
 from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from typer import Exit, Option
@@ -14,7 +13,7 @@ from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
 from hypersparse.bench.inference_engines import ENGINES, OURS, check_engines, installed
 from hypersparse.bench.workloads import parse_counts, parse_names
 from hypersparse.cli.bench import bench
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import Console, table_console
 from hypersparse.errors import OptionError
 from hypersparse.models import factory_of
 from hypersparse.storage.files import write_json

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import pandas as pd
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from hypersparse import methods as registry
 from hypersparse.analysis import comparison
 from hypersparse.analysis.paired import cells, paired
 from hypersparse.analysis.plotting import use_own_settings
+from hypersparse.cli.console import Console
 from hypersparse.cli.cost import print_cost, total_time
 from hypersparse.cli.display import load_data
 from hypersparse.cli.grid import forecast

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hypersparse import data
+from hypersparse.cli.console import Console
 from hypersparse.cli.formats import duration
 from hypersparse.data.dataset import Dataset
 from hypersparse.methods.base import Phase

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from hypersparse.cli.console import Console
 from hypersparse.cli.load_network import SUFFIX, NetworkQuery, open_to_write
 from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
 from hypersparse.cli.trust import TrustCode

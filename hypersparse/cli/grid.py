@@ -4,9 +4,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
+from hypersparse.cli.console import Console
 from hypersparse.cli.display import TerminalView
 from hypersparse.cli.formats import duration
 from hypersparse.recipe import Recipe, own_code_of

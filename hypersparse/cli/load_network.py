@@ -5,12 +5,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from hypersparse import own_code as own
 from hypersparse import zoo
+from hypersparse.cli.console import Console
 from hypersparse.cli.display import load_data
 from hypersparse.cli.recipe_options import data_folders, parse_setting
 from hypersparse.cli.trust import allowed

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from hypersparse import __version__
+from hypersparse.cli.console import Console
 from hypersparse.cli.output import code_of_failure, standard_streams
 from hypersparse.errors import HypersparseError
 

@@ -4,11 +4,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from hypersparse.cli.console import Console
 from hypersparse.cli.display import TerminalView, metrics
 from hypersparse.cli.formats import count, duration
 from hypersparse.recipe import own_code_of

@@ -8,9 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from rich.console import Console
-
 from hypersparse import own_code as own
+from hypersparse.cli.console import Console
 from hypersparse.errors import RunError
 from hypersparse.recipe import own_code_of
 from hypersparse.runs.experiment import Run

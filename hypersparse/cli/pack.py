@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from hypersparse.cli.console import Console
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
 from hypersparse.runs.pack import pack as pack_runs

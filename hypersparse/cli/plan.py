@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from hypersparse.cli.console import Console
 from hypersparse.cli.recipe_options import (
     AblationName,
     DataName,

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from hypersparse.analysis.report.gather import Gathered
 from hypersparse.analysis.report.page import write
+from hypersparse.cli.console import Console
 from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError

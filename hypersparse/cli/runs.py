@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import Console, table_console
 from hypersparse.cli.formats import count, duration, percent
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.runs.run_listing import Filters, Row, rows

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from hypersparse.cli.console import Console
 from hypersparse.cli.load_network import SUFFIX, NetworkQuery, in_zoo, open_network
 from hypersparse.cli.recipe_options import DataDir, RunsDir
 from hypersparse.cli.signals import stopped_by_signals

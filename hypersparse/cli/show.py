@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.analysis.layers import LayerWeights, layer_weights
+from hypersparse.cli.console import Console
 from hypersparse.cli.formats import bar, count, duration, flops, percent, sparkline
 from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir

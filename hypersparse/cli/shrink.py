@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import Console, table_console
 from hypersparse.cli.export import FEW_IMAGES, FORMATS, Images, write
 from hypersparse.cli.load_network import NetworkQuery, open_to_write
 from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings

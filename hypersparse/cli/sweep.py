@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from hypersparse.cli.console import Console
 from hypersparse.cli.cost import print_cost
 from hypersparse.cli.display import load_data
 from hypersparse.cli.grid import Grid, forecast

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import Console, table_console
 from hypersparse.cli.display import LiveDisplay, load_data, result_table
 from hypersparse.cli.formats import flops
 from hypersparse.cli.machine_options import MACHINE, CompilerCache, Device, Precision, keep_compiled

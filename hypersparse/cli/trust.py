@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from hypersparse.cli.console import Console
 from hypersparse.own_code import is_own
 
 TrustCode = Annotated[

@@ -1,9 +1,11 @@
 """Tables on a terminal and in a pipe."""
 
+import io
+
 import pytest
 from rich.table import Table
 
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import Console, table_console
 
 
 def wide() -> Table:
@@ -23,3 +25,15 @@ def test_a_terminal_keeps_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
     assert table_console().width == 80
+
+
+def test_no_text_of_a_file_tells_the_terminal_what_to_do() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system=None, width=80, legacy_windows=False)
+    table = Table("a\x1b]0;title\x07")
+    table.add_row("b\x1b[2Jc\x9b")
+    console.print(table)
+    console.print("plain\x1b]52;c;aGk=\x07", markup=False)
+    console.print("[bold]marked\r\x08[/]\ttab")
+    assert not set(out.getvalue()) & set("\x1b\x07\x9b\r\x08")
+    assert "plain?]52;c;aGk=\n" in out.getvalue()
