@@ -149,7 +149,6 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/analysis/embedding.py": "vectors of images",
         "hypersparse/analysis/paper.py": "* the paper's numbers, in the package",
         "hypersparse/analysis/report/template.py": "* the page's template, in the package",
-        "hypersparse/analysis/stored_positions.py": "report",
         "hypersparse/analysis/tsne.py": "coordinates of a map",
         "hypersparse/bench/inference.py": "* the machine's memory, from /proc",
         "hypersparse/cli/load_network.py": "evaluate foreign-12345678",
