@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hypersparse.errors import RunError
 from hypersparse.methods.base import Method, Phase
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.sparsity.distributions import keep_count
@@ -102,7 +103,14 @@ class Recorder:
             class_total=np.bincount(self._labels, minlength=self._classes),
             device=weights.device,
         )
-        return make_record((self.history.read(number) for number in range(len(entries))), known)
+        try:
+            return make_record((self.history.read(number) for number in range(len(entries))), known)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise RunError(
+                f"The history in {self.history.folder} does not fit its run ({reason}). Delete that folder, and run "
+                "again to finish without it."
+            ) from error
 
     def _masks(self, mask: Mask | None) -> Epoch:
         """The masks of the largest weights, unless the mask that holds already is as small as the run's will be."""

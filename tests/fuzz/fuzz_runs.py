@@ -1,0 +1,195 @@
+"""Damages the files of runs and packs, and reads them with every command that does.
+
+    python -m tests.fuzz.fuzz_runs --cases 10000 --seed 0
+
+A finding is an exception that is not one of the package's own, a command that takes longer than a minute, more memory
+than a gigabyte, or a file that appears outside the folder that was meant.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import random
+import resource
+import signal
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypersparse.errors import HypersparseError
+from hypersparse.recipe import merge, resolve
+from hypersparse.runs.pack import pack
+from hypersparse.runs.split_archive import INDEX
+from hypersparse.runs.store import RunStore
+from hypersparse.training.loop import train
+from hypersparse.training.machine import Machine
+from hypersparse.training.stop import Stopped
+from tests.cli.commands import run as run_command
+from tests.fuzz.damage import copy, damage
+from tests.runs.tiny import TABLES
+from tests.training.small import StopAfter
+
+SECONDS, BYTES = 60, 1 << 30
+LABEL = "runs"
+ANALYSES = (
+    "gradients",
+    "intersection",
+    "layers",
+    "epochs",
+    "finetuning",
+    "accuracy",
+    "crossing",
+    "effective",
+    "classes",
+)
+READERS: tuple[tuple[str, ...], ...] = (
+    ("runs", "--runs-dir", LABEL, "--format", "json"),
+    ("show", "{run}", "--png", "out/a.png"),
+    ("report", "{run}", "-o", "out/report.html"),
+    ("paper", "accuracy", "--runs-dir", LABEL),
+    ("evaluate", "{run}"),
+    ("export", "{run}", "-o", "out/a.hsp"),
+    ("train", "--recipe", "recipe.toml", "--seed", "{seed}", "--runs-dir", LABEL, "--stop-after", "0s", "--no-report"),
+    ("pack", "{run}", "-o", "out/pack"),
+    ("analyze", "{analysis}", "{run}", "-o", "out"),
+)
+PACK_READER = ("unpack", "pack", "--runs-dir", LABEL)
+
+
+class TooSlowError(BaseException):
+    """A command hangs."""
+
+
+def make_template(root: Path) -> Path:
+    """A store with a finished run and one that was stopped with a mask."""
+    recipe = resolve(merge(TABLES, {"data": {"images": 64, "test_images": 32}}))
+    machine, store = Machine(device="cpu", threads=1, checkpoint_seconds=0.0), RunStore(root / LABEL)
+    train(recipe, 0, machine, store.folder(recipe, 0).path)
+    watcher = StopAfter(7)
+    with contextlib.suppress(Stopped):
+        train(recipe, 1, machine, store.folder(recipe, 1).path, watcher=watcher, stop=watcher.request)
+    (root / "recipe.toml").write_text(recipe.to_toml())
+    pack([run.path for run in store.runs()], root / "pack", 20_000)
+    return root
+
+
+def case(template: Path, root: Path, number: int, seed: int) -> tuple[str, str] | None:
+    """One damage and what reads it; the finding, if there is one."""
+    chance = random.Random(f"{seed} {number}")
+    folder = copy(template, root / "case")
+    packed = chance.random() < 0.25
+    if packed:
+        done = damage_pack(folder / "pack", chance) if chance.random() < 0.7 else damage(folder / "pack", chance)
+    else:
+        done = ", ".join(damage(folder / LABEL, chance) for _ in range(chance.choice((1, 1, 2))))
+    command = PACK_READER if packed else chance.choice(READERS)
+    outside = {path.name for path in root.iterdir()}
+    which = chance.randrange(2)
+    words = {"run": next(iter(sorted((folder / LABEL).glob(f"*/seed-{which}"))), folder / LABEL), "seed": which}
+    typed = [word.format(**words, analysis=chance.choice(ANALYSES)) for word in command]
+    if problem := attempt(typed, folder):
+        return f"{' '.join(typed)} after {done}", problem
+    if {path.name for path in root.iterdir()} != outside or Path("/tmp/outside").exists():
+        return f"{' '.join(typed)} after {done}", "a file outside the folder"
+    return None
+
+
+def attempt(command: Sequence[str], folder: Path) -> str | None:
+    """Run a command; what is wrong with how it ended, if anything."""
+    (folder / "out").mkdir(exist_ok=True)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        done = run_command(*command, folder=folder)
+    except TooSlowError:
+        return f"took more than {SECONDS} s"
+    except HypersparseError:
+        return None
+    except Exception:
+        return traceback.format_exc()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return None if done.returncode in (0, 1, 2) else f"exit code {done.returncode}: {done.stderr[-500:]}"
+
+
+def damage_pack(folder: Path, chance: random.Random) -> str:
+    """A pack with a whole index whose archive holds crafted members."""
+    runs = json.loads((folder / INDEX).read_text())["runs"]
+    inside = (
+        f"{chance.choice(runs)}/{chance.choice(('recipe.toml', 'x', 'a/b', '../x', '../../../outside', '.lock', ''))}"
+    )
+    names = (inside, "/tmp/outside", "../outside", "..", "a\0b", "x" * 300, f"./{inside}", inside.replace("/", "\\"))
+    member = tarfile.TarInfo(chance.choice((*names, *[inside] * 8)))
+    kinds = (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
+    member.type = chance.choice((*kinds, tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE))
+    member.linkname = chance.choice(("/etc/passwd", "../../outside", inside))
+    content = chance.randbytes(chance.choice((0, 10, 5000)))
+    member.size = chance.choice((len(content), 0, 10, 1 << 20, 1 << 40))
+    member.mode = chance.choice((0o644, 0o4777, 0))
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=chance.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))) as tar:
+        for name in runs if chance.random() < 0.7 else ():
+            tar.addfile(tarfile.TarInfo(f"{name}/recipe.toml"))
+        tar.fileobj.write(member.tobuf())  # type: ignore[union-attr]
+        tar.fileobj.write(content)  # type: ignore[union-attr]
+    reseal(folder, stream.getvalue())
+    return f"member {member.name[:40]!r} of type {member.type!r} and size {member.size}"
+
+
+def reseal(folder: Path, archive: bytes) -> None:
+    """Write an archive as the only part of a pack, with its true size and SHA-256."""
+    index = json.loads((folder / INDEX).read_text())
+    for part in folder.glob("*.hspack"):
+        part.unlink()
+    (folder / "part-000.hspack").write_bytes(archive)
+    digest = hashlib.sha256(archive).hexdigest()
+    index["parts"] = [{"file": "part-000.hspack", "bytes": len(archive), "sha256": digest}]
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def limit() -> None:
+    """No command may take much more memory than there is now, nor hang."""
+
+    def too_slow(*_: Any) -> None:
+        raise TooSlowError
+
+    signal.signal(signal.SIGALRM, too_slow)
+    used = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmData" in line)
+    resource.setrlimit(resource.RLIMIT_DATA, (used * 1024 + BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def main() -> None:
+    """Run many cases and print what was found, each kind once."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    found: Counter[str] = Counter()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        template = make_template(Path(folder) / "template")
+        root = Path(folder) / "root"
+        root.mkdir()
+        limit()
+        for number in range(asked.cases):
+            if finding := case(template, root, number, asked.seed):
+                kind = "\n".join(finding[1].strip().splitlines()[-3:])
+                if not found[kind]:
+                    print(f"case {number}: {finding[0]}\n{finding[1]}\n", flush=True)
+                found[kind] += 1
+            if number % 500 == 499:
+                print(
+                    f"{number + 1} cases, {len(found)} kinds of findings, {time.monotonic() - began:.0f} s", flush=True
+                )
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
