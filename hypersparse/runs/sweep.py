@@ -16,7 +16,7 @@ from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import make_folder, remove_leftovers, write_atomically, write_text
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.storage.schemas import Result
+from hypersparse.storage.schemas import Result, read_text
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Ended, Job, Outcome, is_failure, train_together
 from hypersparse.training.loop import is_complete
@@ -146,7 +146,7 @@ def keep_small(folder: Path, results: Path) -> Path:
 def failures(store: RunStore) -> dict[Path, str]:
     """The runs whose last try failed, and why."""
     notes = (RunFolder(folder).failure_file for folder in sorted(store.root.glob("*/seed-*")))
-    return {note.parent: note.read_text().strip() for note in notes if note.is_file()}
+    return {note.parent: read_text(note).strip() for note in notes if note.is_file()}
 
 
 def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:

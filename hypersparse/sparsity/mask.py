@@ -209,7 +209,16 @@ class Mask(Mapping[str, Tensor]):
                 return cls.unpack({name: file.get_tensor(name) for name in file.keys()}, shapes)  # noqa: SIM118
         except FileNotFoundError:
             raise RunError(f"There is no mask file {path}.") from None
-        except (SafetensorError, ModelError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+        except (
+            SafetensorError,
+            ModelError,
+            OSError,
+            LookupError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RuntimeError,
+        ) as error:
             raise RunError(f"{path} is not a mask file written by `Mask.save`: {error}.") from None
 
     def __invert__(self) -> "Mask":

@@ -133,7 +133,7 @@ def _facts(name: str, folder: Path) -> dict[str, Any]:
     path = path_of(name, folder).with_name(f"{name}{FACTS}")
     try:
         found: Any = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read ({error}); make the entry anew.") from None
     if not isinstance(found, dict):
         raise RunError(f"{path} should hold a JSON object; make the entry anew.")

@@ -105,6 +105,7 @@ def case(template: Path, root: Path, number: int, seed: int) -> tuple[str, str] 
 def attempt(command: Sequence[str], folder: Path) -> str | None:
     """Run a command; what is wrong with how it ended, if anything."""
     (folder / "out").mkdir(exist_ok=True)
+    signal.signal(signal.SIGALRM, _too_slow)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         done = run_command(*command, folder=folder)
@@ -155,14 +156,13 @@ def reseal(folder: Path, archive: bytes) -> None:
 
 
 def limit() -> None:
-    """No command may take much more memory than there is now, nor hang."""
-
-    def too_slow(*_: Any) -> None:
-        raise TooSlowError
-
-    signal.signal(signal.SIGALRM, too_slow)
+    """No command may take much more memory than there is now."""
     used = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmData" in line)
     resource.setrlimit(resource.RLIMIT_DATA, (used * 1024 + BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _too_slow(*_: Any) -> None:
+    raise TooSlowError
 
 
 def main() -> None:
