@@ -20,17 +20,27 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from hypersparse.analysis.layers import layer_weights
+from hypersparse.analysis.report.gather import gather
 from hypersparse.errors import HypersparseError
 from hypersparse.recipe import merge, resolve
-from hypersparse.runs.pack import pack
+from hypersparse.runs.pack import pack, unpack
+from hypersparse.runs.run_listing import rows
 from hypersparse.runs.split_archive import INDEX
 from hypersparse.runs.store import RunStore
+from hypersparse.runs.sweep import failures
+from hypersparse.storage.record import read_record
+from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.weights_io import read_weights
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
+from hypersparse.training.resume import saved_position, take_checkpoint
 from hypersparse.training.stop import Stopped
 from tests.cli.commands import run as run_command
 from tests.fuzz.damage import copy, damage
@@ -81,8 +91,8 @@ def make_template(root: Path) -> Path:
     return root
 
 
-def case(template: Path, root: Path, number: int, seed: int) -> tuple[str, str] | None:
-    """One damage and what reads it; the finding, if there is one."""
+def case(template: Path, root: Path, number: int, seed: int, *, commands: bool = True) -> tuple[str, str] | None:
+    """One damage and what reads it, a command or the functions behind them; the finding, if there is one."""
     chance = random.Random(f"{seed} {number}")
     folder = copy(template, root / "case")
     packed = chance.random() < 0.25
@@ -95,7 +105,7 @@ def case(template: Path, root: Path, number: int, seed: int) -> tuple[str, str] 
     which = chance.randrange(2)
     words = {"run": next(iter(sorted((folder / LABEL).glob(f"*/seed-{which}"))), folder / LABEL), "seed": which}
     typed = [word.format(**words, analysis=chance.choice(ANALYSES)) for word in command]
-    if problem := attempt(typed, folder):
+    if problem := attempt(typed if commands else (), folder):
         return f"{' '.join(typed)} after {done}", problem
     if {path.name for path in root.iterdir()} != outside or Path("/tmp/outside").exists():
         return f"{' '.join(typed)} after {done}", "a file outside the folder"
@@ -108,6 +118,9 @@ def attempt(command: Sequence[str], folder: Path) -> str | None:
     signal.signal(signal.SIGALRM, _too_slow)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
+        if not command:
+            read_all(folder)
+            return None
         done = run_command(*command, folder=folder)
     except TooSlowError:
         return f"took more than {SECONDS} s"
@@ -118,6 +131,23 @@ def attempt(command: Sequence[str], folder: Path) -> str | None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return None if done.returncode in (0, 1, 2) else f"exit code {done.returncode}: {done.stderr[-500:]}"
+
+
+def read_all(folder: Path) -> None:
+    """Read every file of the runs, and the pack, by the functions behind the commands."""
+    store = RunStore(folder / LABEL)
+    rows(store)
+    gather(list(store.runs()))
+    failures(store)
+    readers: list[Callable[[RunFolder], object]] = [RunFolder.recipe, RunFolder.seed, RunFolder.result]
+    readers += [RunFolder.whole_log, layer_weights, saved_position, take_checkpoint, lambda run: read_record(run.path)]
+    readers += [lambda run: read_weights(run.final_file, nn.Linear(1, 1)), lambda run: run.history.read(0)]
+    for run in store.runs():
+        for reader in readers:
+            with contextlib.suppress(HypersparseError):
+                reader(run)
+    with contextlib.suppress(HypersparseError):
+        unpack(folder / "pack", folder / LABEL)
 
 
 def damage_pack(folder: Path, chance: random.Random) -> str:
@@ -170,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--functions", action="store_true", help="Call functions, not commands: ten times as fast.")
     asked = parser.parse_args()
     found: Counter[str] = Counter()
     began = time.monotonic()
@@ -179,7 +210,7 @@ def main() -> None:
         root.mkdir()
         limit()
         for number in range(asked.cases):
-            if finding := case(template, root, number, asked.seed):
+            if finding := case(template, root, number, asked.seed, commands=not asked.functions):
                 kind = "\n".join(finding[1].strip().splitlines()[-3:])
                 if not found[kind]:
                     print(f"case {number}: {finding[0]}\n{finding[1]}\n", flush=True)
