@@ -67,9 +67,7 @@ def parse_sparsities(text: str) -> list[float]:
     except ValueError:
         found = [-1.0]
     if any(not 0 <= each < 1 for each in found):
-        raise OptionError(
-            f"`--sparsities` are fractions from 0 to below 1 between commas, as 0.98,0.998; got `{text}`."
-        )
+        raise OptionError(f"`--sparsity` are fractions from 0 to below 1 between commas, as 0.98,0.998; got `{text}`.")
     return found
 
 

@@ -82,7 +82,7 @@ def build(training: Training, engine: str) -> None:
     training.sparsifier.begin_epoch()
     training.model.train()
     step = training.step_of_phase()
-    if engine == "captured" and not isinstance(step, CapturedStep):
+    if engine == "cudagraph" and not isinstance(step, CapturedStep):
         raise RuntimeError("the step could not be captured")
     step(next(numbers(training.batches)))
 

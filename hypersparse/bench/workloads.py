@@ -14,7 +14,7 @@ PHASES = ("plain", "regularized", "masked")  # ART's pre-train, regularize and f
 SPARSITY = 0.98
 LR = 0.01  # times do not depend on it; random labels at 0.1 might end in NaN
 REFERENCE = "reference"
-ENGINES = (REFERENCE, "captured", "eager", "compiled")
+ENGINES = (REFERENCE, "cudagraph", "eager", "compiled")
 MODELS = ("resnet32", "vgg19", "resnet32-64x64")
 LARGE = "-64x64"
 RUNS = (1, 5, 10)
@@ -114,15 +114,15 @@ def plan_cells(
     if engines is None:
         engines = ENGINES if cuda else (REFERENCE, "eager") if quick else (REFERENCE, "eager", "compiled")
     if runs is None:
-        runs = RUNS if cuda and "captured" in engines else (1,)
+        runs = RUNS if cuda and "cudagraph" in engines else (1,)
     check_choices(cuda, engines, runs)
     cells = []
     for workload in map(workload_of, labels):
         large = workload.label.endswith(LARGE)
         for engine in (engine for engine in ENGINES if engine in engines):
-            if large and cuda and engine not in (REFERENCE, "captured"):
+            if large and cuda and engine not in (REFERENCE, "cudagraph"):
                 continue
-            counts = [1] if engine != "captured" or large else sorted(set(runs))
+            counts = [1] if engine != "cudagraph" or large else sorted(set(runs))
             cells += [Cell(workload, engine, count) for count in counts]
     return cells
 
@@ -132,11 +132,11 @@ def check_choices(cuda: bool, engines: Sequence[str], runs: Sequence[int]) -> No
     for engine in engines:
         if engine not in ENGINES:
             raise OptionError(unknown("engine", engine, ENGINES))
-    if "captured" in engines and not cuda:
-        raise OptionError("Only steps on a CUDA device can be captured; leave `captured` out of --engines here.")
+    if "cudagraph" in engines and not cuda:
+        raise OptionError("Only steps on a CUDA device can be captured; leave `cudagraph` out of --engines here.")
     if not runs or min(runs) < 1:
         raise OptionError(f"`--runs` are counts of 1 or more, such as 1,5,10; got {','.join(map(str, runs))}.")
-    if max(runs) > 1 and "captured" not in engines:
+    if max(runs) > 1 and "cudagraph" not in engines:
         raise OptionError("Several runs at once are measured with captured steps, on CUDA only; leave --runs out.")
 
 

@@ -24,8 +24,8 @@ from hypersparse.analysis.samples import Samples, samples_of
 from hypersparse.analysis.tsne import PERPLEXITY, Points, cached_points, embed, key_of
 from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
 from hypersparse.cli.console import Console, table_console
-from hypersparse.cli.display import load_data
-from hypersparse.cli.recipe_options import DataDir, RunsDir, data_folders
+from hypersparse.cli.load_data import DataDir, data_folders, load_data
+from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.data import cifar_n
 from hypersparse.data.dataset import Dataset

@@ -43,9 +43,7 @@ def train(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few steps on small batches: under a minute, and rough.")
     ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", dir_okay=False, help="Write the rows to this file too.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", dir_okay=False, help="A JSON file for the rows.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
     precision: Annotated[
         str | None, typer.Option(help="bf16, tf32 or fp32; by default bf16 on a GPU, fp32 on a CPU.")
@@ -90,8 +88,8 @@ def train(
         report,
         f"training on {device_name(place, effort.threads)}, {chosen}, batch {effort.batch_size}",
     )
-    if json_file:
-        write_json(json_file, report.rows)
+    if out:
+        write_json(out, report.rows)
 
 
 def _print(console: Console, report: Report, title: str) -> None:

@@ -44,10 +44,12 @@ def inference(
     quick: Annotated[
         bool, Option("--quick", help="98 and 99.8 %, batch 1, one thread: under a minute, and rough.")
     ] = False,
-    json_file: Annotated[Path | None, Option("--json", dir_okay=False, help="Write the rows to this file too.")] = None,
+    out: Annotated[
+        Path | None, Option("--out", "-o", dir_okay=False, help="Write the rows to this JSON file too.")
+    ] = None,
     models: Annotated[str, Option(help="Between commas.")] = ",".join(MODELS),
     sparsities: Annotated[
-        str | None, Option(help="Between commas; by default 0, 0.5, 0.8 and the paper's six.")
+        str | None, Option("--sparsity", help="Between commas; by default 0, 0.5, 0.8 and the paper's six.")
     ] = None,
     batches: Annotated[str | None, Option(help="Images at once; by default 1,64.")] = None,
     threads: Annotated[str | None, Option(help="By default 1 and all cores.")] = None,
@@ -77,8 +79,8 @@ def inference(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         measured.run(cases, Bar(progress, len(cases)))
     _print(table_console(), measured.rows, [*measured.notes, *measured.wrong])
-    if json_file:
-        write_json(json_file, measured.rows)
+    if out:
+        write_json(out, measured.rows)
     if measured.wrong:
         raise Exit(1)
 

@@ -17,24 +17,22 @@ from hypersparse.analysis.paired import cells, paired
 from hypersparse.analysis.plotting import use_own_settings
 from hypersparse.cli.console import Console
 from hypersparse.cli.cost import print_cost, total_time
-from hypersparse.cli.display import load_data
 from hypersparse.cli.grid import forecast
-from hypersparse.cli.machine_options import CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.load_data import load_data
 from hypersparse.cli.multi_run_display import print_failures
+from hypersparse.cli.option_groups import grouped
 from hypersparse.cli.recipe_options import (
-    DataDir,
     DataName,
     Epochs,
     ModelName,
-    RunsDir,
-    data_folders,
+    Seeds,
     make_recipe,
-    parse_seconds,
+    parse_seeds,
     parse_sparsities,
 )
-from hypersparse.cli.report import WithReport, write_report
+from hypersparse.cli.report import write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.trackers import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe, own_code_of
@@ -42,25 +40,25 @@ from hypersparse.runs.epoch_times import is_elsewhere
 from hypersparse.runs.forecast import cost_of
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.recipe_names import variants
-from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.runs.sweep import noting
 from hypersparse.storage.files import make_folder
 from hypersparse.storage.schemas import Result
 from hypersparse.training.concurrency.concurrent_runs import Job, train_together, unfinished
-from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
 
 
+@grouped
 def compare(
+    options: TrainingOptions,
     data: DataName = None,
     model: ModelName = None,
     methods: Annotated[str, typer.Option("--methods", help="Names with commas; `hypersparse methods` lists them.")] = (
         THE_PAPERS
     ),
-    sparsities: Annotated[str, typer.Option("--sparsities", help="Fractions removed, with commas.")] = "0.9,0.95,0.98",
-    seeds: Annotated[int, typer.Option("--seeds", help="How many, from 0 on.", min=1)] = 3,
+    sparsities: Annotated[str, typer.Option("--sparsity", help="Fractions removed, with commas.")] = "0.9,0.95,0.98",
+    seed: Seeds = "0-2",
     epochs: Epochs = None,
     settings: Annotated[
         list[str] | None,
@@ -70,42 +68,29 @@ def compare(
             help="Any option of all recipes, such as training.lr=0.05, or of one method's, such as art.growth=1.1.",
         ),
     ] = None,
-    data_dir: DataDir = None,
-    runs_dir: RunsDir = Path("runs"),
-    output: Annotated[
-        Path, typer.Option("--output", "-o", file_okay=False, help="Where tables and picture go.")
-    ] = Path("comparison"),
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    at_once: Annotated[int | None, typer.Option("--at-once", help="Runs that share the device.", min=1)] = None,
-    compiler_cache: CompilerCache = None,
-    stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", file_okay=False, help="Where tables and picture go.")] = Path(
+        "comparison"
+    ),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trained and how long.")] = False,
-    tensorboard: TensorBoard = False,
-    tensorboard_dir: TensorBoardDir = None,
-    wandb: Wandb = None,
-    mlflow: Mlflow = None,
-    report: WithReport = True,
 ) -> None:
     """Compare methods fairly: the same data, network and seeds; mean and deviation, tables and a picture.
 
     The same command goes on where it was stopped, and trains only what is missing.
     """
-    names = [name.strip() for name in methods.split(",")]
+    names, runs_dir = [name.strip() for name in methods.split(",")], options.runs_dir
     recipes = make_grid(names, sparsities, data=data, model=model, epochs=epochs, settings=settings, runs_dir=runs_dir)
-    machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
+    machine, console, stop = options.machine(), Console(), options.stop()
     if not (dry_run and is_elsewhere(machine)):
         machine.torch_device()
-    keep_compiled(compiler_cache)
-    console, store, stop = Console(), RunStore(runs_dir), StopRequest(parse_seconds(stop_after) if stop_after else None)
 
     @cache
     def load() -> Dataset:
-        return load_data(recipes[0], data_folders(data_dir), quiet=not console.is_terminal)
+        return load_data(recipes[0], options.folders, quiet=not console.is_terminal)
 
     if not dry_run:
         load()  # says at once if the data are missing
-    jobs = [Job(made, seed, store.folder(made, seed).path) for seed in range(seeds) for made in recipes]
+    seeds = parse_seeds(seed)
+    jobs = [Job(made, each, options.store.folder(made, each).path) for each in seeds for made in recipes]
     missing = unfinished(jobs)
     if missing:
         found = cost_of(missing, machine, runs_dir, load=lambda _: load())
@@ -117,24 +102,21 @@ def compare(
         console.print(f"{len(jobs)} runs, all of them trained already")
     if dry_run:
         return
-    make_folder(output)  # says now if it cannot be, not after the training
+    make_folder(out)  # says now if it cannot be, not after the training
     display = forecast(console, jobs, machine, runs_dir)
-    views = live_views(
-        runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
-    )
-    with stopped_by_signals(stop), views as tell, display:
+    with stopped_by_signals(stop), options.trackers() as tell, display:
         watched = [replace(job, watcher=tell(job, display.watcher(job))) for job in jobs]
         results = train_together(
             watched,
             machine,
             load(),
-            at_once=at_once,
+            at_once=options.jobs,
             stop=stop,
-            stages=runs_dir / PHASE_CACHE,
+            stages=options.phase_cache,
             ended=noting(display.ended),
         )
     finished = [result for result in results if isinstance(result, dict)]
-    _report(console, jobs, results, finished, output, with_report=report)
+    _report(console, jobs, results, finished, out, with_report=options.report)
     if len(finished) < len(jobs):
         _say_what_is_missing(console, len(jobs) - len(finished), len(jobs), stop)
 
@@ -149,7 +131,7 @@ def make_grid(
             raise OptionError(unknown("method", name, registry.names()))
         prunes = any(field.name == "sparsity" for field in dataclasses.fields(registry.find(name, own_code=[name])))  # type: ignore[arg-type]
         own = settings_for(name, settings or (), names)
-        for sparsity in parse_sparsities(sparsities, "--sparsities") if prunes else [None]:
+        for sparsity in parse_sparsities(sparsities) if prunes else [None]:
             made = make_recipe(method=name, sparsity=sparsity, settings=own, **chosen)
             recipes[made.label] = made
     return list(recipes.values())

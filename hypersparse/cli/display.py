@@ -3,48 +3,21 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hypersparse import data
 from hypersparse.cli.console import Console
 from hypersparse.cli.formats import duration
-from hypersparse.data.dataset import Dataset
 from hypersparse.methods.base import Phase
-from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.schemas import Entry, Result, number_of
 
 METRICS = ("loss", "dense", "pruned", "best pruned", "test", "penalty", "kept")
-
-
-def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool) -> Dataset:
-    """Read a data set, with a bar where that takes time."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        transient=True,
-        console=Console(stderr=True),
-        disable=quiet,
-    )
-    tasks: dict[str, Any] = {}
-
-    def progress(text: str, done: int, total: int) -> None:
-        if text not in tasks:
-            tasks[text] = bar.add_task(text, total=total or None)
-        bar.update(tasks[text], completed=done, total=total or None)
-
-    with bar:
-        return data.load(recipe.data.name, folders, options=recipe.data.options, progress=progress)
 
 
 class TerminalView(ABC):

@@ -2,7 +2,6 @@
 
 import json
 from math import isfinite
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -13,41 +12,27 @@ from torch import nn
 
 from hypersparse.cli.console import table_console
 from hypersparse.cli.load_network import NetworkQuery, open_network
-from hypersparse.cli.machine_options import Device, Precision
-from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.trust import TrustCode
+from hypersparse.cli.option_groups import grouped
+from hypersparse.cli.training_options import Device, Precision
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
 from hypersparse.training.loaders import EvalLoader
 from hypersparse.training.machine import Machine
 
 
+@grouped
 def evaluate(
     network: Annotated[
         str,
         typer.Argument(help="A run (folder or name), a file (.hsp, .safetensors, a state_dict), or a name of the zoo."),
     ],
-    data: DataName = None,
-    model: ModelName = None,
-    settings: Settings = None,
-    trust_code: TrustCode = False,
-    data_dir: DataDir = None,
-    runs_dir: RunsDir = Path("runs"),
+    asked: NetworkQuery,
     device: Device = "auto",
     precision: Precision = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Accuracy of a stored network on the test images."""
-    asked = NetworkQuery(
-        data=data,
-        model=model,
-        settings=settings,
-        data_dir=data_dir,
-        runs_dir=runs_dir,
-        quiet=as_json,
-        trust_code=trust_code,
-    )
-    stored = open_network(network, asked)
+    stored = open_network(network, asked, quiet=as_json)
     recipe, dataset, built = stored.recipe, stored.dataset, stored.model
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     with machine.active() as where, machine.autocast():

@@ -8,8 +8,7 @@ import typer
 
 from hypersparse.cli.console import Console
 from hypersparse.cli.load_network import SUFFIX, NetworkQuery, open_to_write
-from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.trust import TrustCode
+from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import OptionError
 from hypersparse.export.c_source import save_c
 from hypersparse.export.compressed import deployed, exact, load_sparse, save_graph
@@ -33,7 +32,7 @@ Out = Annotated[
 Images = Annotated[
     int | None,
     typer.Option(
-        "--images",
+        "--verify-images",
         min=0,
         help=f"Test images it must predict as before; all with `export --deploy`, else {FEW_IMAGES}. With 0 random "
         "inputs are compared, and an .hsp file needs no data.",
@@ -41,10 +40,12 @@ Images = Annotated[
 ]
 
 
+@grouped
 def export(
     network: Annotated[
         str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
     ],
+    asked: NetworkQuery,
     out: Out,
     deploy: Annotated[
         bool, typer.Option("--deploy", help="For .hsp: dead structure removed, batch norm folded, values in fp16.")
@@ -56,18 +57,9 @@ def export(
         int | None, typer.Option("--batch", min=1, help="For .onnx: how many inputs at once; any if not said.")
     ] = None,
     images: Images = None,
-    data: DataName = None,
-    model: ModelName = None,
-    settings: Settings = None,
-    trust_code: TrustCode = False,
-    data_dir: DataDir = None,
-    runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Write a trained network as a small .hsp file, ONNX, C source or a state_dict, and test it on the test images."""
     _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch)
-    asked = NetworkQuery(
-        data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir, trust_code=trust_code
-    )
     stored = open_to_write(network, asked, tested=images != 0)
     console = Console(soft_wrap=True, highlight=False)
     if stored.note:

@@ -11,9 +11,9 @@ from torch import nn
 from hypersparse import own_code as own
 from hypersparse import zoo
 from hypersparse.cli.console import Console
-from hypersparse.cli.display import load_data
-from hypersparse.cli.recipe_options import data_folders, parse_setting
-from hypersparse.cli.trust import allowed
+from hypersparse.cli.load_data import DataDir, data_folders, load_data
+from hypersparse.cli.recipe_options import DataName, ModelName, RunsDir, Settings, parse_setting
+from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import DataError, ModelError, OptionError, RunError
 from hypersparse.export.compressed import load_sparse
 from hypersparse.export.trained import BareModel, TrainedModel
@@ -30,18 +30,17 @@ SUFFIX = ".hsp"
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkQuery:
-    """What a command was asked about a network, besides its name."""
+    """What a command is asked about a network besides its name, as its options."""
 
-    data: str | None = None
-    model: str | None = None
-    settings: list[str] | None = None
-    trust_code: bool = False
-    data_dir: Path | None = None
-    runs_dir: Path = Path("runs")
-    quiet: bool = False
+    data: DataName = None
+    model: ModelName = None
+    settings: Settings = None
+    trust_code: TrustCode = False
+    data_dir: DataDir = None
+    runs_dir: RunsDir = Path("runs")
 
 
-def open_network(name: str, asked: NetworkQuery, *, unfinished: bool = False) -> TrainedModel:
+def open_network(name: str, asked: NetworkQuery, *, unfinished: bool = False, quiet: bool = False) -> TrainedModel:
     """The network called `name` with its data; `unfinished` accepts a run whose mask is found but not its end."""
     path = _file(name, asked.runs_dir, unfinished)
     sparse = load_sparse(path) if path.suffix == SUFFIX else None
@@ -49,7 +48,7 @@ def open_network(name: str, asked: NetworkQuery, *, unfinished: bool = False) ->
     stored = Recipe.from_toml(text, stored=True) if isinstance(text, str) else _stored_recipe(path)
     changed = bool(asked.data or asked.model or asked.settings)
     recipe = _chosen_recipe(path, stored, asked)
-    dataset = load_data(recipe, data_folders(asked.data_dir), quiet=asked.quiet or not Console().is_terminal)
+    dataset = load_data(recipe, data_folders(asked.data_dir), quiet=quiet or not Console().is_terminal)
     if sparse is not None:
         return TrainedModel(path, sparse, recipe, dataset)
     built = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
@@ -82,7 +81,7 @@ def open_to_write(name: str, asked: NetworkQuery, *, tested: bool) -> TrainedMod
     try:
         return open_network(name, asked, unfinished=True)
     except DataError as error:
-        hint = " Or pass --images 0, which tests it without images." if says_all else ""
+        hint = " Or pass --verify-images 0, which tests it without images." if says_all else ""
         raise DataError(f"{error}{hint}") from None
 
 

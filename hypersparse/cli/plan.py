@@ -9,57 +9,22 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from hypersparse.cli.console import Console
-from hypersparse.cli.recipe_options import (
-    AblationName,
-    DataName,
-    Epochs,
-    ModelName,
-    RecipeFile,
-    RunsDir,
-    Settings,
-    Sparsity,
-    Start,
-    Until,
-    Validation,
-    make_recipe,
-)
-from hypersparse.cli.trust import TrustCode
+from hypersparse.cli.option_groups import grouped
+from hypersparse.cli.recipe_options import RecipeOptions, RunsDir, Sparsity, make_recipe
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.schedules import cosine
 
 
+@grouped
 def plan(
+    chosen: RecipeOptions,
     method: Annotated[str | None, typer.Argument(help="art, dense, ... or package.file:Class.")] = None,
-    data: DataName = None,
-    model: ModelName = None,
     sparsity: Sparsity = None,
-    epochs: Epochs = None,
-    validation: Validation = None,
-    until: Until = None,
-    ablation: AblationName = None,
-    init_from: Start = None,
-    recipe: RecipeFile = None,
-    trust_code: TrustCode = False,
-    settings: Settings = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Print the phases with their epochs, and the whole recipe."""
-    made = make_recipe(
-        data=data,
-        model=model,
-        method=method,
-        sparsity=sparsity,
-        epochs=epochs,
-        validation=validation,
-        until=until,
-        ablation=ablation,
-        init_from=init_from,
-        recipe=recipe,
-        trust_code=trust_code,
-        settings=settings,
-        runs_dir=runs_dir,
-    )
+    made = make_recipe(**vars(chosen), method=method, sparsity=sparsity, runs_dir=runs_dir)
     console = Console()
     console.print(f"[bold]{made.label}[/]", highlight=False)
     console.print(_phases(made))

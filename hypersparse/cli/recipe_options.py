@@ -1,15 +1,15 @@
 """Options that several commands share, and the recipe they make."""
 
-import os
 import re
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from hypersparse.cli.trust import allowed
+from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.own_code import named_in
 from hypersparse.recipe import Recipe, merge, parse_toml, resolve
@@ -66,7 +66,7 @@ AblationName = Annotated[
         rich_help_panel=RECIPE,
     ),
 ]
-Start = Annotated[
+InitFrom = Annotated[
     Path | None,
     typer.Option(
         "--init-from",
@@ -90,12 +90,24 @@ Settings = Annotated[
     ),
 ]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", file_okay=False, help="Where runs are kept.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir", file_okay=False, help="Where data sets lie; then $HYPERSPARSE_DATA, then the cache folder."
-    ),
-]
+
+Seeds = Annotated[str, typer.Option("--seed", help="Same seed, same result; several as 0-4 or 0,2.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """Options of `train` and `plan` that decide what is trained, apart from method and sparsity."""
+
+    data: DataName = None
+    model: ModelName = None
+    epochs: Epochs = None
+    validation: Validation = None
+    until: Until = None
+    ablation: AblationName = None
+    init_from: InitFrom = None
+    recipe: RecipeFile = None
+    trust_code: TrustCode = False
+    settings: Settings = None
 
 
 def make_recipe(
@@ -198,13 +210,6 @@ def parse_seconds(text: str) -> float:
     if not found:
         raise OptionError(f"A time is a number of s, m or h, such as 9m; got `{text}`.")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-def data_folders(given: Path | None) -> list[Path]:
-    """Where data sets are looked for, in this order; downloads go to the last one."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersparse"
-    configured = os.environ.get("HYPERSPARSE_DATA")
-    return [*([given] if given else []), *([Path(configured)] if configured else []), cache]
 
 
 def _nested(path: str, value: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def report(
         list[str] | None,
         typer.Argument(help="Runs, folders of runs, or experiments such as experiments/digits.toml; all runs without."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="The page.")] = Path(REPORT),
+    out: Annotated[Path, typer.Option("--out", "-o", dir_okay=False, help="The page.")] = Path(REPORT),
     runs_dir: RunsDir = Path("runs"),
     results: Annotated[
         Path, typer.Option("--results", help="Where an experiment's finished runs lie too, without their weights.")
@@ -48,8 +48,8 @@ def report(
     if missing and not (there or folders):
         raise RunError(f"None of the {missing} runs of the experiment is in {runs_dir} or {results}.")
     named = title or (experiments[0].title if len(experiments) == 1 and not folders else None)
-    found = write(output, _unique([*folders, *there]), title=named, missing=missing)
-    _say(found, output, missing)
+    found = write(out, _unique([*folders, *there]), title=named, missing=missing)
+    _say(found, out, missing)
 
 
 def write_report(console: Console, path: Path, folders: Iterable[Path]) -> bool:
@@ -77,7 +77,7 @@ def _unique(folders: Sequence[Path]) -> list[RunFolder]:
     return [RunFolder(folder) for folder in dict.fromkeys(folders)]
 
 
-def _say(found: Gathered, output: Path, missing: int) -> None:
+def _say(found: Gathered, out: Path, missing: int) -> None:
     errors = Console(stderr=True, soft_wrap=True)
     for name, problem in found.problems:
         errors.print(f"[yellow]left out:[/] {escape(name)}: {escape(problem)}", highlight=False)
@@ -85,5 +85,5 @@ def _say(found: Gathered, output: Path, missing: int) -> None:
     words = [f"{len(found.pages)} {'run' if len(found.pages) == 1 else 'runs'}"]
     words += [f"{unfinished} of them not finished"] if unfinished else []
     words += [f"{missing} of the experiment not there yet"] if missing else []
-    size = output.stat().st_size / 1e6
-    Console(soft_wrap=True).print(f"{output}: {', '.join(words)}; {size:.1f} MB", markup=False, highlight=False)
+    size = out.stat().st_size / 1e6
+    Console(soft_wrap=True).print(f"{out}: {', '.join(words)}; {size:.1f} MB", markup=False, highlight=False)

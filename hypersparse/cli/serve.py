@@ -14,8 +14,9 @@ import typer
 from rich.markup import escape
 
 from hypersparse.cli.console import Console
+from hypersparse.cli.load_data import DataDir
 from hypersparse.cli.load_network import SUFFIX, NetworkQuery, in_zoo, open_network
-from hypersparse.cli.recipe_options import DataDir, RunsDir
+from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.signals import stopped_by_signals
 from hypersparse.cli.trust import TrustCode
 from hypersparse.errors import OptionError

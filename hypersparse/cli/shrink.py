@@ -11,8 +11,7 @@ from rich.table import Table
 from hypersparse.cli.console import Console, table_console
 from hypersparse.cli.export import FEW_IMAGES, FORMATS, Images, write
 from hypersparse.cli.load_network import NetworkQuery, open_to_write
-from hypersparse.cli.recipe_options import DataDir, DataName, ModelName, RunsDir, Settings
-from hypersparse.cli.trust import TrustCode
+from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
@@ -22,28 +21,21 @@ from hypersparse.export.verify import RANDOM_INPUTS, PredictionCheck, difference
 CLOSE = 1e-5  # largest difference of an output, of the largest output
 
 
+@grouped
 def shrink(
     network: Annotated[
         str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
     ],
+    asked: NetworkQuery,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", dir_okay=False, help="Where to write it: .hsp, .onnx, .c or .safetensors."),
     ] = None,
     images: Images = FEW_IMAGES,
-    data: DataName = None,
-    model: ModelName = None,
-    settings: Settings = None,
-    trust_code: TrustCode = False,
-    data_dir: DataDir = None,
-    runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Remove dead channels, constants, layers and branches exactly, and show what vanished and why."""
     if out is not None and out.suffix not in FORMATS:
         raise OptionError(f"The ending of --out says what is written: {', '.join(FORMATS)}; got `{out.name}`.")
-    asked = NetworkQuery(
-        data=data, model=model, settings=settings, data_dir=data_dir, runs_dir=runs_dir, trust_code=trust_code
-    )
     stored = open_to_write(network, asked, tested=images != 0)
     found = shrink_graph(trace(stored.model, stored.shape, stored.about()))
     console = table_console()

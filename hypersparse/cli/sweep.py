@@ -11,15 +11,14 @@ from rich.markup import escape
 
 from hypersparse.cli.console import Console
 from hypersparse.cli.cost import print_cost
-from hypersparse.cli.display import load_data
 from hypersparse.cli.grid import Grid, forecast
-from hypersparse.cli.machine_options import CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.load_data import load_data
 from hypersparse.cli.multi_run_display import print_failures
 from hypersparse.cli.network_exporter import Keep, networks_kept
-from hypersparse.cli.recipe_options import DataDir, RunsDir, data_folders, parse_seconds
-from hypersparse.cli.report import WithReport, folders_of, write_report
+from hypersparse.cli.option_groups import grouped
+from hypersparse.cli.report import folders_of, write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.trackers import Mlflow, TensorBoard, TensorBoardDir, Wandb, live_views
+from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError, OptionError, unknown
@@ -28,26 +27,25 @@ from hypersparse.recipe import Recipe
 from hypersparse.runs.epoch_times import is_elsewhere
 from hypersparse.runs.experiment import Experiment, named_code, parse_only
 from hypersparse.runs.forecast import cost_of
-from hypersparse.runs.store import PHASE_CACHE, RunStore
+from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import Executor, Local, images_of, job_of, keep_finished, missing
 from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure
-from hypersparse.training.machine import Machine
-from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.stop import Stopped
 
 EXECUTORS = ("local", "ray")
 RAY = "On a cluster"
 
 
+@grouped
 def sweep(
     experiment: Annotated[Path, typer.Argument(help="A TOML file such as experiments/accuracy.toml.")],
+    options: TrainingOptions,
     only: Annotated[
         str | None, typer.Option("--only", help="Some of its runs: data=cifar10,model=resnet32,method=art,seed=0.")
     ] = None,
     trust_code: TrustCode = False,
-    data_dir: DataDir = None,
-    runs_dir: RunsDir = Path("runs"),
     results: Annotated[
         Path | None,
         typer.Option(
@@ -63,11 +61,6 @@ def sweep(
             file_okay=False,
             help="Sparse networks of finished runs are written here as .hsp files of kilobytes.",
         ),
-    ] = None,
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    at_once: Annotated[
-        int | None, typer.Option("--at-once", help="Runs that share the device, or the cluster.", min=1)
     ] = None,
     executor: Annotated[
         str, typer.Option("--executor", help="local, or ray: a cluster that shares the folders.", rich_help_panel=RAY)
@@ -85,14 +78,7 @@ def sweep(
         float | None,
         typer.Option("--gpus-per-run", help="1 by default; 0.25 lets four runs share one.", rich_help_panel=RAY),
     ] = None,
-    compiler_cache: CompilerCache = None,
-    stop_after: Annotated[str | None, typer.Option("--stop-after", help="Save and stop after this time.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what is missing and what it costs.")] = False,
-    tensorboard: TensorBoard = False,
-    tensorboard_dir: TensorBoardDir = None,
-    wandb: Wandb = None,
-    mlflow: Mlflow = None,
-    report: WithReport = True,
 ) -> None:
     """Train what is missing of an experiment, in the order of worth, several runs at once, and write its report.
 
@@ -100,19 +86,17 @@ def sweep(
     """
     own_code = allowed(named_code(experiment), trust=trust_code)
     found = Experiment.read(experiment, own_code=own_code).only(parse_only(only))
-    machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
-    _check_executor(executor, gpus_per_run, compiler_cache)
-    keep_compiled(compiler_cache)
+    _check_executor(executor, gpus_per_run, options.compiler_cache)
+    machine, runs_dir = options.machine(), options.runs_dir
     if not is_elsewhere(machine) if dry_run else executor == "local":
         machine.torch_device()
-    console, store = Console(), RunStore(runs_dir)
-    folders, loaded = data_folders(data_dir), dict[str, Dataset]()
+    console, store, loaded = Console(), options.store, dict[str, Dataset]()
 
     def load(recipe: Recipe) -> Dataset:
         key = images_of(recipe)
         if key not in loaded:
             loaded.clear()  # one at a time in memory
-            loaded[key] = load_data(recipe, folders, quiet=not console.is_terminal)
+            loaded[key] = load_data(recipe, options.folders, quiet=not console.is_terminal)
         return loaded[key]
 
     if results and not dry_run:
@@ -123,34 +107,30 @@ def sweep(
     if dry_run:
         print_cost(cost_of(jobs, machine, runs_dir, results=results, load=load), machine)
         return
-    stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
-    keeping = networks_kept(console, networks, data_dir, found.runs, store, stop)
+    stop = options.stop()
+    keeping = networks_kept(console, networks, options.data_dir, found.runs, store, stop)
     if not left:
         with stopped_by_signals(stop), keeping:
             pass
-        _write_page(console, found, runs_dir, results, wanted=report)
+        _write_page(console, found, runs_dir, results, wanted=options.report)
         exit_if_signalled(stop)
         return
     display = forecast(console, jobs, machine, runs_dir, results=results)
     workers: AbstractContextManager[Executor] = (
-        RayCluster(machine, folders=folders, address=ray_address, gpus=gpus_per_run, at_once=at_once)
+        RayCluster(machine, folders=options.folders, address=ray_address, gpus=gpus_per_run, at_once=options.jobs)
         if executor == "ray"
-        else nullcontext(Local(machine, load, at_once))
+        else nullcontext(Local(machine, load, options.jobs))
     )
-    stages = runs_dir / PHASE_CACHE
-    views = live_views(
-        runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
-    )
-    with stopped_by_signals(stop), keeping as keep, views as tell, workers as chosen, display:
+    with stopped_by_signals(stop), keeping as keep, options.trackers() as tell, workers as chosen, display:
 
         def watcher(job: Job) -> Callback:
             return tell(job, display.watcher(job))
 
         ended = partial(_ended, display=display, keep=keep)
         outcomes = train_all(
-            left, chosen, store, stages=stages, results=results, stop=stop, watcher=watcher, ended=ended
+            left, chosen, store, stages=options.phase_cache, results=results, stop=stop, watcher=watcher, ended=ended
         )
-    _write_page(console, found, runs_dir, results, wanted=report)
+    _write_page(console, found, runs_dir, results, wanted=options.report)
     _report(console, jobs, outcomes)
     exit_if_signalled(stop)
 
@@ -173,7 +153,7 @@ def _check_executor(executor: str, gpus_per_run: float | None, compiler_cache: P
     if executor not in EXECUTORS:
         raise OptionError(unknown("executor", executor, EXECUTORS))
     if executor == "local" and gpus_per_run is not None:
-        raise OptionError("`--gpus-per-run` is for `--executor ray`; on one device `--at-once` says how many share it.")
+        raise OptionError("`--gpus-per-run` is for `--executor ray`; on one device `--jobs` says how many share it.")
     if executor == "ray" and compiler_cache is not None:
         raise OptionError(
             "`--compiler-cache` is for `--executor local`; on the machines of a cluster set TORCHINDUCTOR_CACHE_DIR "

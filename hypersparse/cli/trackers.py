@@ -1,52 +1,57 @@
-"""The options for live views of runs, and the watchers they make."""
+"""`--track`: the epochs of runs in TensorBoard, Weights & Biases or MLflow, while they are trained."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Protocol
 
 import typer
 
+from hypersparse.errors import OptionError, unknown
 from hypersparse.integrations import mlflow, tensorboard, wandb
-from hypersparse.integrations.tracker import LiveViews
+from hypersparse.integrations.tracker import OpenTracker, Trackers
 from hypersparse.training.callbacks import Callback, CallbackList
 from hypersparse.training.concurrency.concurrent_runs import Job
 
-LIVE = "Live view"
-TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Event files in RUNS-DIR/tensorboard.", rich_help_panel=LIVE)
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME[:PLACE]",
+        help="tensorboard (event files in RUNS-DIR/tensorboard, or tensorboard:FOLDER), wandb:PROJECT or mlflow:URI. "
+        "Repeatable.",
+        rich_help_panel="Trackers",
+    ),
 ]
-TensorBoardDir = Annotated[
-    Path | None,
-    typer.Option("--tensorboard-dir", file_okay=False, help="Event files there instead.", rich_help_panel=LIVE),
-]
-Wandb = Annotated[
-    str | None, typer.Option("--wandb", metavar="PROJECT", help="A Weights & Biases project.", rich_help_panel=LIVE)
-]
-Mlflow = Annotated[
-    str | None, typer.Option("--mlflow", metavar="URI", help="An MLflow tracking server.", rich_help_panel=LIVE)
-]
+TRACKERS: Mapping[str, Callable[[str, Path], OpenTracker]] = {
+    "tensorboard": lambda place, runs_dir: tensorboard.in_folder(Path(place) if place else runs_dir / "tensorboard"),
+    "wandb": wandb.in_project,
+    "mlflow": lambda place, runs_dir: mlflow.at(place),
+}
+NEED_A_PLACE = {"wandb": "wandb:PROJECT", "mlflow": "mlflow:URI"}
 
 
 class Tell(Protocol):
-    """Adds watchers to a job."""
+    """Adds callbacks to a job."""
 
     def __call__(self, job: Job, display: Callback) -> Callback:
-        """Who is told about this job: the display and all live views."""
+        """Who is told about this job: the display and all trackers."""
 
 
 @contextmanager
-def live_views(
-    runs_dir: Path, *, to_tensorboard: bool, tensorboard_dir: Path | None, to_wandb: str | None, to_mlflow: str | None
-) -> Iterator[Tell]:
-    """Open the views that were asked for, and close them at the end, however that comes."""
-    shows = []
-    if to_tensorboard or tensorboard_dir:
-        shows.append(tensorboard.in_folder(tensorboard_dir or runs_dir / "tensorboard"))
-    if to_wandb is not None:
-        shows.append(wandb.in_project(to_wandb, runs_dir))
-    if to_mlflow is not None:
-        shows.append(mlflow.at(to_mlflow))
+def trackers(named: Sequence[str], runs_dir: Path) -> Iterator[Tell]:
+    """Open the trackers that were asked for, and close them at the end, however that comes."""
+    opened = [parse_tracker(each, runs_dir) for each in named]
     with ExitStack() as stack:
-        views = [stack.enter_context(LiveViews(show)) for show in shows]
-        yield lambda job, display: CallbackList([display, *(view.watcher(job) for view in views)])
+        groups = [stack.enter_context(Trackers(each)) for each in opened]
+        yield lambda job, display: CallbackList([display, *(group.callback(job) for group in groups)])
+
+
+def parse_tracker(text: str, runs_dir: Path) -> OpenTracker:
+    """What opens the tracker of a run, from `NAME` or `NAME:PLACE`."""
+    name, _, place = text.partition(":")
+    if name not in TRACKERS:
+        raise OptionError(unknown("tracker", name, TRACKERS))
+    if name in NEED_A_PLACE and not place:
+        raise OptionError(f"`--track {name}` needs a place: `--track {NEED_A_PLACE[name]}`.")
+    return TRACKERS[name](place, runs_dir)

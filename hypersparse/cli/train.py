@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,36 +11,19 @@ import typer
 from rich.markup import escape
 
 from hypersparse.cli.console import Console, table_console
-from hypersparse.cli.display import LiveDisplay, load_data, result_table
+from hypersparse.cli.display import LiveDisplay, result_table
 from hypersparse.cli.formats import flops
-from hypersparse.cli.machine_options import MACHINE, CompilerCache, Device, Precision, keep_compiled
+from hypersparse.cli.load_data import load_data
 from hypersparse.cli.multi_run_display import SeveralRuns, names_of, print_failures, results_table
-from hypersparse.cli.recipe_options import (
-    AblationName,
-    DataDir,
-    DataName,
-    Epochs,
-    ModelName,
-    RecipeFile,
-    RunsDir,
-    Settings,
-    Start,
-    Until,
-    Validation,
-    data_folders,
-    make_recipe,
-    parse_seconds,
-    parse_seeds,
-    parse_sparsities,
-)
-from hypersparse.cli.report import WithReport, write_report
+from hypersparse.cli.option_groups import grouped
+from hypersparse.cli.recipe_options import RECIPE, RecipeOptions, Seeds, make_recipe, parse_seeds, parse_sparsities
+from hypersparse.cli.report import write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.trackers import Mlflow, Tell, TensorBoard, TensorBoardDir, Wandb, live_views
-from hypersparse.cli.trust import TrustCode
+from hypersparse.cli.trackers import Tell
+from hypersparse.cli.training_options import MACHINE, TrainingOptions
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.pack import REPORT
-from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.storage.schemas import Result
 from hypersparse.training.concurrency.concurrent_runs import Job, is_failure, train_together
 from hypersparse.training.loop import train as train_run
@@ -48,63 +31,21 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
 
 
-def train(
-    data: DataName = None,
-    model: ModelName = None,
-    method: Annotated[
-        str | None,
-        typer.Option("--method", help="art, dense, ... or package.file:Class.", rich_help_panel="What is trained"),
-    ] = None,
-    sparsity: Annotated[
-        str | None,
-        typer.Option(
-            "--sparsity",
-            help="Fraction of weights removed, such as 0.98; several as 0.9,0.98.",
-            rich_help_panel="What is trained",
-        ),
-    ] = None,
-    seed: Annotated[str, typer.Option("--seed", help="Same seed, same result; several as 0-4 or 0,2.")] = "0",
-    epochs: Epochs = None,
-    validation: Validation = None,
-    until: Until = None,
-    ablation: AblationName = None,
-    init_from: Start = None,
-    recipe: RecipeFile = None,
-    trust_code: TrustCode = False,
-    settings: Settings = None,
-    data_dir: DataDir = None,
-    runs_dir: RunsDir = Path("runs"),
-    device: Device = "auto",
-    precision: Precision = "fp32",
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """How the steps of a run are trained."""
+
     engine: Annotated[
         str,
-        typer.Option(
-            "--engine",
-            help="eager, compiled, captured (one CUDA graph a step) or auto.",
-            rich_help_panel=MACHINE,
-        ),
-    ] = "auto",
+        typer.Option("--engine", help="eager, compiled, cudagraph or auto.", rich_help_panel=MACHINE),
+    ] = "auto"
     deterministic: Annotated[
         bool,
         typer.Option("--deterministic", help="The same bits on CUDA too, more slowly.", rich_help_panel=MACHINE),
-    ] = False,
-    threads: Annotated[
-        int | None, typer.Option("--threads", help="CPU threads.", min=1, rich_help_panel=MACHINE)
-    ] = None,
-    at_once: Annotated[
-        int | None,
-        typer.Option(
-            "--at-once",
-            help="How many of several runs share the device; by default a short trial finds what is fastest.",
-            min=1,
-            rich_help_panel=MACHINE,
-        ),
-    ] = None,
-    stop_after: Annotated[
-        str | None,
-        typer.Option("--stop-after", help="Save and stop after this time, such as 9m.", rich_help_panel=MACHINE),
-    ] = None,
-    compiler_cache: CompilerCache = None,
+    ] = False
+    threads: Annotated[int | None, typer.Option("--threads", help="CPU threads.", min=1, rich_help_panel=MACHINE)] = (
+        None
+    )
     on_collapse: Annotated[
         str,
         typer.Option(
@@ -112,19 +53,44 @@ def train(
             help="When a mask leaves a layer without weights, or no path to the output: warn, error or ignore.",
             rich_help_panel=MACHINE,
         ),
-    ] = "warn",
+    ] = "warn"
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Save at most this often.", min=0, rich_help_panel=MACHINE)
-    ] = 20.0,
+    ] = 20.0
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the runs of one command have in common."""
+
+    console: Console
+    machine: Machine
+    dataset: Dataset
+    stop: StopRequest
+    options: TrainingOptions
+    record: bool
+
+
+@grouped
+def train(
+    chosen: RecipeOptions,
+    options: TrainingOptions,
+    steps: StepOptions,
+    method: Annotated[
+        str | None, typer.Option("--method", help="art, dense, ... or package.file:Class.", rich_help_panel=RECIPE)
+    ] = None,
+    sparsity: Annotated[
+        str | None,
+        typer.Option(
+            "--sparsity",
+            help="Fraction of weights removed, such as 0.98; several as 0.9,0.98.",
+            rich_help_panel=RECIPE,
+        ),
+    ] = None,
+    seed: Seeds = "0",
     record: Annotated[
-        bool,
-        typer.Option(help="Leave record.npz, what figures need of every epoch.", rich_help_panel=MACHINE),
+        bool, typer.Option(help="Leave record.npz, what figures need of every epoch.", rich_help_panel=MACHINE)
     ] = True,
-    tensorboard: TensorBoard = False,
-    tensorboard_dir: TensorBoardDir = None,
-    wandb: Wandb = None,
-    mlflow: Mlflow = None,
-    report: WithReport = True,
 ) -> None:
     """Train a sparse network. Without options: handwritten digits, ART, 95 % sparsity, half a minute.
 
@@ -132,101 +98,53 @@ def train(
     (--seed 0-4 --sparsity 0.9,0.98) train side by side on a GPU and share what they have in common.
     """
     recipes = [
-        make_recipe(
-            data=data,
-            model=model,
-            method=method,
-            sparsity=chosen,
-            epochs=epochs,
-            validation=validation,
-            until=until,
-            ablation=ablation,
-            init_from=init_from,
-            recipe=recipe,
-            trust_code=trust_code,
-            settings=settings,
-            runs_dir=runs_dir,
-        )
-        for chosen in parse_sparsities(sparsity)
+        make_recipe(**vars(chosen), method=method, sparsity=each, runs_dir=options.runs_dir)
+        for each in parse_sparsities(sparsity)
     ]
     seeds = parse_seeds(seed)
-    if deterministic:
+    if steps.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
-    keep_compiled(compiler_cache)
-    machine = Machine(
-        device=device,
-        precision=precision,  # type: ignore[arg-type]  # checked by Machine
-        engine=engine,  # type: ignore[arg-type]
-        deterministic=deterministic,
-        threads=threads,
-        checkpoint_seconds=checkpoint_seconds,
-        on_collapse=on_collapse,  # type: ignore[arg-type]
-    )
+    machine = options.machine(**vars(steps))
     machine.torch_device()  # a missing GPU is said before data is read
-    stop = StopRequest(parse_seconds(stop_after) if stop_after else None)
-    console = Console()
-    dataset = load_data(recipes[0], data_folders(data_dir), quiet=not console.is_terminal)
-    store = RunStore(runs_dir)
-    jobs = [Job(made, number, store.folder(made, number).path) for number in seeds for made in recipes]
-    views = live_views(
-        runs_dir, to_tensorboard=tensorboard, tensorboard_dir=tensorboard_dir, to_wandb=wandb, to_mlflow=mlflow
-    )
-    with views as tell:
+    stop, console = options.stop(), Console()
+    dataset = load_data(recipes[0], options.folders, quiet=not console.is_terminal)
+    jobs = [Job(made, number, options.store.folder(made, number).path) for number in seeds for made in recipes]
+    session = Session(console, machine, dataset, stop, options, record)
+    with options.trackers() as tell:
         if len(jobs) == 1:
-            _train_one(console, jobs[0], machine, dataset, stop, runs_dir, tell, record=record, report=report)
+            _train_one(jobs[0], session, tell)
         else:
-            _train_several(console, jobs, machine, dataset, stop, runs_dir, at_once, tell, record=record, report=report)
+            _train_several(jobs, session, tell)
 
 
-def _train_one(
-    console: Console,
-    job: Job,
-    machine: Machine,
-    dataset: Dataset,
-    stop: StopRequest,
-    runs_dir: Path,
-    tell: Tell,
-    *,
-    record: bool,
-    report: bool,
-) -> None:
-    display = LiveDisplay(console, f"{job.recipe.label} · seed {job.seed} · {machine.torch_device()}")
+def _train_one(job: Job, session: Session, tell: Tell) -> None:
+    console, stop, options = session.console, session.stop, session.options
+    display = LiveDisplay(console, f"{job.recipe.label} · seed {job.seed} · {session.machine.torch_device()}")
     try:
         with stopped_by_signals(stop), display:
             result = train_run(
                 job.recipe,
                 job.seed,
-                machine,
+                session.machine,
                 job.folder,
-                dataset=dataset,
+                dataset=session.dataset,
                 watcher=tell(job, display),
                 stop=stop,
-                stages=runs_dir / PHASE_CACHE,
-                record=record,
+                stages=options.phase_cache,
+                record=session.record,
             )
     except Stopped:
         _say_how_to_go_on(console, stop, job.folder)
         return
-    if report:
+    if options.report:
         write_report(console, job.folder / REPORT, [job.folder])
-    _report(console, result, job.folder, dataset.shape)
+    _report(console, result, job.folder, session.dataset.shape)
 
 
-def _train_several(
-    console: Console,
-    jobs: list[Job],
-    machine: Machine,
-    dataset: Dataset,
-    stop: StopRequest,
-    runs_dir: Path,
-    at_once: int | None,
-    tell: Tell,
-    *,
-    record: bool,
-    report: bool,
-) -> None:
-    recipe = jobs[0].recipe
-    title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {machine.torch_device()}"
+def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
+    console, stop, options = session.console, session.stop, session.options
+    recipe, folder = jobs[0].recipe, options.runs_dir
+    title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {session.machine.torch_device()}"
     display = SeveralRuns(console, title)
     watched = [
         replace(job, watcher=tell(job, display.row(name, job.folder)))
@@ -234,7 +152,13 @@ def _train_several(
     ]
     with stopped_by_signals(stop), display:
         results = train_together(
-            watched, machine, dataset, at_once=at_once, stop=stop, stages=runs_dir / PHASE_CACHE, record=record
+            watched,
+            session.machine,
+            session.dataset,
+            at_once=options.jobs,
+            stop=stop,
+            stages=options.phase_cache,
+            record=session.record,
         )
     table_console().print(results_table(jobs, results))
     print_failures(console, jobs, results)
@@ -242,10 +166,10 @@ def _train_several(
     for error in failed:
         if not isinstance(error, HypersparseError):
             raise error
-    written = report and write_report(console, runs_dir / REPORT, [job.folder for job in jobs])
-    console.print(f"files:  {runs_dir}{f' ({REPORT})' if written else ''}", markup=False, soft_wrap=True)
+    written = options.report and write_report(console, folder / REPORT, [job.folder for job in jobs])
+    console.print(f"files:  {folder}{f' ({REPORT})' if written else ''}", markup=False, soft_wrap=True)
     if any(isinstance(result, Stopped) for result in results):
-        _say_how_to_go_on(console, stop, runs_dir)
+        _say_how_to_go_on(console, stop, folder)
     if failed:
         raise typer.Exit(2)
 

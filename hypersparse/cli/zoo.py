@@ -13,8 +13,9 @@ from rich.table import Table
 from hypersparse import zoo as networks
 from hypersparse.cli.console import table_console
 from hypersparse.cli.formats import count, percent
+from hypersparse.cli.load_data import DataDir
 from hypersparse.cli.load_network import NetworkQuery, open_network
-from hypersparse.cli.recipe_options import DataDir, RunsDir
+from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.trust import TrustCode
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
@@ -42,8 +43,8 @@ def zoo(
         raise OptionError("`--name` and `--replace` go with `--add RUN`.")
     if add is not None:
         run = RunStore(runs_dir).find(add)
-        asked = NetworkQuery(data_dir=data_dir, runs_dir=runs_dir, quiet=as_json, trust_code=trust_code)
-        found = [make_entry(run, open_network(str(run.path), asked), place, name=name, replace=replace)]
+        asked = NetworkQuery(data_dir=data_dir, runs_dir=runs_dir, trust_code=trust_code)
+        found = [make_entry(run, open_network(str(run.path), asked, quiet=as_json), place, name=name, replace=replace)]
     else:
         if not place.is_dir():
             raise OptionError(f"There is no folder {place}; `hypersparse zoo --add RUN --folder` makes one.")

@@ -1,12 +1,12 @@
 """Runs in MLflow: a run each, found again by its tag when training goes on."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hypersparse.errors import OptionError
 from hypersparse.integrations.extras import needed
-from hypersparse.integrations.tracker import View
+from hypersparse.integrations.tracker import OpenTracker
 from hypersparse.training.concurrency.concurrent_runs import Job
 
 EXPERIMENT = "hypersparse"
@@ -14,11 +14,11 @@ TAG = "hypersparse.run"  # <label>/seed-<n>
 MOST_PARAMETERS = 100  # MLflow takes at most so many in one call
 
 
-class MlflowView:
+class MlflowTracker:
     """A run of the experiment `hypersparse` on a tracking server or in a folder."""
 
     def __init__(self, job: Job, uri: str) -> None:
-        mlflow = needed("mlflow", "mlflow", "`--mlflow`")
+        mlflow = needed("mlflow", "mlflow", "`--track mlflow`")
         self._entities = mlflow.entities
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         name = f"{job.folder.parent.name}/{job.folder.name}"
@@ -53,15 +53,15 @@ class MlflowView:
         self._client.log_batch(self._id, params=parameters[:MOST_PARAMETERS])
 
 
-def at(uri: str) -> Callable[[Job], View]:
-    """Views at a tracking URI such as http://localhost:5000; asked now whether it can be used."""
-    mlflow = needed("mlflow", "mlflow", "`--mlflow`")
+def at(uri: str) -> OpenTracker:
+    """Trackers at a tracking URI such as http://localhost:5000; asked now whether it can be used."""
+    mlflow = needed("mlflow", "mlflow", "`--track mlflow`")
     try:
         mlflow.MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
     except Exception as error:  # of its many kinds of stores, each with errors of its own
         reason = str(error).partition("\n")[0]
-        raise OptionError(f"`--mlflow {uri}` cannot be used: {reason}") from None
-    return lambda job: MlflowView(job, uri)
+        raise OptionError(f"`--track mlflow:{uri}` cannot be used: {reason}") from None
+    return lambda job: MlflowTracker(job, uri)
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -195,7 +195,7 @@ def _check_tries(tries: int, job: Job, error: Exception, stop: StopRequest) -> N
     if tries >= TRIES:
         raise RunError(
             f"The worker died {TRIES} times without getting an epoch further ({kind}), perhaps for want of memory; "
-            f"{job.folder} can go on from its checkpoint: give the same command again, with fewer runs --at-once."
+            f"{job.folder} can go on from its checkpoint: give the same command again, with fewer --jobs."
         ) from error
     log.warning("A worker died (%s); %s goes on from its checkpoint.", kind, job.folder)
 

@@ -1,21 +1,21 @@
 """Runs in TensorBoard: a folder of event files each, every number over all epochs and over those of its phase."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hypersparse.integrations.extras import needed
-from hypersparse.integrations.tracker import View
+from hypersparse.integrations.tracker import OpenTracker
 from hypersparse.storage.files import writing
 from hypersparse.training.concurrency.concurrent_runs import Job
 
 
-class TensorBoardView:
+class TensorBoardTracker:
     """A run's event files, written anew from its log when training goes on: no reader sees a point twice."""
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.epochs = 0
-        tensorboard = needed("torch.utils.tensorboard", "tensorboard", "`--tensorboard`")
+        tensorboard = needed("torch.utils.tensorboard", "tensorboard", "`--track tensorboard`")
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
         with writing(folder):
@@ -37,7 +37,7 @@ class TensorBoardView:
         self._writer.close()
 
 
-def in_folder(root: Path) -> Callable[[Job], View]:
-    """Views in `root/<label>/seed-<n>`; the extra is asked for now, not in the middle of a run."""
-    needed("torch.utils.tensorboard", "tensorboard", "`--tensorboard`")
-    return lambda job: TensorBoardView(job, root / job.folder.parent.name / job.folder.name)
+def in_folder(root: Path) -> OpenTracker:
+    """Trackers in `root/<label>/seed-<n>`; the extra is asked for now, not in the middle of a run."""
+    needed("torch.utils.tensorboard", "tensorboard", "`--track tensorboard`")
+    return lambda job: TensorBoardTracker(job, root / job.folder.parent.name / job.folder.name)

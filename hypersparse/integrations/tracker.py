@@ -1,4 +1,4 @@
-"""Live views: the epochs of runs as scalars in somebody else's program, while they are trained."""
+"""Trackers: the epochs of runs as scalars in somebody else's program, while they are trained."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +32,12 @@ def scalars(entry: Mapping[str, Any]) -> dict[str, float]:
     {'loss': 0.5, 'learning_rate': 0.1, 'kept': 10.0, 'sparsity': 0.9}
     """
     found = {shown: float(entry[name]) for name, shown in NAMES if isinstance(entry.get(name), int | float)}
-    if "total" in entry:  # not in logs that were written before there was a live view
+    if "total" in entry:  # not in logs that were written before there were trackers
         found["sparsity"] = 1 - entry["kept"] / entry["total"]
     return found
 
 
-class View(Protocol):
+class Tracker(Protocol):
     """One run in another program."""
 
     epochs: int  # that it has already
@@ -49,15 +49,18 @@ class View(Protocol):
         """The run goes no further for now."""
 
 
-class Live:
-    """A watcher that adds a run's epochs to a view, each once however often the run is stopped or begun again.
+OpenTracker = Callable[[Job], Tracker]
 
-    A view that fails is said and left alone: what one wants to see must not end what is to be seen.
+
+class TrackerCallback:
+    """A callback that adds a run's epochs to a tracker, each once however often the run is stopped or begun again.
+
+    A tracker that fails is reported and left out: it must not end the training.
     """
 
-    def __init__(self, job: Job, show: Callable[[Job], View]) -> None:
+    def __init__(self, job: Job, show: OpenTracker) -> None:
         self._run, self._show, self._job = RunFolder(job.folder), show, job
-        self._view: View | None = None
+        self._tracker: Tracker | None = None
         self._failed = False
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[Mapping[str, Any]], steps: int) -> None:
@@ -67,61 +70,61 @@ class Live:
         """Too small to see."""
 
     def finished_epoch(self, entry: Mapping[str, Any]) -> None:
-        """Add the epoch, and before it those the view does not have."""
+        """Add the epoch, and before it those the tracker does not have."""
         if self._failed:
             return
         try:
             self._add(entry)
         except Exception as error:
             self._failed = True
-            log.warning("A live view failed and is left out from now on; training goes on. %s", error)
+            log.warning("A tracker failed and is left out from now on; training goes on. %s", error)
 
     @property
     def over(self) -> bool:
-        """Whether there is a view of a run that is finished."""
-        return self._view is not None and self._run.result_file.exists()
+        """Whether there is a tracker of a run that is finished."""
+        return self._tracker is not None and self._run.result_file.exists()
 
     def close(self) -> None:
         """The run goes no further for now."""
-        view, self._view = self._view, None
+        tracker, self._tracker = self._tracker, None
         try:
-            if view:
-                view.close()
+            if tracker:
+                tracker.close()
         except Exception as error:
-            log.warning("A live view could not be closed. %s", error)
+            log.warning("A tracker could not be closed. %s", error)
 
     def _add(self, entry: Mapping[str, Any]) -> None:
-        if self._view is None:
-            self._view = self._show(self._job)
-        if entry["epoch"] < self._view.epochs:
+        if self._tracker is None:
+            self._tracker = self._show(self._job)
+        if entry["epoch"] < self._tracker.epochs:
             return  # trained again after a crash
-        for each in [*self._run.log()[self._view.epochs : entry["epoch"]], entry]:
-            self._view.write(each, scalars(each))
-        self._view.epochs = entry["epoch"] + 1
+        for each in [*self._run.log()[self._tracker.epochs : entry["epoch"]], entry]:
+            self._tracker.write(each, scalars(each))
+        self._tracker.epochs = entry["epoch"] + 1
 
 
-class LiveViews:
-    """Makes the watchers of runs for one program; a context that ends with all views closed."""
+class Trackers:
+    """Makes the callbacks of runs for one program; a context that ends with all trackers closed."""
 
-    def __init__(self, show: Callable[[Job], View]) -> None:
-        self._show, self._all = show, list[Live]()
+    def __init__(self, show: OpenTracker) -> None:
+        self._show, self._all = show, list[TrackerCallback]()
 
-    def __enter__(self) -> "LiveViews":
+    def __enter__(self) -> "Trackers":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for live in self._all:
-            live.close()
+        for each in self._all:
+            each.close()
 
-    def watcher(self, job: Job) -> Live:
+    def callback(self, job: Job) -> TrackerCallback:
         """Who is told about one of the runs."""
-        self._all.append(Live(job, self._open))
+        self._all.append(TrackerCallback(job, self._open))
         return self._all[-1]
 
-    def _open(self, job: Job) -> View:
-        for live in self._all:  # a sweep has hundreds of runs, of which a few are trained at a time
-            if live.over:
-                live.close()
+    def _open(self, job: Job) -> Tracker:
+        for each in self._all:  # a sweep has hundreds of runs, of which a few are trained at a time
+            if each.over:
+                each.close()
         return self._show(job)

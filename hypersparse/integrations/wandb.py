@@ -1,6 +1,6 @@
 """Runs in Weights & Biases: a run each, found again by its name when training goes on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from hypersparse.errors import RunError
 from hypersparse.integrations.extras import needed
-from hypersparse.integrations.tracker import View
+from hypersparse.integrations.tracker import OpenTracker
 from hypersparse.storage.files import write_json
 from hypersparse.storage.schemas import Count, Word, read_json
 from hypersparse.training.concurrency.concurrent_runs import Job
@@ -23,11 +23,11 @@ class Note(TypedDict):
     epochs: Count
 
 
-class WandbView:
+class WandbTracker:
     """A run of a project; `WANDB_MODE=offline` keeps it on disk until `wandb sync`."""
 
     def __init__(self, job: Job, project: str, folder: Path) -> None:
-        wandb = needed("wandb", "wandb", "`--wandb`")
+        wandb = needed("wandb", "wandb", "`--track wandb`")
         folder.mkdir(parents=True, exist_ok=True)
         self._note, self._project = job.folder / NOTE, project
         self.epochs = self._sent()
@@ -59,7 +59,7 @@ class WandbView:
         return note["epochs"] if note["project"] == self._project else 0
 
 
-def in_project(project: str, folder: Path) -> Callable[[Job], View]:
-    """Views in a project; W&B's own files go to `folder/wandb`."""
-    needed("wandb", "wandb", "`--wandb`")
-    return lambda job: WandbView(job, project, folder)
+def in_project(project: str, folder: Path) -> OpenTracker:
+    """Trackers in a project; W&B's own files go to `folder/wandb`."""
+    needed("wandb", "wandb", "`--track wandb`")
+    return lambda job: WandbTracker(job, project, folder)

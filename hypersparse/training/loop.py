@@ -127,7 +127,7 @@ class Training:
             check_digest(recipe.init_from, recipe.init_digest)
             load_weights_(model, recipe.init_from)
         self.model = model.to(device)
-        if machine.chosen_engine() == "captured":
+        if machine.chosen_engine() == "cudagraph":
             channels_last_(self.model)
         weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
         if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:

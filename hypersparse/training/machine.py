@@ -19,7 +19,7 @@ class Machine:
     precision: Literal["fp32", "tf32", "bf16"] = option(
         default="fp32", help="Of convolutions and products; weights are fp32."
     )
-    engine: Literal["auto", "eager", "compiled", "captured"] = option(
+    engine: Literal["auto", "eager", "compiled", "cudagraph"] = option(
         default="auto",
         help="How a step is run: line by line, with a compiled network, or compiled and captured as one CUDA graph.",
     )
@@ -49,12 +49,12 @@ class Machine:
             )
         return device
 
-    def chosen_engine(self) -> Literal["eager", "compiled", "captured"]:
+    def chosen_engine(self) -> Literal["eager", "compiled", "cudagraph"]:
         """The engine: captured on a GPU unless the same bits are asked for, eager on a CPU."""
         cuda = self.torch_device().type == "cuda"
         if self.engine == "auto":
-            return "captured" if cuda and not self.deterministic else "eager"
-        return "eager" if self.engine == "captured" and not cuda else self.engine
+            return "cudagraph" if cuda and not self.deterministic else "eager"
+        return "eager" if self.engine == "cudagraph" and not cuda else self.engine
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context of every forward pass."""

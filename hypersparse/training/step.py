@@ -181,7 +181,7 @@ def build_step(
     eager = EagerStep(learner, driver, batches, record)
     acts_always = phase.on_step is not None and phase.on_step.every == 1
     full_batches = batches.size(0) == batches.batch_size
-    if machine.chosen_engine() != "captured" or acts_always or not full_batches:
+    if machine.chosen_engine() != "cudagraph" or acts_always or not full_batches:
         return eager
     try:
         with GATE.building():
@@ -200,7 +200,7 @@ def build_learner(driver: StepDriver, machine: Machine, *, compiled: bool | None
     """The network with its loss, compiled where the machine's engine wants that."""
     if compiled is None:
         compiled = machine.chosen_engine() != "eager"
-        if not compiled and machine.engine == "captured":
+        if not compiled and machine.engine == "cudagraph":
             device = machine.torch_device()
             log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", device)
     return ForwardBackward(driver.memory, driver.sparsifier.state.task.metric, machine, compiled=compiled)

@@ -46,8 +46,8 @@ def test_a_failing_run_ends_the_others_and_says_why(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("runs", [1, 2])
 def test_captured_steps_are_timed_alone_and_side_by_side(runs: int) -> None:
     effort = Effort(steps=5, warm_up_steps=2, batch_size=4, images=None)
-    machine = Machine(device="cuda", precision="bf16", engine="captured")
-    timings = engines.measure(Cell(SMALL, "captured", runs), effort, machine)
+    machine = Machine(device="cuda", precision="bf16", engine="cudagraph")
+    timings = engines.measure(Cell(SMALL, "cudagraph", runs), effort, machine)
     assert all(timing.step_seconds > 0 and timing.memory_bytes for timing in timings)
     assert [timing.scoring_seconds > 0 for timing in timings] == [False, True, False]
 
@@ -55,7 +55,7 @@ def test_captured_steps_are_timed_alone_and_side_by_side(runs: int) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_step_that_is_not_captured_is_not_called_so() -> None:
     with pytest.raises(RuntimeError, match="could not be captured"):
-        engines.measure(Cell(SMALL, "captured"), EFFORT, replace(MACHINE, engine="captured"))
+        engines.measure(Cell(SMALL, "cudagraph"), EFFORT, replace(MACHINE, engine="cudagraph"))
 
 
 def test_wall_time_is_from_the_first_beginning_to_the_last_end() -> None:

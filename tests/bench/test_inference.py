@@ -20,7 +20,7 @@ from hypersparse.export.compressed import save_sparse
 from hypersparse.models import build
 from hypersparse.sparsity.distributions import PAPER_SPARSITIES
 
-SMALL = ("bench", "inference", "--quick", "--models", "resnet8", "--rounds", "1", "--sparsities", "0.98")
+SMALL = ("bench", "inference", "--quick", "--models", "resnet8", "--rounds", "1", "--sparsity", "0.98")
 
 
 def test_speedups_are_over_the_better_dense_engine() -> None:

@@ -9,8 +9,8 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 def test_every_promised_cell_is_planned_for_a_gpu_most_telling_first() -> None:
     cells = [(cell.workload.label, cell.engine, cell.runs) for cell in plan_cells(CUDA, quick=False)]
-    engines = [("reference", 1), ("captured", 1), ("captured", 5), ("captured", 10), ("eager", 1), ("compiled", 1)]
-    large = [("resnet32-64x64", "reference", 1), ("resnet32-64x64", "captured", 1)]
+    engines = [("reference", 1), ("cudagraph", 1), ("cudagraph", 5), ("cudagraph", 10), ("eager", 1), ("compiled", 1)]
+    large = [("resnet32-64x64", "reference", 1), ("resnet32-64x64", "cudagraph", 1)]
     assert cells == [(model, *engine) for model in ("resnet32", "vgg19") for engine in engines] + large
 
 
@@ -34,7 +34,7 @@ def test_an_epoch_is_781_steps_of_64() -> None:
     [
         (CPU, {"labels": ["resnet33"]}, "did you mean `resnet32`"),
         (CPU, {"engines": ["eagre"]}, "did you mean `eager`"),
-        (CPU, {"engines": ["captured"]}, "Only steps on a CUDA device"),
+        (CPU, {"engines": ["cudagraph"]}, "Only steps on a CUDA device"),
         (CPU, {"runs": [1, 5]}, "on CUDA only"),
         (CUDA, {"runs": [0]}, "1 or more"),
         (CUDA, {"engines": ["eager"], "runs": [5]}, "captured steps"),

@@ -23,7 +23,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.slow
 def test_a_quick_bench_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
-    text = run(*SMALL, "--json", str(file))
+    text = run(*SMALL, "--out", str(file))
     rows: list[dict[str, Any]] = json.loads(file.read_text())
     cells = [(row["engine"], row["phase"]) for row in rows]
     phases = ("plain", "regularized", "masked")
@@ -47,7 +47,7 @@ def test_without_the_checkout_there_is_a_sentence_and_no_speedup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reference, "FILE", tmp_path / "reference_loop.py")
-    text = run(*SMALL, "--steps", "1", "--json", str(tmp_path / "rows.json"))
+    text = run(*SMALL, "--steps", "1", "--out", str(tmp_path / "rows.json"))
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row["speedup"] for row in rows] == [None] * 3
     assert "run the bench from a checkout" in text
@@ -88,7 +88,7 @@ def test_a_wrong_choice_is_one_sentence_before_anything_is_measured(option: tupl
 
 def test_a_speedup_is_over_the_same_model_and_phase() -> None:
     keys = ("model", "phase", "engine", "seconds_per_epoch")
-    cells = [("a", "plain", "reference", 8.0), ("a", "plain", "captured", 2.0), ("a", "masked", "captured", 2.0)]
+    cells = [("a", "plain", "reference", 8.0), ("a", "plain", "cudagraph", 2.0), ("a", "masked", "cudagraph", 2.0)]
     rows = [dict(zip(keys, cell, strict=True)) for cell in cells]
     add_speedups_(rows)
     assert [row["speedup"] for row in rows] == [1.0, 4.0, None]

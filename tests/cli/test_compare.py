@@ -16,9 +16,9 @@ from hypersparse.training.stop import Stopped, StopRequest
 from tests.cli.commands import QUICK, run
 from tests.runs.finished import finish
 
-GRID = ["compare", *QUICK, "--methods", "art,dense", "--sparsities", "0.5,0.9", "--seeds", "2", "--epochs", "1"]
-PAPERS = [*GRID, "--sparsities", "0.9,0.95"]  # those of the paper share what they can
-SHORT = ["--set", "art.pretrain_epochs=1", "--set", "art.max_regularized_epochs=1", "--at-once", "1"]
+GRID = ["compare", *QUICK, "--methods", "art,dense", "--sparsity", "0.5,0.9", "--seed", "0-1", "--epochs", "1"]
+PAPERS = [*GRID, "--sparsity", "0.9,0.95"]  # those of the paper share what they can
+SHORT = ["--set", "art.pretrain_epochs=1", "--set", "art.max_regularized_epochs=1", "--jobs", "1"]
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_a_grid_is_trained_and_put_side_by_side(tmp_path: Path) -> None:
 def test_names_with_spaces_between_them_and_a_folder_with_brackets(tmp_path: Path) -> None:
     folder = tmp_path / "my [/old] runs"
     folder.mkdir(parents=True)
-    words = ["compare", *QUICK, "--methods", "dense, random", "--sparsities", "0.5", "--seeds", "1", "--epochs", "1"]
+    words = ["compare", *QUICK, "--methods", "dense, random", "--sparsity", "0.5", "--seed", "0", "--epochs", "1"]
     done = run(*words, "--runs-dir", str(folder), "-o", str(folder / "[red]"), "--no-report", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert str(folder / "[red]" / "table.md") in done.stdout
@@ -110,7 +110,7 @@ def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:
 def test_a_dry_run_of_data_that_never_will_be_there_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where known data may be
     monkeypatch.delenv("HYPERSPARSE_DATA", raising=False)
-    asked = ["compare", "--methods", "dense", "--seeds", "1", "--device", "cpu", "--dry-run", "--data-dir", "."]
+    asked = ["compare", "--methods", "dense", "--seed", "0", "--device", "cpu", "--dry-run", "--data-dir", "."]
     wrong = run(*asked, "--data", "no/where", folder=tmp_path)
     assert wrong.returncode == 2
     assert "no/where" in wrong.stderr

@@ -61,7 +61,7 @@ def test_other_formats_go_by_the_ending(store: RunStore, tmp_path: Path) -> None
     run = run_of(store, FINISHED)
     call("export", run.path, "-o", tmp_path / "a.hsp")
     for name in ("a.c", "a.safetensors"):  # from the small file as well
-        call("export", tmp_path / "a.hsp", "-o", tmp_path / name, "--images", "0")
+        call("export", tmp_path / "a.hsp", "-o", tmp_path / name, "--verify-images", "0")
     assert (tmp_path / "a.h").is_file()
     assert load_file(tmp_path / "a.safetensors").keys() == load_sparse(tmp_path / "a.hsp").state_dict().keys()
     pytest.importorskip("onnxscript", reason="needs the extra `onnx`")
@@ -135,7 +135,7 @@ def test_what_cannot_be_done_is_one_sentence(
 
 
 def test_a_damaged_file_is_one_sentence(store: RunStore, tmp_path: Path) -> None:
-    call("export", run_of(store, FINISHED).path, "-o", tmp_path / "a.hsp", "--images", "0")
+    call("export", run_of(store, FINISHED).path, "-o", tmp_path / "a.hsp", "--verify-images", "0")
     content = (tmp_path / "a.hsp").read_bytes()
     (tmp_path / "a.hsp").write_bytes(content[: len(content) // 2])
     with pytest.raises((RunError, DataError), match=r"not a whole \.hsp file"):
@@ -157,13 +157,13 @@ def test_a_file_needs_no_data_where_it_is_not_tested_on_images(tmp_path: Path, m
         raise OSError("no network")
 
     monkeypatch.setattr(files, "fetch", offline)
-    text = call("export", "cifar10-resnet32-0.998", "-o", tmp_path / "a.hsp", "--images", "0")
+    text = call("export", "cifar10-resnet32-0.998", "-o", tmp_path / "a.hsp", "--verify-images", "0")
     assert "Not tested on images; outputs for 16 random inputs differ by 0 of the largest" in text
     ours, theirs = load_sparse(tmp_path / "a.hsp"), zoo.load("cifar10-resnet32-0.998")
     assert ours.about["classes"] == theirs.about["classes"]
     assert ours.about["normalisation"] == theirs.about["normalisation"]
     assert ours.about["recipe"] == theirs.about["recipe"]
-    with pytest.raises(DataError, match=r"was not found .* Or pass --images 0, which tests it without images\."):
+    with pytest.raises(DataError, match=r"was not found .* Or pass --verify-images 0, which tests it without images\."):
         call("export", "cifar10-resnet32-0.998", "-o", tmp_path / "b.hsp")
     assert not (tmp_path / "b.hsp").exists()
-    assert "random inputs differ" in call("shrink", "cifar10-resnet32-0.998", "--images", "0")
+    assert "random inputs differ" in call("shrink", "cifar10-resnet32-0.998", "--verify-images", "0")

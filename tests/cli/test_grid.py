@@ -109,7 +109,7 @@ def test_a_run_that_failed_is_not_waited_for(tmp_path: Path, monkeypatch: pytest
     assert "0/3 (1 failed) epoch 3" in shown(grid)
 
 
-@pytest.mark.parametrize(("command", "words"), [("sweep", ["one.toml", "--at-once", "1"]), ("compare", [])])
+@pytest.mark.parametrize(("command", "words"), [("sweep", ["one.toml", "--jobs", "1"]), ("compare", [])])
 def test_commands_tell_of_runs_that_failed(
     command: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +120,7 @@ def test_commands_tell_of_runs_that_failed(
     Path("one.toml").write_text(f'title = "One"\n{options}[[grid]]\ndata = "synthetic"\nmethod = "dense"\n')
     small_data = ["data.images=64", "data.test_images=32", "data.size=8"]
     settings = [word for setting in ("training.lr=1e30", *small_data) for word in ("--set", setting)]
-    asked = ["--data", "synthetic", "--methods", "dense", "--epochs", "1", "--seeds", "1", *settings]
+    asked = ["--data", "synthetic", "--methods", "dense", "--epochs", "1", "--seed", "0", *settings]
     done = CliRunner().invoke(app, [command, *(words or asked), "--device", "cpu", "--no-report"])
     assert done.exit_code == 2, done.output
     assert told == [("seed-0", "DivergedError")]

@@ -106,20 +106,20 @@ def test_train_leaves_a_report_unless_told_not_to(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_several_runs_and_a_comparison_leave_one_for_all(tmp_path: Path) -> None:
-    assert run("train", *SHORT, "--seed", "0-1", "--at-once", "1", folder=tmp_path).returncode == 0
+    assert run("train", *SHORT, "--seed", "0-1", "--jobs", "1", folder=tmp_path).returncode == 0
     assert len(runs_in(tmp_path / "runs" / "report.html")) == 2
     grid = [
         "compare",
         *QUICK,
         "--methods",
         "random,dense",
-        "--sparsities",
+        "--sparsity",
         "0.5",
         "--seeds",
         "1",
         "--epochs",
         "1",
-        "--at-once",
+        "--jobs",
         "1",
     ]
     done = run(*grid, folder=tmp_path)

@@ -65,7 +65,7 @@ def test_a_dry_run_counts_the_epochs_that_are_then_trained(tmp_path: Path) -> No
     short = "[options.method]\npretrain_epochs = 2\nmax_regularized_epochs = 1\n[[grid]]"
     papers = EXPERIMENT.replace('["random", "dense"]', '"art"').replace("[0.5, 0.9]", "[0.9, 0.95, 0.98, 0.99]")
     (tmp_path / "shared.toml").write_text(papers.replace("[[grid]]", short))
-    words = ["sweep", "shared.toml", "--device", "cpu", "--at-once", "1"]
+    words = ["sweep", "shared.toml", "--device", "cpu", "--jobs", "1"]
     for only, runs, counted in (["--only", "sparsity=0.9"], 1, 4), ([], 3, 6):  # 2 + 1 + 1, then thrice 0 + 1 + 1
         before = epochs_trained(tmp_path)
         dry = run(*words, *only, "--dry-run", folder=tmp_path)
@@ -166,7 +166,7 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_or_interrupted_goes_on(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(held_experiment(tmp_path / "held", epochs=40))
-    arguments = ["sweep", "small.toml", "--results", "results", "--at-once", "1", "--trust-code"]
+    arguments = ["sweep", "small.toml", "--results", "results", "--jobs", "1", "--trust-code"]
     for kind, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
         process = start(*arguments, folder=tmp_path)
         assert process.stdout is not None

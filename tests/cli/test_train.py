@@ -240,7 +240,7 @@ def test_two_processes_on_one_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_several_runs_share_a_command(tmp_path: Path) -> None:
-    arguments = ["train", "--seed", "0-1", "--sparsity", "0.9,0.95", "--at-once", "2", *SHORT]
+    arguments = ["train", "--seed", "0-1", "--sparsity", "0.9,0.95", "--jobs", "2", *SHORT]
     done = run(*arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/seed-*/result.json")]
@@ -261,7 +261,7 @@ def test_one_of_several_runs_that_fails_is_said_and_the_others_finish(tmp_path: 
         "0.5,0.99999",
         "--set",
         "method.tie_rule=authors",
-        "--at-once",
+        "--jobs",
         "1",
         *SHORT,
         folder=tmp_path,

@@ -141,7 +141,7 @@ def test_a_network_needs_no_method_to_be_evaluated(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_trusted_sweep_trains_in_processes_and_keeps_its_networks(folder: Path) -> None:
     (folder / "experiment.toml").write_text(EXPERIMENT)
-    arguments = ["sweep", "experiment.toml", "--networks", "networks", "--at-once", "2", "--no-report"]
+    arguments = ["sweep", "experiment.toml", "--networks", "networks", "--jobs", "2", "--no-report"]
     done = run_alone(*arguments, "--trust-code", folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 runs finished" in done.stdout, done.stdout

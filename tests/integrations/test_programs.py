@@ -9,7 +9,7 @@ import pytest
 
 from hypersparse.errors import OptionError
 from hypersparse.integrations import mlflow, tensorboard, wandb
-from hypersparse.integrations.tracker import LiveViews
+from hypersparse.integrations.tracker import Trackers
 from hypersparse.storage.run_folder import RunFolder
 from tests.cli.commands import QUICK, run, the_run
 from tests.integrations.test_tracker import job_in, train_in_two_goes
@@ -28,7 +28,7 @@ def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
 def test_tensorboard_has_every_epoch_once_over_all_and_by_phase(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed: pip install 'hypersparse[tensorboard]'")
     job = job_in(tmp_path / "runs")
-    train_in_two_goes(job, [LiveViews(tensorboard.in_folder(tmp_path / "board")) for _ in range(2)])
+    train_in_two_goes(job, [Trackers(tensorboard.in_folder(tmp_path / "board")) for _ in range(2)])
     found = points(tmp_path / "board" / job.recipe.label / "seed-0")
     entries = RunFolder(job.folder).log()
     assert found["run/test_accuracy"] == [(entry["epoch"], pytest.approx(entry["test_accuracy"])) for entry in entries]
@@ -39,7 +39,7 @@ def test_tensorboard_has_every_epoch_once_over_all_and_by_phase(tmp_path: Path) 
 
 def test_the_command_line_writes_event_files(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed: pip install 'hypersparse[tensorboard]'")
-    done = run("train", *QUICK, "--method", "dense", "--epochs", "2", "--tensorboard", folder=tmp_path)
+    done = run("train", *QUICK, "--method", "dense", "--epochs", "2", "--track", "tensorboard", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = the_run(tmp_path).path
     found = points(tmp_path / "runs" / "tensorboard" / folder.parent.name / folder.name)
@@ -82,7 +82,7 @@ def test_wandb_gets_every_epoch_once_over_two_goes(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     job = job_in(tmp_path / "runs")
-    train_in_two_goes(job, [LiveViews(wandb.in_project("test", tmp_path / "w")) for _ in range(2)])
+    train_in_two_goes(job, [Trackers(wandb.in_project("test", tmp_path / "w")) for _ in range(2)])
     first, second = wandb_steps(tmp_path / "w").values()
     assert first + second == list(range(7))
     assert len({path.name for path in (tmp_path / "w").glob("wandb/offline-run-*/*.wandb")}) == 1  # the same run
@@ -95,7 +95,7 @@ def test_mlflow_gets_every_epoch_once_over_two_goes(tmp_path: Path, monkeypatch:
         mlflow.at("nonsense://nowhere")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     job = job_in(tmp_path / "runs")
-    train_in_two_goes(job, [LiveViews(mlflow.at(uri)) for _ in range(2)])
+    train_in_two_goes(job, [Trackers(mlflow.at(uri)) for _ in range(2)])
     client = package.MlflowClient(tracking_uri=uri)
     (found,) = client.search_runs([client.get_experiment_by_name("hypersparse").experiment_id])
     assert [metric.step for metric in client.get_metric_history(found.info.run_id, "test_accuracy")] == list(range(7))

@@ -1,4 +1,4 @@
-"""Live views: each epoch once, whatever happens to the run, and what fails there does not end the run."""
+"""Trackers: each epoch once, whatever happens to the run, and what fails there does not end the run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from hypersparse import data
 from hypersparse.errors import OptionError
 from hypersparse.integrations.extras import needed
-from hypersparse.integrations.tracker import LiveViews
+from hypersparse.integrations.tracker import Trackers
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.callbacks import CallbackList, LogReader, NullCallback
 from hypersparse.training.concurrency.concurrent_runs import Job, train_together
@@ -43,13 +43,13 @@ def job_in(folder: Path, **tables: Any) -> Job:
     return Job(recipe, 0, folder / recipe.label / "seed-0")
 
 
-def train_in_two_goes(job: Job, views: Sequence[LiveViews]) -> None:
+def train_in_two_goes(job: Job, views: Sequence[Trackers]) -> None:
     """Stopped in the middle of the third epoch, and on to the end with the second views."""
     for number, each in enumerate(views):
         stop = StopAfter(10)
         with each:
             try:
-                watcher = CallbackList([each.watcher(job), stop])
+                watcher = CallbackList([each.callback(job), stop])
                 asked = {"watcher": watcher, "stop": None if number else stop.request}
                 train(job.recipe, job.seed, CPU, job.folder, **asked)  # type: ignore[arg-type]
             except Stopped:
@@ -58,7 +58,7 @@ def train_in_two_goes(job: Job, views: Sequence[LiveViews]) -> None:
 
 def test_each_epoch_is_shown_once_and_views_are_closed(tmp_path: Path) -> None:
     job, view = job_in(tmp_path), Kept()
-    train_in_two_goes(job, [LiveViews(lambda _: view)] * 2)
+    train_in_two_goes(job, [Trackers(lambda _: view)] * 2)
     assert view.seen == list(range(7))
     assert view.closed == 2
     first, last = view.values[0], view.values[-1]
@@ -71,13 +71,13 @@ def test_each_epoch_is_shown_once_and_views_are_closed(tmp_path: Path) -> None:
 
 def test_a_view_that_begins_late_gets_the_epochs_before(tmp_path: Path) -> None:
     job, view = job_in(tmp_path), Kept()
-    train_in_two_goes(job, [LiveViews(lambda _: Kept()), LiveViews(lambda _: view)])
+    train_in_two_goes(job, [Trackers(lambda _: Kept()), Trackers(lambda _: view)])
     assert view.seen == list(range(7))
 
 
 def test_epochs_that_are_trained_again_are_not_shown_again(tmp_path: Path) -> None:
     view = Kept(epochs=3)
-    live = LiveViews(lambda _: view).watcher(job_in(tmp_path))
+    live = Trackers(lambda _: view).callback(job_in(tmp_path))
     for epoch in (1, 2, 3, 2, 3, 4):
         live.finished_epoch({"epoch": epoch, "kept": 1, "total": 2})
     assert view.seen == [3, 4]
@@ -89,8 +89,8 @@ def test_a_view_that_fails_is_said_once_and_training_goes_on(tmp_path: Path, cap
             raise ConnectionError("nobody answers")
 
     job = job_in(tmp_path)
-    with LiveViews(lambda _: Fails()) as views:
-        train(job.recipe, 0, CPU, job.folder, watcher=views.watcher(job))
+    with Trackers(lambda _: Fails()) as views:
+        train(job.recipe, 0, CPU, job.folder, watcher=views.callback(job))
     assert RunFolder(job.folder).result() is not None
     assert caplog.text.count("nobody answers") == 1
 
@@ -98,9 +98,9 @@ def test_a_view_that_fails_is_said_once_and_training_goes_on(tmp_path: Path, cap
 def test_finished_runs_are_closed_when_the_next_one_opens(tmp_path: Path) -> None:
     jobs = [job_in(tmp_path), job_in(tmp_path, method={"sparsity": 0.5})]
     kept = {job.folder: Kept() for job in jobs}
-    with LiveViews(lambda job: kept[job.folder]) as views:
+    with Trackers(lambda job: kept[job.folder]) as views:
         for job in jobs:
-            train(job.recipe, 0, CPU, job.folder, watcher=views.watcher(job))
+            train(job.recipe, 0, CPU, job.folder, watcher=views.callback(job))
         assert [view.closed for view in kept.values()] == [1, 0]
     assert [view.closed for view in kept.values()] == [1, 1]
 
@@ -110,8 +110,8 @@ def test_runs_in_processes_are_shown_too(tmp_path: Path) -> None:
     recipe = small()
     jobs = [Job(recipe, seed, tmp_path / recipe.label / f"seed-{seed}") for seed in range(2)]
     kept = {job.folder: Kept() for job in jobs}
-    with LiveViews(lambda job: kept[job.folder]) as views:
-        watched = [Job(job.recipe, job.seed, job.folder, views.watcher(job)) for job in jobs]
+    with Trackers(lambda job: kept[job.folder]) as views:
+        watched = [Job(job.recipe, job.seed, job.folder, views.callback(job)) for job in jobs]
         train_together(watched, CPU, data.load("synthetic", options=recipe.data.options), at_once=2)
     assert [view.seen for view in kept.values()] == [list(range(7))] * 2
 

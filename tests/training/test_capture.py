@@ -51,7 +51,7 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "graph", Fails)
-    monkeypatch.setattr(Machine, "chosen_engine", lambda _: "captured")
+    monkeypatch.setattr(Machine, "chosen_engine", lambda _: "cudagraph")
 
 
 def begun(recipe: Recipe, folder: Path) -> Training:

@@ -78,7 +78,7 @@ def test_the_best_sparse_epoch_is_one_as_sparse_as_the_last(tmp_path: Path, name
 @pytest.mark.parametrize("name", METHODS)
 def test_masks_change_under_a_captured_step(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     recipe = recipe_of(name)
-    result = train(recipe, 0, Machine(device="cuda", engine="captured"), tmp_path / "captured")
+    result = train(recipe, 0, Machine(device="cuda", engine="cudagraph"), tmp_path / "captured")
     assert "cannot be captured" not in caplog.text
     assert result["kept"] == result["total"] - int(result["total"] * 0.9)
     eager = train(recipe, 0, Machine(device="cuda", engine="eager"), tmp_path / "eager")

@@ -56,7 +56,7 @@ def distance(one: Tensor, other: Tensor) -> float:
 
 
 def check_parity(
-    tmp_path: Path, device: str, engine: Literal["compiled", "captured"], phase: str, precision: Any, tolerance: float
+    tmp_path: Path, device: str, engine: Literal["compiled", "cudagraph"], phase: str, precision: Any, tolerance: float
 ) -> None:
     recipe = recipe_of({"name": "resnet8", "width": 8} if device == "cuda" else {"name": "mlp"})
     watcher = StopAfter(PHASES[phase])
@@ -69,7 +69,7 @@ def check_parity(
     )
     assert eager.sparsifier.phase.name == phase
     assert other.step is not None
-    assert isinstance(other.step[2], CapturedStep if engine == "captured" else EagerStep)  # no fallback in disguise
+    assert isinstance(other.step[2], CapturedStep if engine == "cudagraph" else EagerStep)  # no fallback in disguise
     assert (other.learner._replica is not None) == (precision == "bf16")
     one, two = (run.sparsifier.weights.vector().detach() for run in (eager, other))
     assert distance(one, two) < tolerance
@@ -89,17 +89,17 @@ def test_compiled_steps_on_the_cpu_agree_with_eager_ones(tmp_path: Path, phase: 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 2e-2)])
-@pytest.mark.parametrize("engine", ["compiled", "captured"])
+@pytest.mark.parametrize("engine", ["compiled", "cudagraph"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_steps_on_the_gpu_agree_with_eager_ones(
-    tmp_path: Path, phase: str, engine: Literal["compiled", "captured"], precision: str, tolerance: float
+    tmp_path: Path, phase: str, engine: Literal["compiled", "cudagraph"], precision: str, tolerance: float
 ) -> None:
     check_parity(tmp_path, "cuda", engine, phase, precision, tolerance)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("engine", ["eager", "captured"])
-def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "captured"]) -> None:
+@pytest.mark.parametrize("engine", ["eager", "cudagraph"])
+def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "cudagraph"]) -> None:
     recipe = small(training={"epochs": 1}, method={"pretrain_epochs": 1, "max_regularized_epochs": 1})
     machine = Machine(device="cuda", engine=engine)
     with machine.active() as device:
@@ -133,7 +133,7 @@ def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "cap
 def test_a_captured_run_stops_and_goes_on(
     tmp_path: Path, tables: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    machine = Machine(device="cuda", engine="captured", checkpoint_seconds=0.0)
+    machine = Machine(device="cuda", engine="cudagraph", checkpoint_seconds=0.0)
     recipe = small(**{"method": {"max_regularized_epochs": 2, "strength": 1e-4}, **tables})
     watcher = StopAfter(11)
     with pytest.raises(Stopped):
@@ -147,7 +147,7 @@ def test_a_captured_run_stops_and_goes_on(
 def test_capturing_without_a_gpu_is_said_once_and_runs_eagerly(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    result = train(small(), 0, Machine(device="cpu", engine="captured"), tmp_path)
+    result = train(small(), 0, Machine(device="cpu", engine="cudagraph"), tmp_path)
     assert result["machine"]["engine"] == "eager"
     assert caplog.text.count("Only steps on a CUDA device can be captured; on cpu they run line by line.") == 1
 

@@ -73,7 +73,7 @@ class Processes:
         except BrokenProcessPool:
             raise RunError(
                 f"A process that trained runs was killed, perhaps for want of memory; {folder} can go on from its "
-                "checkpoint: give the same command again, with fewer runs --at-once."
+                "checkpoint: give the same command again, with fewer --jobs."
             ) from None
 
 

@@ -76,7 +76,7 @@ def test_eager_runs_on_the_gpu_are_what_they_are_alone(tmp_path: Path, monkeypat
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_captured_runs_on_the_gpu_train_side_by_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    machine = Machine(device="cuda", engine="captured", precision="bf16")
+    machine = Machine(device="cuda", engine="cudagraph", precision="bf16")
     recipes = [small(method={"strength": 1e-4}) for _ in range(4)]
     recipes += [small(method={"name": "rigl", "sparsity": 0.9, "update_every": 2}) for _ in range(2)]
     jobs = jobs_in(tmp_path, recipes)
