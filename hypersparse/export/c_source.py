@@ -1,6 +1,7 @@
 """A network as C99 source: constant arrays of its kept weights and one `predict` function, without malloc."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -18,6 +19,7 @@ from hypersparse.storage.files import write_text
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node, Shape, bounds, shapes
 
 NUMBERS_PER_LINE = 8
+MOST_NUMBERS = 2**24  # 200 MB of text
 KERNELS = "kernels.c"  # the functions that every such file begins with
 
 
@@ -78,10 +80,14 @@ class _Writer:
     buffers: list[_Buffer] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)  # values by their buffer
     largest_index: int = 0
+    numbers: int = 0  # in all arrays
+    reads: Counter[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reads = readers(self.graph)
 
     def add(self, place: int, node: Node) -> None:
         """Write a node's arrays and its call."""
-        reads = readers(self.graph)
         size = prod(self.sides[node.output])
         for name in node.inputs:
             if name != INPUT:
@@ -95,7 +101,7 @@ class _Writer:
             target = source
         else:
             target = self._buffer(size, node)
-        self.buffers[target].reads_left += reads[node.output]
+        self.buffers[target].reads_left += self.reads[node.output]
         self.places[node.output] = target
         inputs = [self._pointer(name) for name in node.inputs]
         self.calls.append(EMITTERS[node.op](self, node, f"l{place}", inputs, f"buffer_{target}"))
@@ -118,10 +124,18 @@ class _Writer:
         """Write a constant array; returns what to call it, NULL for none."""
         if values is None:
             return "NULL"
-        numbers = [_number(value, kind) for value in np.asarray(values).ravel().tolist()] or ["0"]
-        rows = [", ".join(numbers[at : at + NUMBERS_PER_LINE]) for at in range(0, len(numbers), NUMBERS_PER_LINE)]
+        numbers = np.asarray(values).ravel()
+        numbers = numbers if numbers.size else np.zeros(1, numbers.dtype)
+        self.numbers += numbers.size
+        if self.numbers > MOST_NUMBERS:
+            said = f"C source of this network has more than {MOST_NUMBERS} numbers"
+            raise ModelError(f"{said}; export it as .hsp or .onnx, or shrink it first.")
+        lines = range(0, numbers.size, NUMBERS_PER_LINE)
+        rows = (
+            ", ".join(_number(value, kind) for value in numbers[at : at + NUMBERS_PER_LINE].tolist()) for at in lines
+        )
         body = ",\n    ".join(rows)
-        self.arrays.append(f"static const {kind} {name}[{len(numbers)}] = {{\n    {body}\n}};\n")
+        self.arrays.append(f"static const {kind} {name}[{numbers.size}] = {{\n    {body}\n}};\n")
         return name
 
     def sparse(self, name: str, weight: NDArray[Any]) -> str:

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
+LONGEST = 500  # characters: PyTorch repeats lists of any length
+
 
 @contextmanager
 def quiet() -> Iterator[None]:
@@ -21,6 +23,6 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """What an exception says, in one line that is not endless."""
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return text.splitlines()[0][:LONGEST] if text else type(error).__name__

@@ -14,7 +14,7 @@ from hypersparse.errors import ModelError
 from hypersparse.export.c_source import c_source, save_c
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
-from hypersparse_runtime.graph import Graph
+from hypersparse_runtime.graph import INPUT, Graph, Node
 from tests.export.networks import SHAPES, graph_of, outputs, sparse_model
 
 STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wno-sign-conversion"]
@@ -92,3 +92,13 @@ def test_what_it_has_no_function_for_is_said() -> None:
         model.weight[0, 0] = float("inf")
     with pytest.raises(ModelError, match="infinite"):
         c_source(trace(model, (3,)), "a")
+
+
+def test_source_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph(
+        (4,), (Node("linear", (INPUT,), "y", {"weight": "a.weight"}),), {"a.weight": np.ones((4, 4), np.float32)}
+    )
+    c_source(graph, "network")
+    monkeypatch.setattr("hypersparse.export.c_source.MOST_NUMBERS", 36)
+    with pytest.raises(ModelError, match=r"more than 36 numbers; export it as \.hsp or \.onnx"):
+        c_source(graph, "network")
