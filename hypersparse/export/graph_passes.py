@@ -25,30 +25,41 @@ def unshared(graph: Graph) -> Graph:
     """
     taken = {name for node in graph.nodes if node.opaque for name in node.tensors.values()}
     tensors, nodes = dict(graph.tensors), []
+    copies = _Copies(tensors)
     for node in graph.nodes:
         own = dict(node.tensors)
         for role in sorted(own, key="weight".__ne__) if not node.opaque else ():  # a bias is named after its weight
             if own[role] in taken:
                 array = tensors[own[role]]
-                own[role] = _name_again(node, own, role, tensors)
+                own[role] = copies.name(node, own, role)
                 tensors[own[role]] = array
             taken.add(own[role])
         nodes.append(replace(node, tensors=own))
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
-def _name_again(node: Node, own: Mapping[str, str], role: str, taken: Mapping[str, Any]) -> str:
-    if node.op not in LAYERS:
-        return fresh(own[role], taken)
-    return _another(own[role], taken) if role == "weight" else beside(own["weight"], role, taken)
+class _Copies:
+    """Names for copies of arrays, none of which is taken yet."""
 
+    def __init__(self, taken: Mapping[str, Any]) -> None:
+        self.taken = taken
+        self.modules = {name[:at] for name in taken for at, letter in enumerate(name) if letter == "."}
+        self.numbers: Counter[str] = (
+            Counter()
+        )  # that the copies of an array have had: a search from 2 each time is slow
 
-def _another(weight: str, taken: Mapping[str, Any]) -> str:
-    """A weight's name in a module of its own, beside the one that has it already."""
-    module, number = weight.removesuffix(".weight"), 2
-    while any(name.startswith(f"{module}_{number}.") for name in taken):
-        number += 1
-    return f"{module}_{number}.weight"
+    def name(self, node: Node, own: Mapping[str, str], role: str) -> str:
+        """For the array of a node's role: a weight is in a module of its own, its bias beside it."""
+        if node.op in LAYERS and role != "weight":
+            return beside(own["weight"], role, self.taken)
+        module = own[role].removesuffix(".weight") if node.op in LAYERS else own[role]
+        while True:
+            self.numbers[module] += 1
+            copy = (
+                f"{module}_{self.numbers[module] + 1}" if node.op in LAYERS else f"{module}{self.numbers[module] + 1}"
+            )
+            if copy not in (self.modules if node.op in LAYERS else self.taken):
+                return f"{copy}.weight" if node.op in LAYERS else copy
 
 
 def fold_batch_norms(graph: Graph) -> Graph:

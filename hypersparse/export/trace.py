@@ -11,7 +11,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export import aten_ops
+from hypersparse.export.dry_run import dry_run
 from hypersparse.export.from_aten import BatchSizeError, Translation, translate_
 from hypersparse.export.graph_module import MADE
 from hypersparse.export.quiet import first_line, quiet
@@ -37,15 +37,13 @@ def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any]
         except BatchSizeError:
             graph = _translated(_export(model, shape, any_batch=False), shape)
             about["batch"] = 1
-    for node in graph.nodes:
-        if node.opaque:
-            aten_ops.function_of(node)  # a file with any other could be written, but not read
     state = {name: _array(name, tensor) for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
     graph = replace(graph, tensors={**graph.tensors, **state}, about=about)
     try:
-        shapes(graph)
+        sides = shapes(graph)
     except GraphError as error:
         raise ModelError(f"The model was traced to a network that does not fit together: {error}") from None
+    dry_run(graph, sides)  # a file with any other operation could be written, but not read
     return graph
 
 

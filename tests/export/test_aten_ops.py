@@ -187,3 +187,8 @@ def test_the_whole_networks_arguments_are_bounded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(dry_run, "MOST_ARGUMENTS", 10)
     refuse(Graph((4,), (called("aten.cat.default", [X] * 12, 1, shape=(48,)),), {}), "arguments, and 10 are the most")
     assert aten_ops.count_arguments(called("aten.cat.default", [X] * 12, 1)) == 27
+
+
+def test_operations_are_counted() -> None:
+    nodes = [called("aten.silu.default", X, output=f"v{number}") for number in range(2049)]
+    refuse(Graph((4,), tuple(nodes), {}), "2049 operations of PyTorch, and 2048 are the most")
