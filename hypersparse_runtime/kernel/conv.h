@@ -41,6 +41,7 @@ INLINE void NAME(add_fours)(const int count, VEC *sum, const struct entry *entry
   for (; entry < end; entry += 4) {
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) {
+      (void)AT(entry, 4);
       sum[t] += entry[0].weight * NAME(load)(input + entry[0].offset + t * VL);
       second[t] += entry[1].weight * NAME(load)(input + entry[1].offset + t * VL);
       third[t] += entry[2].weight * NAME(load)(input + entry[2].offset + t * VL);
@@ -52,7 +53,8 @@ INLINE void NAME(add_fours)(const int count, VEC *sum, const struct entry *entry
 }
 
 INLINE void NAME(add_group)(const int count, const int chains, VEC *sum, const struct NAME(job) * job, int group) {
-  const struct entry *entry = job->entries + job->starts[group], *end = job->entries + job->starts[group + 1];
+  const int32_t *starts = AT(job->starts + group, 2);
+  const struct entry *entry = job->entries + starts[0], *end = job->entries + starts[1];
   if (chains == 4)
     NAME(add_fours)(count, sum, entry, end, job->input);
   else if (chains == 2)
@@ -92,7 +94,7 @@ INLINE void NAME(tile)(const int count, const int chains, const enum mode mode, 
 #pragma GCC unroll 32
       for (int t = 0; t < count; t++) total[t] += part[t];
     } else {
-      const IVEC places = *(const IVEC *)(job->shifts + group * VL);
+      const IVEC places = *(const IVEC *)AT(job->shifts + group * VL, VL);
       if (job->distances[group] > 0)
         NAME(move)(count, mode, 1, total, part, places, job);
       else
@@ -163,8 +165,8 @@ TARGET static inline void NAME(clear_pads)(const struct step *step, float *outpu
   int64_t pad = step->pad_first;
   if (from > pad) pad += (from - pad) / stride * stride;
   for (; pad < end && pad < to; pad += stride)
-    for (int64_t i = pad < from ? from : pad; i < pad + length && i < to; i++) output[i] = 0.0f;
-  for (int64_t i = end > from ? end : from; i < to; i++) output[i] = 0.0f;
+    for (int64_t i = pad < from ? from : pad; i < pad + length && i < to; i++) *AT(output + i, 1) = 0.0f;
+  for (int64_t i = end > from ? end : from; i < to; i++) *AT(output + i, 1) = 0.0f;
 }
 
 TARGET static void NAME(conv)(const struct step *step, const struct memory *memory) {
@@ -201,21 +203,22 @@ TARGET static void NAME(dot)(const struct step *step, const struct memory *memor
   const struct entry *entries = (const struct entry *)(tables + step->entries);
   const float *input = memory->workspace + step->input;
   for (int64_t row = 0; row < step->rows; row++) {
-    const struct entry *entry = entries + tables[step->starts + row], *end = entries + tables[step->starts + row + 1];
-    const int64_t at = tables[step->channels + row] * step->output_plane;
-    float sum = ((const float *)tables)[step->bias + row], part[4] = {0};
-    if (step->plane >= 0) sum += ((const float *)tables)[step->plane + row * step->plane_size];
-    if (step->residual >= 0) sum += memory->workspace[step->residual + at];
+    const int32_t *starts = AT(tables + step->starts + row, 2);
+    const struct entry *entry = entries + starts[0], *end = entries + starts[1];
+    const int64_t at = *AT(tables + step->channels + row, 1) * step->output_plane;
+    float sum = *AT((const float *)tables + step->bias + row, 1), part[4] = {0};
+    if (step->plane >= 0) sum += *AT((const float *)tables + step->plane + row * step->plane_size, 1);
+    if (step->residual >= 0) sum += *AT(memory->workspace + step->residual + at, 1);
     for (; entry < end; entry += 4) {
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; i++) part[i] = FUSED(entry[i].weight, input[entry[i].offset], part[i]);
+      for (int i = 0; i < 4; i++) part[i] = FUSED(AT(entry + i, 1)->weight, *AT(input + entry[i].offset, 1), part[i]);
     }
     sum += (part[0] + part[1]) + (part[2] + part[3]);
     if (step->clip >= 0) {
-      const float *clip = (const float *)tables + step->clip;
+      const float *clip = AT((const float *)tables + step->clip, 2);
       sum = sum < clip[0] ? clip[0] : sum > clip[1] ? clip[1] : sum;
     }
-    memory->workspace[step->output + at] = step->relu && sum <= 0.0f ? 0.0f : sum;
+    *AT(memory->workspace + step->output + at, 1) = step->relu && sum <= 0.0f ? 0.0f : sum;
   }
 }
 

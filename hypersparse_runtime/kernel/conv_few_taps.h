@@ -25,12 +25,12 @@ INLINE SIDE NAME(last_side)(int32_t bits) { return NAME(first_side)((int32_t)((u
 INLINE void NAME(direct_tile)(const int count, const int wide, const struct NAME(job) * job) {
   VEC sum[MOST_DIRECT];
   NAME(begin)(count, sum, job);
-  const int32_t *sides = job->sides + job->starts[0];
-  const struct entry *entry = job->entries + job->starts[0], *end = job->entries + job->starts[1];
+  const int32_t *starts = AT(job->starts, 2), *sides = job->sides + starts[0];
+  const struct entry *entry = job->entries + starts[0], *end = job->entries + starts[1];
   for (; entry < end; entry++, sides++) {
-    const float *from = job->input + entry->offset;
+    const float *from = job->input + AT(entry, 1)->offset;
     const VEC weight = entry->weight - (VEC){0};
-    const SIDE first = NAME(first_side)(*sides), last = NAME(last_side)(*sides);
+    const SIDE first = NAME(first_side)(*AT(sides, 1)), last = NAME(last_side)(*sides);
     int place = job->place;
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) {

@@ -14,7 +14,7 @@
 static const int RANKED[PATTERNS] = {3, 5, 6, 7, 1, 2, 4}; /* the order of the patterns: distances as bits */
 
 INLINE void NAME(add_load)(const int pattern, const int count, VEC *sum, const int32_t *word, const float *input) {
-  const float *from = input + word[0], *weights = (const float *)word + 1;
+  const float *from = input + AT(word, 1 + __builtin_popcount(pattern))[0], *weights = (const float *)word + 1;
   const int alone = __builtin_popcount(pattern) == 1;
   VEC weight[ASIDE];
   if (alone) {
@@ -40,7 +40,7 @@ INLINE void NAME(add_pattern)(const int pattern, const int count, VEC *sum, cons
 }
 
 INLINE void NAME(shared_tile)(const int count, const enum mode mode, const struct NAME(job) * job) {
-  const int32_t *words = (const int32_t *)job->entries, *starts = job->starts;
+  const int32_t *words = (const int32_t *)job->entries, *starts = AT(job->starts, PATTERNS + 1);
   VEC sum[ASIDE * MOST_SHARED];
   if (job->first) {
     NAME(begin)(count, sum, job);
@@ -48,7 +48,7 @@ INLINE void NAME(shared_tile)(const int count, const enum mode mode, const struc
     for (int t = count; t < ASIDE * count; t++) sum[t] = (VEC){0};
   } else {
 #pragma GCC unroll 32
-    for (int t = 0; t < ASIDE * count; t++) sum[t] = NAME(load)(job->kept + t * VL);
+    for (int t = 0; t < ASIDE * count; t++) sum[t] = *(const VEC *)(job->kept + t * VL);
   }
 #pragma GCC unroll 32
   for (int rank = 0; rank < PATTERNS; rank++)
@@ -61,7 +61,7 @@ INLINE void NAME(shared_tile)(const int count, const enum mode mode, const struc
 #pragma GCC unroll 4
   for (int group = 1; group < ASIDE; group++) {
     if (group >= job->groups) break;
-    const IVEC places = *(const IVEC *)(job->shifts + group * VL);
+    const IVEC places = *(const IVEC *)AT(job->shifts + group * VL, VL);
     if (job->distances[group] > 0)
       NAME(move)(count, mode, 1, sum, sum + group * count, places, job);
     else

@@ -8,18 +8,19 @@ INLINE void NAME(square_tile)(const int count, const struct NAME(job) * job) {
   VEC total[4], part[4];
   NAME(begin)(count, total, job);
   for (int group = 0; group < job->groups; group++) {
-    const struct entry *entry = job->entries + job->starts[group], *end = job->entries + job->starts[group + 1];
+    const int32_t *starts = AT(job->starts + group, 2);
+    const struct entry *entry = job->entries + starts[0], *end = job->entries + starts[1];
     if (entry == end) continue;
 #pragma GCC unroll 4
     for (int t = 0; t < count; t++) part[t] = (VEC){0};
     NAME(add_pairs)(count, part, entry, end, job->input);
-    const int beside = job->distances[2 * group];
+    const int beside = AT(job->distances + 2 * group, 2)[0];
     if (beside == 0) {
 #pragma GCC unroll 4
       for (int t = 0; t < count; t++) total[t] += part[t];
       continue;
     }
-    const IVEC places = *(const IVEC *)(job->shifts + group * VL);
+    const IVEC places = *(const IVEC *)AT(job->shifts + group * VL, VL);
     const __mmask16 lanes = (__mmask16)job->distances[2 * group + 1];
     const VEC nothing = {0};
 #pragma GCC unroll 4

@@ -41,12 +41,12 @@ INLINE void NAME(split_pairs)(const struct step *step, const float *from, int64_
   if (!step->fold && 2 * count == VL && pitch == count && rows % (fold ? 2 * fold : 2) == 0) {
     const int64_t next = (fold ? 1 : 2) * stride, beside = (fold ? fold : 1) * stride; /* the other row of a vector */
     for (int64_t i = 0; i < rows / 2; i++, line += next)
-      *(VEC *)(to + i * VL) = NAME(every_second)(line, line + beside, odd, lift);
+      NAME(store)(to + i * VL, NAME(every_second)(line, line + beside, odd, lift));
     return;
   }
   if (!step->fold && count == VL) {
     for (int64_t y = 0; y < rows; y++, line += stride)
-      *(VEC *)(to + row_at(y, pitch, fold)) = NAME(every_second)(line, line + VL, odd, lift);
+      NAME(store)(to + row_at(y, pitch, fold), NAME(every_second)(line, line + VL, odd, lift));
     return;
   }
   for (int64_t y = 0; y < rows; y++) {
@@ -54,8 +54,8 @@ INLINE void NAME(split_pairs)(const struct step *step, const float *from, int64_
     int64_t x = 0;
     line = NAME(phase_row)(step, from, first, y);
     for (; x + VL <= count; x += VL)
-      *(VEC *)(line_to + x) = NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd, lift);
-    for (; x < count; x++) line_to[x] = NAME(lifted)(line[2 * x + odd], lift);
+      NAME(store)(line_to + x, NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd, lift));
+    for (; x < count; x++) *AT(line_to + x, 1) = NAME(lifted)(*AT(line + 2 * x + odd, 1), lift);
   }
 }
 
@@ -68,7 +68,7 @@ INLINE void NAME(split_any)(const struct step *step, const float *from, const in
     float *line_to = to + row_at(y, step->out_pitch, step->out_fold) * lanes;
     for (int64_t x = 0; x < count; x++)
       for (int64_t lane = 0; lane < lanes; lane++)
-        line_to[x * lanes + lane] = NAME(lifted)(line[x * stride + lane], lift);
+        *AT(line_to + x * lanes + lane, 1) = NAME(lifted)(*AT(line + x * stride + lane, 1), lift);
   }
 }
 
@@ -88,10 +88,10 @@ INLINE void NAME(split_plane)(const struct step *step, const float *from, const 
 TARGET static void NAME(split)(const struct step *step, const struct memory *memory) {
   const int32_t *triple = memory->tables + step->channels;
   for (int64_t row = 0; row < step->rows; row++, triple += 3) {
-    const float *from = memory->workspace + step->input + triple[0] * step->input_plane;
+    const float *from = memory->workspace + step->input + AT(triple, 3)[0] * step->input_plane;
     const float *lift = (const float *)memory->tables + step->residues + 2 * row;
     float *to = memory->workspace + step->output + row * step->output_plane;
-    if (step->residues < 0 || (lift[0] == 0.0f && lift[1] == -__builtin_inff()))
+    if (step->residues < 0 || (AT(lift, 2)[0] == 0.0f && lift[1] == -__builtin_inff()))
       NAME(split_plane)(step, from, triple, 0, to);
     else
       NAME(split_plane)(step, from, triple, lift, to);
@@ -103,11 +103,11 @@ TARGET static void NAME(echo)(const struct step *step, const struct memory *memo
   const int32_t *channels = memory->tables + step->channels;
   const int64_t fold = step->fold, vector = 2 * step->pitch, half = step->pitch;
   for (int64_t row = 0; row < step->rows; row++) {
-    float *plane = memory->workspace + step->input + channels[row] * step->input_plane;
+    float *plane = memory->workspace + step->input + *AT(channels + row, 1) * step->input_plane;
     for (int64_t i = 0; i < step->segments; i++) {
       float *above = plane - (i + 1) * vector + half, *below = plane + (fold + i) * vector;
-      *(NAME(eight) *)above = *(const NAME(eight) *)(plane + (fold - 1 - i) * vector);
-      *(NAME(eight) *)below = *(const NAME(eight) *)(plane + i * vector + half);
+      *(NAME(eight) *)AT(above, 8) = *(const NAME(eight) *)AT(plane + (fold - 1 - i) * vector, 8);
+      *(NAME(eight) *)AT(below, 8) = *(const NAME(eight) *)AT(plane + i * vector + half, 8);
     }
   }
 }
@@ -116,8 +116,8 @@ TARGET static void NAME(echo)(const struct step *step, const struct memory *memo
 TARGET static void NAME(clear)(const struct step *step, const struct memory *memory) {
   const int32_t *run = memory->tables + step->channels;
   for (int64_t row = 0; row < step->rows; row++, run += 2) {
-    float *to = memory->workspace + step->output + run[0];
-    for (int64_t i = 0; i < run[1]; i += VL) *(VEC *)(to + i) = (VEC){0};
+    float *to = memory->workspace + step->output + AT(run, 2)[0];
+    for (int64_t i = 0; i < run[1]; i += VL) NAME(store)(to + i, (VEC){0});
   }
 }
 
@@ -136,12 +136,12 @@ INLINE int64_t NAME(pool_eights)(const float *one, const float *two, float *to, 
   const NAME(eight_places) even = {0, 2, 4, 6, 8, 10, 12, 14}, odd = {1, 3, 5, 7, 9, 11, 13, 15};
   int64_t x = 0;
   for (; x + 8 <= count; x += 8) {
-    const NAME(eight) a = *(const NAME(eight) *)(one + 2 * x), b = *(const NAME(eight) *)(two + 2 * x);
-    const NAME(eight) c = *(const NAME(eight) *)(one + 2 * x + 8), d = *(const NAME(eight) *)(two + 2 * x + 8);
+    const NAME(eight) a = *(const NAME(eight) *)AT(one + 2 * x, 8), b = *(const NAME(eight) *)AT(two + 2 * x, 8);
+    const NAME(eight) c = *(const NAME(eight) *)AT(one + 2 * x + 8, 8), d = *(const NAME(eight) *)AT(two + 2 * x + 8, 8);
     const NAME(eight) left = LARGER_OF(NAME(eight), NAME(eight_places), a, b);
     const NAME(eight) right = LARGER_OF(NAME(eight), NAME(eight_places), c, d);
     const NAME(eight) evens = __builtin_shuffle(left, right, even), odds = __builtin_shuffle(left, right, odd);
-    *(NAME(eight) *)(to + x) = LARGER_OF(NAME(eight), NAME(eight_places), evens, odds);
+    *(NAME(eight) *)AT(to + x, 8) = LARGER_OF(NAME(eight), NAME(eight_places), evens, odds);
   }
   return x;
 }
@@ -149,12 +149,12 @@ INLINE int64_t NAME(pool_eights)(const float *one, const float *two, float *to, 
 INLINE int64_t NAME(pool_fours)(const float *one, const float *two, float *to, int64_t count, int64_t x) {
   const NAME(four_places) even = {0, 2, 4, 6}, odd = {1, 3, 5, 7};
   for (; x + 4 <= count; x += 4) {
-    const NAME(four) a = *(const NAME(four) *)(one + 2 * x), b = *(const NAME(four) *)(two + 2 * x);
-    const NAME(four) c = *(const NAME(four) *)(one + 2 * x + 4), d = *(const NAME(four) *)(two + 2 * x + 4);
+    const NAME(four) a = *(const NAME(four) *)AT(one + 2 * x, 4), b = *(const NAME(four) *)AT(two + 2 * x, 4);
+    const NAME(four) c = *(const NAME(four) *)AT(one + 2 * x + 4, 4), d = *(const NAME(four) *)AT(two + 2 * x + 4, 4);
     const NAME(four) left = LARGER_OF(NAME(four), NAME(four_places), a, b);
     const NAME(four) right = LARGER_OF(NAME(four), NAME(four_places), c, d);
     const NAME(four) evens = __builtin_shuffle(left, right, even), odds = __builtin_shuffle(left, right, odd);
-    *(NAME(four) *)(to + x) = LARGER_OF(NAME(four), NAME(four_places), evens, odds);
+    *(NAME(four) *)AT(to + x, 4) = LARGER_OF(NAME(four), NAME(four_places), evens, odds);
   }
   return x;
 }
@@ -167,7 +167,8 @@ TARGET static void NAME(pool_pairs)(const struct step *step, const float *from, 
     int64_t x = NAME(pool_eights)(one, two, line, step->out_width);
     x = NAME(pool_fours)(one, two, line, step->out_width, x);
     for (; x < step->out_width; x++)
-      line[x] = NAME(larger)(NAME(larger)(one[2 * x], one[2 * x + 1]), NAME(larger)(two[2 * x], two[2 * x + 1]));
+      *AT(line + x, 1) = NAME(larger)(NAME(larger)(AT(one + 2 * x, 2)[0], one[2 * x + 1]),
+                                      NAME(larger)(AT(two + 2 * x, 2)[0], two[2 * x + 1]));
   }
 }
 
@@ -182,8 +183,8 @@ INLINE void NAME(pool_dense)(const float *from, float *to, int64_t count, IVEC t
     const VEC a = NAME(load)(from), b = NAME(load)(from + VL), c = NAME(load)(from + 2 * VL), d = NAME(load)(from + 3 * VL);
     const VEC first = NAME(larger_or_nan)(__builtin_shuffle(a, b, EVENS), __builtin_shuffle(a, b, EVENS + 1));
     const VEC second = NAME(larger_or_nan)(__builtin_shuffle(c, d, EVENS), __builtin_shuffle(c, d, EVENS + 1));
-    *(VEC *)(to + i) = NAME(larger_or_nan)(__builtin_shuffle(first, second, top),
-                                           __builtin_shuffle(first, second, bottom));
+    NAME(store)(to + i, NAME(larger_or_nan)(__builtin_shuffle(first, second, top),
+                                            __builtin_shuffle(first, second, bottom)));
   }
 }
 
@@ -193,15 +194,15 @@ INLINE void NAME(pool_vectors)(const float *from, float *to, int64_t count, int6
   for (int64_t i = 0; i < count; i += VL, from += next) {
     const VEC left = NAME(larger_or_nan)(NAME(load)(from), NAME(load)(from + below));
     const VEC right = NAME(larger_or_nan)(NAME(load)(from + beside), NAME(load)(from + beside + below));
-    *(VEC *)(to + i) = NAME(larger_or_nan)(__builtin_shuffle(left, right, evens),
-                                           __builtin_shuffle(left, right, evens + 1));
+    NAME(store)(to + i, NAME(larger_or_nan)(__builtin_shuffle(left, right, evens),
+                                            __builtin_shuffle(left, right, evens + 1)));
   }
 }
 #endif
 
 TARGET static void NAME(pool_line)(const struct step *step, const float *from, float *line, int64_t y) {
   const int64_t lanes = step->lanes;
-  for (int64_t i = 0; i < step->out_width * lanes; i++) line[i] = -__builtin_inff();
+  for (int64_t i = 0; i < step->out_width * lanes; i++) *AT(line + i, 1) = -__builtin_inff();
   for (int64_t ky = 0; ky < step->kernel_y; ky++) {
     const int64_t row = y * step->stride_y - step->pad_y + ky;
     if (row < 0 || row >= step->height) continue;
@@ -211,7 +212,7 @@ TARGET static void NAME(pool_line)(const struct step *step, const float *from, f
         if (column < 0 || column >= step->width) continue;
         const float *at = from + (row_at(row, step->pitch, step->fold) + column) * lanes;
         for (int64_t lane = 0; lane < lanes; lane++)
-          line[x * lanes + lane] = NAME(larger)(line[x * lanes + lane], at[lane]);
+          line[x * lanes + lane] = NAME(larger)(*AT(line + x * lanes + lane, 1), *AT(at + lane, 1));
       }
     }
   }
@@ -235,8 +236,8 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
   for (int i = 0; i < VL; i++) top[i] = dense ? i / (int)half * 2 * (int)half + i % (int)half : 0;
 #endif
   for (int64_t row = 0; row < step->rows; row++) {
-    const float *from = memory->workspace + step->input + channels[row] * step->input_plane;
-    float *to = memory->workspace + step->output + channels[row] * step->output_plane;
+    const float *from = memory->workspace + step->input + *AT(channels + row, 1) * step->input_plane;
+    float *to = memory->workspace + step->output + *AT(channels + row, 1) * step->output_plane;
 #if VL == 16
     if (dense) {
       if (by_rows)
@@ -260,12 +261,13 @@ INLINE float NAME(column_sums)(const struct step *step, const float *from) {
   int64_t x = 0;
   for (; x + 8 <= step->width; x += 8) {
     NAME(eight) sum = {0};
-    for (int64_t y = 0; y < step->height; y++) sum += *(const NAME(eight) *)(from + row_at(y, step->pitch, step->fold) + x);
+    for (int64_t y = 0; y < step->height; y++)
+      sum += *(const NAME(eight) *)AT(from + row_at(y, step->pitch, step->fold) + x, 8);
     for (int i = 0; i < 8; i++) total += sum[i];
   }
   for (; x < step->width; x++) {
     float sum = 0.0f;
-    for (int64_t y = 0; y < step->height; y++) sum += from[row_at(y, step->pitch, step->fold) + x];
+    for (int64_t y = 0; y < step->height; y++) sum += *AT(from + row_at(y, step->pitch, step->fold) + x, 1);
     total += sum;
   }
   return total;
@@ -277,16 +279,16 @@ TARGET static void NAME(mean)(const struct step *step, const struct memory *memo
   const int64_t lanes = step->lanes, pitch = step->pitch * lanes;
   const float scale = 1.0f / (float)(step->height * step->width);
   for (int64_t row = 0; row < step->rows; row++) {
-    const float *from = memory->workspace + step->input + channels[row] * step->input_plane;
-    float *to = memory->workspace + step->output + channels[row] * step->output_plane;
-    for (int64_t lane = 0; lane < lanes; lane++) to[lane] = 0.0f;
+    const float *from = memory->workspace + step->input + *AT(channels + row, 1) * step->input_plane;
+    float *to = memory->workspace + step->output + *AT(channels + row, 1) * step->output_plane;
+    for (int64_t lane = 0; lane < lanes; lane++) *AT(to + lane, 1) = 0.0f;
     if (lanes == 1) {
       to[0] = NAME(column_sums)(step, from);
     } else {
       for (int64_t x = 0; x < step->width * lanes; x += lanes) {
         float sum[MOST_LANES] = {0};
         for (int64_t y = 0; y < step->height; y++)
-          for (int64_t lane = 0; lane < lanes; lane++) sum[lane] += from[y * pitch + x + lane];
+          for (int64_t lane = 0; lane < lanes; lane++) sum[lane] += *AT(from + y * pitch + x + lane, 1);
         for (int64_t lane = 0; lane < lanes; lane++) to[lane] += sum[lane];
       }
     }
@@ -299,18 +301,18 @@ TARGET static void NAME(pack)(const struct step *step, const struct memory *memo
   const int64_t lanes = step->lanes, height = step->out_height, width = step->out_width;
   const int32_t *channels = memory->tables + step->channels;
   for (int64_t row = 0; row < step->rows; row++) {
-    float *plane = memory->workspace + step->output + channels[row] * step->output_plane;
+    float *plane = memory->workspace + step->output + *AT(channels + row, 1) * step->output_plane;
     for (int64_t lane = 0; lane < lanes; lane++) {
       const float *image = memory->images + lane * memory->image_size + channels[row] * height * width;
       for (int64_t y = 0; y < height; y++) {
         float *line = plane + row_at(y, step->out_pitch, step->out_fold) * lanes + lane;
         const int64_t at = y * width;
         if (lanes == 1)
-          for (int64_t x = 0; x < width; x++) line[x] = image[at + x];
+          for (int64_t x = 0; x < width; x++) *AT(line + x, 1) = *AT(image + at + x, 1);
         else if (lane < memory->images_here)
-          for (int64_t x = 0; x < width; x++) line[x * lanes] = image[at + x];
+          for (int64_t x = 0; x < width; x++) *AT(line + x * lanes, 1) = *AT(image + at + x, 1);
         else
-          for (int64_t x = 0; x < width; x++) line[x * lanes] = 0.0f;
+          for (int64_t x = 0; x < width; x++) *AT(line + x * lanes, 1) = 0.0f;
       }
     }
   }
@@ -324,7 +326,7 @@ TARGET static void NAME(unpack)(const struct step *step, const struct memory *me
       const float *plane = memory->workspace + step->input + row * step->input_plane;
       for (int64_t y = 0; y < height; y++)
         for (int64_t x = 0; x < width; x++)
-          *to++ = plane[(row_at(y, step->pitch, step->fold) + x) * lanes + lane];
+          *AT(to, 1) = *AT(plane + (row_at(y, step->pitch, step->fold) + x) * lanes + lane, 1), to++;
     }
   }
 }

@@ -118,6 +118,13 @@ int64_t hs_levels(void) {
 #endif
 }
 
+#ifdef HYPERSPARSE_CHECKED
+/* What the next runs of this process may touch: addresses and bytes of tables, workspace, images and outputs. */
+void hs_check(const char *const *parts, const int64_t *bytes) {
+  for (int i = 0; i < 4; i++) ranges[i] = (struct range){parts[i], parts[i] + bytes[i]};
+}
+#endif
+
 static void run(const struct step *program, int64_t steps, const struct memory *memory) {
   for (const struct step *step = program; step < program + steps; step++)
     levels[step->level][step->kind](step, memory);

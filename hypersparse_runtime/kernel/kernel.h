@@ -67,6 +67,27 @@ static inline int64_t row_at(int64_t y, int64_t pitch, int64_t fold) {
   return !fold ? y * pitch : y < fold ? 2 * y * pitch : (2 * (y - fold) + 1) * pitch;
 }
 
+/* In a checked build the program ends where it touches anything outside its workspace, its tables, the images and the
+ * outputs, which hs_check names before each run. AT is what `count` numbers at a pointer are read and written through. */
+#ifdef HYPERSPARSE_CHECKED
+#include <stdio.h>
+#include <stdlib.h>
+static struct range {
+  const char *from, *to;
+} ranges[4];
+
+static inline uintptr_t inside(const void *pointer, int64_t bytes) {
+  const char *at = (const char *)pointer;
+  for (int i = 0; i < 4; i++)
+    if (at >= ranges[i].from && at + bytes <= ranges[i].to) return (uintptr_t)pointer;
+  fprintf(stderr, "hypersparse: %lld bytes at %p are outside of what a program may touch\n", (long long)bytes, pointer);
+  abort();
+}
+#define AT(pointer, count) ((__typeof__(pointer))inside(pointer, (int64_t)(count) * (int64_t)sizeof *(pointer)))
+#else
+#define AT(pointer, count) (pointer)
+#endif
+
 typedef void (*run_step)(const struct step *, const struct memory *);
 
 #endif

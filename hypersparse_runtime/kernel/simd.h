@@ -7,7 +7,8 @@ typedef int32_t NAME(ivec) __attribute__((vector_size(VL * 4), aligned(4), may_a
 #define KEEP(vector) __asm__("" : "+v"(vector)) /* in its register: compilers like to load it again for each use */
 #define INLINE TARGET static inline __attribute__((always_inline))
 
-INLINE VEC NAME(load)(const float *from) { return *(const VEC *)from; }
+INLINE VEC NAME(load)(const float *from) { return *(const VEC *)AT(from, VL); }
+INLINE void NAME(store)(float *to, VEC value) { *(VEC *)AT(to, VL) = value; }
 
 /* The larger; the second where that is NaN, as in PyTorch's ReLU. */
 INLINE VEC NAME(larger_of)(VEC first, VEC second) {
@@ -34,14 +35,14 @@ INLINE VEC NAME(smaller_of)(VEC first, VEC second) {
 INLINE VEC NAME(unpacked)(const void *entry, const float *input, const float **from) {
 #if VL == 16
   int64_t both;
-  __builtin_memcpy(&both, entry, sizeof both);
+  __builtin_memcpy(&both, AT((const int32_t *)entry, 2), sizeof both);
   __asm__("" : "+r"(both)); /* compilers would load the parts */
   *from = input + (int32_t)both;
   VEC weight = (VEC)_mm512_set1_epi32((int32_t)(both >> 32));
   KEEP(weight);
   return weight;
 #else
-  *from = input + ((const struct entry *)entry)->offset;
+  *from = input + AT((const struct entry *)entry, 1)->offset;
   return ((const struct entry *)entry)->weight - (VEC){0};
 #endif
 }
@@ -75,7 +76,7 @@ INLINE void NAME(begin)(const int count, VEC *sum, const struct NAME(job) * job)
       for (int t = 0; t < count; t++) sum[t] += NAME(load)(job->plane + t * VL);
     } else {
 #pragma GCC unroll 32
-      for (int t = 0; t < count; t++) sum[t] += job->plane[(job->lane + t * VL) >> job->lane_shift];
+      for (int t = 0; t < count; t++) sum[t] += *AT(job->plane + ((job->lane + t * VL) >> job->lane_shift), 1);
     }
   }
   if (!job->residual) return;
@@ -96,16 +97,17 @@ INLINE void NAME(finish)(const int count, VEC *sum, const struct NAME(job) * job
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) sum[t] = NAME(larger_of)((VEC){0}, sum[t]);
   } else if (job->clip) {
-    const VEC low = job->clip[0] - (VEC){0}, high = job->clip[1] - (VEC){0};
+    const float *clip = AT(job->clip, 2);
+    const VEC low = clip[0] - (VEC){0}, high = clip[1] - (VEC){0};
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) sum[t] = NAME(smaller_of)(high, NAME(larger_of)(low, sum[t]));
   }
   if (job->mask) {
 #pragma GCC unroll 32
-    for (int t = 0; t < count; t++) sum[t] = (VEC)((IVEC)sum[t] & *(const IVEC *)(job->mask + t * VL));
+    for (int t = 0; t < count; t++) sum[t] = (VEC)((IVEC)sum[t] & *(const IVEC *)AT(job->mask + t * VL, VL));
   }
 #pragma GCC unroll 32
-  for (int t = 0; t < count; t++) *(VEC *)(job->output + t * VL) = sum[t];
+  for (int t = 0; t < count; t++) NAME(store)(job->output + t * VL, sum[t]);
 }
 
 /* What all rows and tiles of a step have in common. */
@@ -136,16 +138,16 @@ INLINE void NAME(set_tile)(const struct step *step, const struct memory *memory,
 INLINE void NAME(set_row)(const struct step *step, const struct memory *memory, struct NAME(job) * job, int64_t row,
                           int64_t start) {
   const int32_t *tables = memory->tables;
-  const int64_t at = tables[step->channels + row] * step->output_plane + start;
+  const int64_t at = *AT(tables + step->channels + row, 1) * step->output_plane + start;
   job->starts = tables + step->starts + row * step->groups;
   job->output = memory->workspace + step->output + at;
-  job->bias = ((const float *)tables)[step->bias + row];
+  job->bias = *AT((const float *)tables + step->bias + row, 1);
   if (step->plane >= 0)
     job->plane = (const float *)tables + step->plane + row * step->plane_size + (start >> step->lane_shift);
   if (step->residual < 0) return;
   job->residual = memory->workspace + step->residual + at;
   if (step->residues < 0) return;
-  const float *residue = (const float *)tables + step->residues + 2 * row;
+  const float *residue = AT((const float *)tables + step->residues + 2 * row, 2);
   job->offset = residue[0], job->floor = residue[1];
   if (residue[0] != residue[0]) job->residual = 0;
 }

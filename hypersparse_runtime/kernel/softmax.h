@@ -39,12 +39,12 @@ static void shares(const struct step *step, const struct memory *memory, int of_
   for (int64_t lane = 0; lane < step->lanes; lane++) {
     const float *from = memory->workspace + step->input + lane;
     float *to = memory->workspace + step->output + lane;
-    double most = from[0], sum = 0.0;
+    double most = *AT(from, 1), sum = 0.0;
     for (int64_t row = 1; row < step->rows; row++)
-      if (from[row * step->input_plane] > most) most = from[row * step->input_plane];
+      if (*AT(from + row * step->input_plane, 1) > most) most = from[row * step->input_plane];
     for (int64_t row = 0; row < step->rows; row++) {
       const double value = exponential(from[row * step->input_plane] - most);
-      to[row * step->output_plane] = (float)value;
+      *AT(to + row * step->output_plane, 1) = (float)value;
       sum += value;
     }
     const double less = of_logarithm ? most + logarithm(sum) : 0.0, scale = 1.0 / sum;

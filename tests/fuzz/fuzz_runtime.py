@@ -1,0 +1,140 @@
+"""Fuzzes reading and running of `.hsp` files without torch, with networks that fit together and are extreme.
+
+    nice python -m tests.fuzz.fuzz_runtime --cases 15000 [--seed 0] [--kernel FILE] [--keep FOLDER]
+
+Each network is written, read, loaded by every engine of this package, and run on few and many images. In a kernel that
+checks every access its programs are run in all layouts and with any variants. A load of more than 2 s or 1 GB, outputs
+that differ from numpy's, an error that is not of one sentence and a signal are findings. With the sanitizers:
+
+    LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
+        ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 nice python -m tests.fuzz.fuzz_runtime --sanitized
+"""
+
+import argparse
+import tempfile
+import time
+from collections import Counter
+from math import prod
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+import hypersparse_runtime.file
+from hypersparse_runtime import Graph, SparseModel
+from hypersparse_runtime.container import FileError
+from hypersparse_runtime.dead_channels import without_dead_channels
+from hypersparse_runtime.file import pack, unpack
+from hypersparse_runtime.graph import GraphError, shapes
+from hypersparse_runtime.layout import place, rows_fit
+from hypersparse_runtime.lazy_bias import with_deferred_sums
+from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.limits import estimate
+from hypersparse_runtime.lowering import dense_products, layers_of
+from hypersparse_runtime.program import write_program
+from hypersparse_runtime.tuning import TILES, VECTOR
+from tests.fuzz.checked_kernel import CheckedKernel, build_checked, set_variants_
+from tests.fuzz.children import FindingError, Outcome, run_cases
+from tests.fuzz.runtime_graphs import runtime_graph
+
+MOST_SECONDS = 2.0
+MOST_RUN = 2e7  # products and values of a network that is run too
+TOLERANCE = 1e-4
+
+
+def make_file(seed: int, path: Path) -> Outcome:
+    """The file of a case, whether it is within the limits or not."""
+    checked = hypersparse_runtime.file.check_sizes
+    hypersparse_runtime.file.check_sizes = lambda graph, **rest: None  # type: ignore[assignment]
+    try:
+        path.write_bytes(pack(runtime_graph(seed)))
+    except (FileError, MemoryError) as error:
+        return Outcome("unwritten", str(error))
+    finally:
+        hypersparse_runtime.file.check_sizes = checked
+    return Outcome("written")
+
+
+class Attempt:
+    """Reads, loads and runs the file of a case."""
+
+    def __init__(self, kernel: CheckedKernel) -> None:
+        self.kernel = kernel
+
+    def __call__(self, seed: int, path: Path) -> Outcome:
+        began = time.process_time()
+        try:
+            graph = unpack(path.read_bytes())
+            sparse = SparseModel(graph, engine="hypersparse", threads=1)
+        except (FileError, GraphError) as error:
+            _check_seconds(time.process_time() - began)
+            if "\n" in str(error):
+                raise FindingError(f"several lines: {error}") from None
+            return Outcome("refused", str(error))
+        _check_seconds(time.process_time() - began)
+        elements = sum(prod(shape) for shape in shapes(graph).values())
+        if dense_products(graph) + estimate(graph).products + elements > MOST_RUN:
+            return Outcome("loaded")
+        self._compare(seed, graph, sparse)
+        return Outcome("ran")
+
+    def _compare(self, seed: int, graph: Graph, sparse: SparseModel) -> None:
+        rng = np.random.default_rng(seed)
+        images = rng.normal(size=(17, *graph.input_shape)).astype(np.float32)
+        wanted = SparseModel(graph, engine="numpy", threads=1)(images)
+        for count in (1, 17):
+            _check_same(sparse(images[:count]), wanted[:count], "the engine")
+        random = Random(seed)
+        network = with_deferred_sums(without_dead_channels(layers_of(graph)))
+        for level in self.kernel.levels:
+            for rows, lanes in ((True, 1), (False, 1), (False, max(8, VECTOR[level]))):
+                placed = place(network, rows=rows, folded=rows and VECTOR[level] == 16)
+                if rows and not rows_fit(placed, VECTOR[level], TILES[level][1]):
+                    continue
+                program = write_program(placed, lanes, VECTOR[level])
+                set_variants_(program, self.kernel, level, random)
+                found = self.kernel.outputs(program, images[: lanes + 1])
+                _check_same(found, wanted[: lanes + 1], f"{level}, rows {rows}, lanes {lanes}")
+
+
+def _check_seconds(seconds: float) -> None:
+    if seconds > MOST_SECONDS:
+        raise FindingError(f"loading took {seconds:.1f} s")
+
+
+def _check_same(found: np.ndarray, wanted: np.ndarray, what: str) -> None:
+    scale = max(1.0, float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0)))
+    if not np.allclose(found, wanted, rtol=0, atol=TOLERANCE * scale, equal_nan=True):
+        raise FindingError(f"{what} gives other outputs: {np.abs(found - wanted).max()} of {scale}")
+
+
+def fuzz(seeds: range, kernel: CheckedKernel, folder: Path) -> tuple[Counter[str], list[str]]:
+    """Counts of outcomes, and what was found."""
+    load_kernel()
+    return run_cases(seeds, make_file, Attempt(kernel), folder / "case.hsp")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--kernel", type=Path, help="a checked kernel that is built already")
+    parser.add_argument("--sanitized", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        built = options.kernel or build_checked(Path(temporary) / "kernel.so", sanitized=options.sanitized)
+        began, counts = time.perf_counter(), Counter[str]()
+        for start in range(options.seed, options.seed + options.cases, 100):
+            seeds = range(start, min(start + 100, options.seed + options.cases))
+            more, findings = fuzz(seeds, CheckedKernel(built), folder)
+            counts += more
+            print(f"{start}: {dict(counts)}", flush=True)
+            for finding in findings:
+                print(finding, flush=True)
+        print(f"{dict(counts)} in {time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
