@@ -21,10 +21,6 @@ from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore
 
-analyze = typer.Typer(
-    help="Draw figures and tables from stored runs; nothing is trained.", no_args_is_help=True, add_completion=False
-)
-
 Names = Annotated[
     list[str] | None, typer.Argument(help="Run folders, folders of runs, or runs by name; all by default.")
 ]
@@ -33,13 +29,6 @@ Out = Annotated[
 ]
 
 
-@analyze.callback()
-def options() -> None:
-    """Draw figures and tables from stored runs; nothing is trained."""
-    use_own_settings()
-
-
-@analyze.command()
 def gradients(
     runs: Names = None,
     runs_dir: RunsDir = Path("runs"),
@@ -55,61 +44,52 @@ def gradients(
         show(_gradients.analyze_run(run, chosen), out)
 
 
-@analyze.command()
 def intersection(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """How soon the final mask is found (figure 2 of the paper)."""
     for result in _intersection.analyze(find(runs, runs_dir)):
         show(result, out)
 
 
-@analyze.command()
 def layers(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Weights per layer under the blocks of the network (figure 3 of the paper)."""
     for result in allocation.analyze(find(runs, runs_dir)):
         show(result, out)
 
 
-@analyze.command()
 def epochs(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Regularized epochs to the final mask, per penalty (table 2 of the paper)."""
     show(_epochs.analyze(find(runs, runs_dir)), out)
 
 
-@analyze.command()
 def finetuning(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """What fine-tuning gains at each of its learning rates."""
     for result in _finetuning.analyze(find(runs, runs_dir)):
         show(result, out)
 
 
-@analyze.command()
 def accuracy(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Accuracy against sparsity, against training work and against bytes."""
     for result in tradeoffs.accuracy(find(runs, runs_dir)):
         show(result, out)
 
 
-@analyze.command()
 def crossing(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """How many weights cross the cut in each epoch: from exploration to exploitation."""
     for result in masks.crossings(find(runs, runs_dir)):
         show(result, out)
 
 
-@analyze.command()
 def effective(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Kept weights that lie on a path from input to output."""
     for result in tradeoffs.effective(find(runs, runs_dir)):
         show(result, out)
 
 
-@analyze.command()
 def agreement(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """How far the final masks of different seeds agree."""
     show(masks.agreement(find(runs, runs_dir)), out)
 
 
-@analyze.command()
 def classes(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
     """Whom sparsity hurts: accuracy by class."""
     for result in tradeoffs.classes(find(runs, runs_dir)):
@@ -118,6 +98,7 @@ def classes(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Pat
 
 def find(names: Sequence[str] | None, runs_dir: Path) -> list[FinishedRun]:
     """The finished runs that are meant."""
+    use_own_settings()  # every analysis begins here and ends with a figure
     store = RunStore(runs_dir)
     return load(find_all(names, store) if names else [run.path for run in store.runs()])
 

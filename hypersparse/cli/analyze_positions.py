@@ -22,7 +22,7 @@ from hypersparse.analysis.sample_map import analyze as analyze_map
 from hypersparse.analysis.sample_map import analyze_hardness, sample_orders
 from hypersparse.analysis.samples import Samples, samples_of
 from hypersparse.analysis.tsne import PERPLEXITY, Points, cached_points, embed, key_of
-from hypersparse.cli.analyze import Names, Out, analyze, as_table, find
+from hypersparse.cli.analyze import Names, Out, as_table, find
 from hypersparse.cli.console import Console, table_console
 from hypersparse.cli.load_data import DataDir, data_folders, load_data
 from hypersparse.cli.recipe_options import RunsDir
@@ -40,7 +40,6 @@ Human = Annotated[
 ]
 
 
-@analyze.command()
 def positions(
     runs: Names = None,
     human: Human = None,
@@ -82,7 +81,6 @@ def load_samples(runs: Sequence[FinishedRun], human: Path | None, data_dir: Path
     return dataset, samples_of(runs, dataset, labels)
 
 
-@analyze.command("map")
 def sample_map(
     runs: Names = None,
     embedding: Annotated[

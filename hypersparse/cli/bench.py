@@ -14,13 +14,6 @@ from hypersparse.cli.console import Console, table_console
 from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
 
-bench = typer.Typer(help="Measure how fast this machine is.", no_args_is_help=True, add_completion=False)
-
-
-@bench.callback()
-def options() -> None:
-    """Measure how fast this machine is."""
-
 
 class Bar:
     """A progress bar over the cells on stderr, and a line for each."""
@@ -38,7 +31,6 @@ class Bar:
         self.progress.advance(self.task)
 
 
-@bench.command()
 def train(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few steps on small batches: under a minute, and rough.")

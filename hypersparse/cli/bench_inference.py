@@ -12,7 +12,6 @@ from hypersparse.bench.benchmark_networks import MODELS, QUICK_SPARSITIES, SPARS
 from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
 from hypersparse.bench.inference_engines import ENGINES, OURS, check_engines, installed
 from hypersparse.bench.workloads import parse_counts, parse_names
-from hypersparse.cli.bench import bench
 from hypersparse.cli.console import Console, table_console
 from hypersparse.errors import OptionError
 from hypersparse.models import factory_of
@@ -39,7 +38,6 @@ class Bar:
         self.progress.advance(self.task)
 
 
-@bench.command()
 def inference(
     quick: Annotated[
         bool, Option("--quick", help="98 and 99.8 %, batch 1, one thread: under a minute, and rough.")

@@ -2,73 +2,18 @@
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from hypersparse import __version__
 from hypersparse.cli.console import Console
 from hypersparse.cli.output import code_of_failure, standard_streams
+from hypersparse.cli.registry import Group
 from hypersparse.errors import HypersparseError
 
 USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which typer does not name
-COMMANDS = {  # in the order of the help, and the file that has them all
-    "train": "train",
-    "compare": "compare",
-    "sweep": "sweep",
-    "plan": "plan",
-    "methods": "methods",
-    "runs": "runs",
-    "show": "show",
-    "report": "report",
-    "analyze": "analyze_positions",
-    "paper": "paper",
-    "evaluate": "evaluate",
-    "pack": "pack",
-    "unpack": "pack",
-    "export": "export",
-    "shrink": "shrink",
-    "serve": "serve",
-    "zoo": "zoo",
-    "bench": "bench_inference",
-}
-
-
-class Commands(Mapping[str, Any]):
-    """The commands by name; a file is loaded when its command is asked for, since many bring heavy libraries along."""
-
-    def __getitem__(self, name: str) -> Any:
-        found = getattr(import_module(f"hypersparse.cli.{COMMANDS[name]}"), name)
-        if not isinstance(found, typer.Typer):
-            alone = typer.Typer(add_completion=False)
-            alone.command(name)(found)
-            return get_command(alone)
-        group = get_command(found)
-        group.name = name
-        return group
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class Group(TyperGroup):
-    """All commands; one of them loads only what it needs."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands = Commands()  # type: ignore[assignment]  # nothing is added to it
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
-
 
 app = typer.Typer(
     name="hypersparse",

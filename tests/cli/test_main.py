@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from hypersparse.cli import main
+from hypersparse.cli.registry import COMMANDS, Family
 from hypersparse.runs.store import RunStore
 from tests.cli.commands import QUICK, run
 from tests.cli.test_sweep import EXPERIMENT
@@ -17,9 +16,8 @@ Place = Callable[[Path], None]
 
 def every_command() -> Iterator[str]:
     """Each command as it is typed, those of groups too."""
-    for name, command in get_command(main.app).commands.items():  # type: ignore[attr-defined]
-        inner = getattr(command, "commands", {})
-        yield from (f"{name} {each}" for each in inner) if inner else [name]
+    for name, place in COMMANDS.items():
+        yield from (f"{name} {each}" for each in place.commands) if isinstance(place, Family) else [name]
 
 
 def is_one_sentence(said: str) -> bool:
