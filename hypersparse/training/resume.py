@@ -13,6 +13,7 @@ from hypersparse.data.batches import Batches
 from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.checkpoint import load_optimizer_state_, load_outline, load_tree, optimizer_state, to_cpu
+from hypersparse.storage.files import writing
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Checkpoint, Outline, Position, checked
 from hypersparse.storage.weights_io import compact, expand, packed_mask
@@ -45,7 +46,8 @@ def take_checkpoint(run: RunFolder) -> Checkpoint | None:
     if path != run.checkpoint_file:
         if run.checkpoint_file.exists():
             log.warning("The checkpoint %s is damaged; the one before it is used.", run.checkpoint_file)
-        path.replace(run.checkpoint_file)  # or the next checkpoint would put the damaged one in its place
+        with writing(run.checkpoint_file):
+            path.replace(run.checkpoint_file)  # or the next checkpoint would put the damaged one in its place
     return checked(load_tree(run.checkpoint_file), Checkpoint, run.checkpoint_file, ANEW)
 
 

@@ -101,7 +101,7 @@ def replace_by_other(file: Path, chance: random.Random) -> None:
         file.symlink_to(chance.choice(("/dev/zero", "/nowhere", file.name)))
     else:
         with file.open("wb") as stream:
-            stream.truncate(10 << 30)
+            stream.truncate(300 << 20)
 
 
 def retype_json(file: Path, chance: random.Random) -> None:

@@ -271,6 +271,16 @@ def test_a_damaged_checkpoint_is_one_sentence(tmp_path: Path) -> None:
         train(small(), 0, CPU, tmp_path)
 
 
+def test_a_folder_in_place_of_a_checkpoint_is_one_sentence(tmp_path: Path) -> None:
+    watcher = StopAfter(6)
+    with pytest.raises(Stopped):
+        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+    (tmp_path / "checkpoint.safetensors").unlink()
+    (tmp_path / "checkpoint.safetensors").mkdir()
+    with pytest.raises(RunError, match="could not be written"):
+        train(small(), 0, CPU, tmp_path)
+
+
 def damage(folder: Path) -> None:
     """Cut off all checkpoints."""
     for checkpoint in folder.glob("checkpoint.*"):
