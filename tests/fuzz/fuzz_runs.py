@@ -64,7 +64,7 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("runs", "--runs-dir", LABEL, "--format", "json"),
     ("show", "{run}", "--png", "out/a.png"),
     ("report", "{run}", "-o", "out/report.html"),
-    ("paper", "accuracy", "--runs-dir", LABEL),
+    ("paper", "accuracy", "--results", LABEL),
     ("evaluate", "{run}"),
     ("export", "{run}", "-o", "out/a.hsp"),
     ("train", "--recipe", "recipe.toml", "--seed", "{seed}", "--runs-dir", LABEL, "--stop-after", "0s", "--no-report"),
