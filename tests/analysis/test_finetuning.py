@@ -1,5 +1,6 @@
 """What fine-tuning gains at each rate, of logs written by hand."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ def tuned(root: Path, epochs: Epochs, *, seed: int = 0, sparsity: float = 0.9) -
     for number, (rate, accuracy) in enumerate(epochs, 1):
         scores = {"lr": rate, "train_accuracy": accuracy + 0.05, "test_accuracy": accuracy}
         folder.append_log(whole_entry(epoch=number, phase="fine-tune", **scores))
+    counts = {"regularize": 1} | ({"fine-tune": len(epochs)} if epochs else {})
+    result = json.loads(folder.result_file.read_text()) | {"epochs": counts, "epochs_total": 1 + len(epochs)}
+    folder.result_file.write_text(json.dumps(result))
     return load([folder.path])[0]
 
 

@@ -62,7 +62,9 @@ def test_a_damaged_file_is_not_called_a_missing_figure(tmp_path: Path, file: str
 
 def test_runs_that_cannot_be_compared_are_not_called_missing(tmp_path: Path) -> None:
     write(tmp_path / "results", seed=0, **MORE)
-    write(tmp_path / "results", seed=1, total_by_layer={"other.weight": 100}, **MORE)
+    write(
+        tmp_path / "results", seed=1, total_by_layer={"other.weight": 100}, kept_by_layer={"other.weight": 10}, **MORE
+    )
     with pytest.raises(RunError, match="has other layers than"):
         write_page(tmp_path)
 
