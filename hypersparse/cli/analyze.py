@@ -16,10 +16,9 @@ from hypersparse.analysis import intersection as _intersection
 from hypersparse.analysis.finished_runs import FinishedRun, load, with_records
 from hypersparse.analysis.plotting import AnalysisResult, use_own_settings, write
 from hypersparse.cli.console import table_console
-from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import OptionError
-from hypersparse.runs.store import RunStore
+from hypersparse.runs.store import RunStore, find_all
 
 Names = Annotated[
     list[str] | None, typer.Argument(help="Run folders, folders of runs, or runs by name; all by default.")

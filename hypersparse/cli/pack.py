@@ -9,11 +9,10 @@ import typer
 from hypersparse.cli.console import Console
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
+from hypersparse.runs.pack import only_in, parse_bytes
 from hypersparse.runs.pack import pack as pack_runs
-from hypersparse.runs.pack import parse_bytes, run_name
 from hypersparse.runs.pack import unpack as unpack_runs
-from hypersparse.runs.split_archive import INDEX, Index
-from hypersparse.runs.store import RunStore
+from hypersparse.runs.store import RunStore, find_all
 from hypersparse.storage.lock import is_locked
 
 
@@ -51,32 +50,6 @@ def unpack(
     for path in placed:
         console.print(f"unpacked {path}", markup=False)
     console.print(f"{len(placed)} {_runs(placed)} unpacked into {runs_dir}", markup=False)
-
-
-def only_in(out: Path, folders: Sequence[Path], runs_dir: Path) -> list[str]:
-    """The runs of an earlier pack that a new one of these folders would leave nowhere."""
-    if not (out / INDEX).is_file():
-        return []
-    packed = {run_name(folder) for folder in folders}
-    return [name for name in Index.read(out).runs if name not in packed and not (runs_dir / name).exists()]
-
-
-def find_all(names: Sequence[str], store: RunStore) -> list[Path]:
-    """The run folders meant by names: a run's folder or name, or a folder with runs in it; each once, by name."""
-    found: dict[Path, Path] = {}
-    for name in names:
-        for path in _inside(name, store) or [store.find(name).path]:
-            found.setdefault(path.resolve(), path)
-    return sorted(found.values())
-
-
-def _inside(name: str, store: RunStore) -> list[Path]:
-    """The runs in a folder of seeds or of labels, given as a path or by its name in the store."""
-    for folder in (Path(name), store.root / name):
-        for pattern in ("recipe.toml", "seed-*/recipe.toml", "*/seed-*/recipe.toml"):
-            if files := sorted(folder.glob(pattern)):
-                return [file.parent for file in files]
-    return []
 
 
 def _runs(runs: Sequence[Path]) -> str:

@@ -10,12 +10,11 @@ from rich.markup import escape
 from hypersparse.analysis.report.gather import Gathered
 from hypersparse.analysis.report.page import write
 from hypersparse.cli.console import Console
-from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
-from hypersparse.runs.experiment import Experiment
+from hypersparse.runs.experiment import Experiment, folders_of
 from hypersparse.runs.pack import REPORT
-from hypersparse.runs.store import RunStore
+from hypersparse.runs.store import RunStore, find_all
 from hypersparse.storage.run_folder import RunFolder
 
 WithReport = Annotated[
@@ -60,17 +59,6 @@ def write_report(console: Console, path: Path, folders: Iterable[Path]) -> bool:
         console.print(f"[yellow]no report:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         return False
     return True
-
-
-def folders_of(experiment: Experiment, stores: Sequence[RunStore]) -> list[Path]:
-    """The folders of an experiment's runs, from the first store that has the most of a run."""
-    found = []
-    for run in experiment.runs:
-        places = [folder for store in stores if (folder := store.folder(run.recipe, run.seed)).recipe_file.exists()]
-        done = [folder for folder in places if folder.result_file.exists()]
-        if places:
-            found.append((done or places)[0].path)
-    return found
 
 
 def _unique(folders: Sequence[Path]) -> list[RunFolder]:

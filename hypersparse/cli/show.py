@@ -11,12 +11,11 @@ from rich.table import Table
 from hypersparse.analysis.layers import LayerWeights, layer_weights
 from hypersparse.cli.console import Console
 from hypersparse.cli.formats import bar, count, duration, flops, percent, sparkline
-from hypersparse.cli.pack import find_all
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
 from hypersparse.runs.pack import PICTURE
 from hypersparse.runs.run_listing import Outcome, Row, outcome_of, row_of
-from hypersparse.runs.store import RunStore
+from hypersparse.runs.store import RunStore, find_all
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, Result, number_of
 

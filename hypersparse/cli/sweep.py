@@ -14,9 +14,8 @@ from hypersparse.cli.cost import print_cost
 from hypersparse.cli.grid import Grid, forecast
 from hypersparse.cli.load_data import load_data
 from hypersparse.cli.multi_run_display import print_failures
-from hypersparse.cli.network_exporter import Keep, networks_kept
 from hypersparse.cli.option_groups import grouped
-from hypersparse.cli.report import folders_of, write_report
+from hypersparse.cli.report import write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.cli.trust import TrustCode, allowed
@@ -25,7 +24,7 @@ from hypersparse.errors import HypersparseError, OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
 from hypersparse.recipe import Recipe
 from hypersparse.runs.epoch_times import is_elsewhere
-from hypersparse.runs.experiment import Experiment, named_code, parse_only
+from hypersparse.runs.experiment import Experiment, folders_of, named_code, parse_only
 from hypersparse.runs.forecast import cost_of
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import Executor, Local, images_of, job_of, keep_finished, missing
@@ -33,6 +32,7 @@ from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure
 from hypersparse.training.stop import Stopped
+from hypersparse.zoo.network_exporter import Keep, networks_kept
 
 EXECUTORS = ("local", "ray")
 RAY = "On a cluster"
@@ -108,7 +108,7 @@ def sweep(
         print_cost(cost_of(jobs, machine, runs_dir, results=results, load=load), machine)
         return
     stop = options.stop()
-    keeping = networks_kept(console, networks, options.data_dir, found.runs, store, stop)
+    keeping = networks_kept(partial(_say, console), networks, options.data_dir, found.runs, store, stop)
     if not left:
         with stopped_by_signals(stop), keeping:
             pass
@@ -133,6 +133,10 @@ def sweep(
     _write_page(console, found, runs_dir, results, wanted=options.report)
     _report(console, jobs, outcomes)
     exit_if_signalled(stop)
+
+
+def _say(console: Console, words: str) -> None:
+    console.print(words, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _ended(job: Job, outcome: Outcome, *, display: Grid, keep: Keep | None) -> None:

@@ -11,6 +11,7 @@ from hypersparse import methods
 from hypersparse import own_code as own
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe, merge, parse_toml, resolve
+from hypersparse.runs.store import RunStore
 
 AXES = ("data", "model", "method", "penalty", "sparsity")  # of a grid, the last one varying fastest
 GRID_KEYS = (*AXES, "seeds", "until", "options")
@@ -169,3 +170,14 @@ def _check(table: Any, known: Sequence[str], kind: str) -> None:
         raise OptionError(f"A {kind} is NAME = VALUE with one of {', '.join(known)}; got {table!r}.")
     if unknown_names := table.keys() - set(known):
         raise OptionError(unknown(kind, min(unknown_names), known))
+
+
+def folders_of(experiment: Experiment, stores: Sequence[RunStore]) -> list[Path]:
+    """The folders of an experiment's runs, from the first store that has the most of a run."""
+    found = []
+    for run in experiment.runs:
+        places = [folder for store in stores if (folder := store.folder(run.recipe, run.seed)).recipe_file.exists()]
+        done = [folder for folder in places if folder.result_file.exists()]
+        if places:
+            found.append((done or places)[0].path)
+    return found

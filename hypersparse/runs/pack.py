@@ -55,6 +55,14 @@ def pack(folders: Sequence[Path], out: Path, max_bytes: int) -> list[Path]:
     return [out / part.file for part in index.parts] + [out / INDEX]
 
 
+def only_in(out: Path, folders: Sequence[Path], runs_dir: Path) -> list[str]:
+    """The runs of an earlier pack that a new one of these folders would leave nowhere."""
+    if not (out / INDEX).is_file():
+        return []
+    packed = {run_name(folder) for folder in folders}
+    return [name for name in Index.read(out).runs if name not in packed and not (runs_dir / name).exists()]
+
+
 def unpack(source: Path, root: Path, *, skipped: Skipped | None = None) -> list[Path]:
     """Bring the runs of a pack into `root`; returns the folders that are new or got further.
 

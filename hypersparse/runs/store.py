@@ -1,6 +1,6 @@
 """`RunStore`: all runs under one folder, as `<readable label>-<key>/seed-<n>/`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hypersparse.errors import RunError
@@ -39,3 +39,21 @@ class RunStore:
             raise RunError(f"There is no run `{name}` in {self.root}; `hypersparse runs` lists them.")
         some = ", ".join(str(run.path.relative_to(self.root)) for run in matches[:4])
         raise RunError(f"`{name}` fits {len(matches)} runs ({some}); say more of its name.")
+
+
+def find_all(names: Sequence[str], store: RunStore) -> list[Path]:
+    """The run folders meant by names: a run's folder or name, or a folder with runs in it; each once, by name."""
+    found: dict[Path, Path] = {}
+    for name in names:
+        for path in _inside(name, store) or [store.find(name).path]:
+            found.setdefault(path.resolve(), path)
+    return sorted(found.values())
+
+
+def _inside(name: str, store: RunStore) -> list[Path]:
+    """The runs in a folder of seeds or of labels, given as a path or by its name in the store."""
+    for folder in (Path(name), store.root / name):
+        for pattern in ("recipe.toml", "seed-*/recipe.toml", "*/seed-*/recipe.toml"):
+            if files := sorted(folder.glob(pattern)):
+                return [file.parent for file in files]
+    return []

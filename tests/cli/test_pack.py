@@ -4,9 +4,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hypersparse.cli.pack import find_all, pack, unpack
+from hypersparse.cli.pack import pack, unpack
 from hypersparse.errors import OptionError, RunError
-from hypersparse.runs.store import RunStore
+from hypersparse.runs.store import RunStore, find_all
 from tests.runs.tiny import FINISHED, STOPPED, UNTIL, recipe, run_of
 
 app = typer.Typer()

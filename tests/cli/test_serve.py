@@ -14,8 +14,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from hypersparse.cli.serve import PORT, listen, names_apart, serve
+from hypersparse.cli.serve import serve
 from hypersparse.errors import OptionError, RunError
+from hypersparse.serve.listen import PORT, listen, names_apart
 from tests.runs.tiny import FINISHED, run_of, tiny_store
 from tests.serve.made import DIGITS, drawing, file_of, served
 

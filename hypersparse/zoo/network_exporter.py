@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Self
 
 from hypersparse import own_code as own
-from hypersparse.cli.console import Console
 from hypersparse.errors import RunError
 from hypersparse.recipe import own_code_of
 from hypersparse.runs.experiment import Run
@@ -29,7 +28,7 @@ Keep = Callable[[Path], None]
 
 @contextmanager
 def networks_kept(
-    console: Console,
+    say: Callable[[str], None],
     folder: Path | None,
     data_dir: Path | None,
     runs: Sequence[Run],
@@ -42,7 +41,7 @@ def networks_kept(
         return
     make_folder(folder)  # before anything is trained for it
     own_code = own_code_of(run.recipe for run in runs)
-    with NetworkKeeper(console, folder, data_dir, stop, own_code=own_code) as keeper:
+    with NetworkKeeper(say, folder, data_dir, stop, own_code=own_code) as keeper:
         keeper.keep_finished(runs, store)
         yield keeper.keep
 
@@ -57,14 +56,14 @@ class NetworkKeeper:
 
     def __init__(
         self,
-        console: Console,
+        say: Callable[[str], None],
         folder: Path,
         data_dir: Path | None,
         stop: StopRequest,
         *,
         own_code: frozenset[str] = frozenset(),
     ) -> None:
-        self._console, self._folder, self._data_dir, self._stop = console, folder, data_dir, stop
+        self._say, self._folder, self._data_dir, self._stop = say, folder, data_dir, stop
         self._own_code = own_code
         self._made: dict[Path, Future[str]] = {}
         self._pool = ThreadPoolExecutor(1)
@@ -83,9 +82,6 @@ class NetworkKeeper:
         for run, made in self._made.items():
             if not made.cancelled() and (problem := made.result()):
                 self._say(f"{name_of(run)} was not written to {self._folder}: {problem}")
-
-    def _say(self, words: str) -> None:
-        self._console.print(words, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
     def keep_finished(self, runs: Sequence[Run], store: RunStore) -> None:
         """Those of an earlier sweep that are not there yet."""
@@ -106,17 +102,8 @@ class NetworkKeeper:
         """Why it failed; nothing if it did not."""
         place = ["--data-dir", str(self._data_dir)] if self._data_dir else []
         # -P: modules are not looked for in the current folder.
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "hypersparse",
-            "zoo",
-            "--add",
-            str(run.resolve()),
-            "--name",
-            name_of(run),
-        ]
+        command = [sys.executable, "-P", "-m", "hypersparse", "zoo"]
+        command += ["--add", str(run.resolve()), "--name", name_of(run)]
         command += ["--replace", "--folder", str(self._folder), "--json", *place]
         named = own.named_in(RunFolder(run).recipe().to_mapping())
         if named and named <= self._own_code:  # what this sweep was trusted with, and no more
