@@ -1,27 +1,22 @@
 """`hypersparse export`: a trained network as a file for other programs."""
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hypersparse.cli.console import Console
-from hypersparse.cli.load_network import SUFFIX, NetworkQuery, open_to_write
+from hypersparse.cli.load_network import NetworkQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import OptionError
-from hypersparse.export.c_source import save_c
-from hypersparse.export.compressed import deployed, exact, load_sparse, save_graph
-from hypersparse.export.graph_module import to_module
-from hypersparse.export.onnx import in_onnx_runtime, save_onnx
+from hypersparse.export.compressed import deployed
+from hypersparse.export.formats import HSP, format_of
 from hypersparse.export.shrink import shrink_graph
-from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.trace import trace
 from hypersparse.export.trained import BareModel, TrainedModel
-from hypersparse.export.verify import RANDOM_INPUTS, Predict, PredictionCheck, difference
+from hypersparse.export.verify import RANDOM_INPUTS, PredictionCheck, difference
 from hypersparse_runtime.graph import Graph
 
-FORMATS = (SUFFIX, ".onnx", ".c", ".safetensors")
 FEW_IMAGES = 256  # tested where values are not rounded: one would do
 Out = Annotated[
     Path,
@@ -70,9 +65,10 @@ def export(
         graph = shrink_graph(graph).graph
     if deploy:
         graph = deployed(graph, check.agrees if check else None)
-    size = write(graph, out, batch=batch)
+    chosen = format_of(out)
+    size = chosen.write(graph, out, batch)
     console.print(f"{out}: {size:,} bytes, {_kept(graph):,} weights that are not zero", markup=False)
-    predict, what = _predictor(graph, out, batch)
+    predict, what = chosen.predictor(graph, out, batch)
     if check:
         console.print(f"{check.sentence(predict)}, by {what}", markup=False)
     else:
@@ -90,34 +86,13 @@ def _check(stored: TrainedModel | BareModel, images: int | None, *, deploy: bool
     return PredictionCheck(stored, len(stored.dataset.test) if images is None and deploy else images or FEW_IMAGES)
 
 
-def write(graph: Graph, out: Path, *, batch: int | None = None) -> int:
-    """Write a graph in the format its file's ending names; returns the bytes written."""
-    if out.suffix == ".onnx":
-        return save_onnx(graph, out, batch=batch)
-    if out.suffix == ".c":
-        return save_c(graph, out)
-    if out.suffix == ".safetensors":
-        return save_state_dict(to_module(graph), out)
-    return save_graph(graph if "profile" in graph.about else exact(graph), out)
-
-
-def _predictor(graph: Graph, out: Path, batch: int | None) -> tuple[Predict, str]:
-    """What runs the file that was written, and what to call it."""
-    if out.suffix == SUFFIX:
-        return load_sparse(out), "the file loaded into PyTorch"
-    if out.suffix == ".onnx" and importlib.util.find_spec("onnxruntime") is not None:
-        return in_onnx_runtime(out, batch), "the file in ONNX Runtime"
-    return to_module(graph), "the network that was written, in PyTorch"
-
-
 def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None) -> None:
-    if out.suffix not in FORMATS:
-        raise OptionError(f"The ending of --out says what is written: {', '.join(FORMATS)}; got `{out.name}`.")
-    if deploy and out.suffix != SUFFIX:
+    chosen = format_of(out)
+    if deploy and out.suffix != HSP:
         raise OptionError("--deploy is for .hsp files; for others pass --shrink.")
-    if shrunk and (deploy or out.suffix == SUFFIX):
+    if shrunk and (deploy or out.suffix == HSP):
         raise OptionError("--shrink is for .onnx, .c and .safetensors; for .hsp files pass --deploy.")
-    if batch is not None and out.suffix != ".onnx":
+    if batch is not None and not chosen.fixed_batch:
         raise OptionError("--batch is for .onnx files; the others take any number of inputs.")
 
 

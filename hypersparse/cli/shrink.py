@@ -9,10 +9,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from hypersparse.cli.console import Console, table_console
-from hypersparse.cli.export import FEW_IMAGES, FORMATS, Images, write
+from hypersparse.cli.export import FEW_IMAGES, Images
 from hypersparse.cli.load_network import NetworkQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
-from hypersparse.errors import ModelError, OptionError
+from hypersparse.errors import ModelError
+from hypersparse.export.formats import format_of
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse.export.trained import TrainedModel
@@ -34,8 +35,7 @@ def shrink(
     images: Images = FEW_IMAGES,
 ) -> None:
     """Remove dead channels, constants, layers and branches exactly, and show what vanished and why."""
-    if out is not None and out.suffix not in FORMATS:
-        raise OptionError(f"The ending of --out says what is written: {', '.join(FORMATS)}; got `{out.name}`.")
+    chosen = None if out is None else format_of(out)
     stored = open_to_write(network, asked, tested=images != 0)
     found = shrink_graph(trace(stored.model, stored.shape, stored.about()))
     console = table_console()
@@ -49,8 +49,8 @@ def shrink(
     if images != 0 and isinstance(stored, TrainedModel):
         sentence = PredictionCheck(stored, FEW_IMAGES if images is None else images).sentence(small)
         console.print(f"{sentence}.", soft_wrap=True, highlight=False)
-    if out is not None:
-        size = write(found.graph, out)
+    if chosen and out:
+        size = chosen.write(found.graph, out, None)
         console.print(f"{out}: {size:,} bytes", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -1,0 +1,64 @@
+"""The formats of `hypersparse export`, by the ending of the file.
+
+A new format is one file in this folder and one row in `FORMATS`.
+"""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypersparse.errors import OptionError
+from hypersparse.export.c_source import save_c
+from hypersparse.export.compressed import exact, load_sparse, save_graph
+from hypersparse.export.graph_module import to_module
+from hypersparse.export.onnx import in_onnx_runtime, save_onnx
+from hypersparse.export.state_dict import save_state_dict
+from hypersparse.export.verify import Predict
+from hypersparse_runtime.graph import Graph
+
+Write = Callable[[Graph, Path, int | None], int]
+Read = Callable[[Path, int | None], Predict]
+HSP = ".hsp"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file. `write` returns its size in bytes, `read` what runs it; both get the fixed batch size, if any."""
+
+    write: Write
+    read: Read | None = None  # None: nothing here runs the file, so the graph is tested in PyTorch
+    reader: str = ""  # what `read` uses, in words
+    package: str | None = None  # that `read` needs
+    fixed_batch: bool = False  # whether a batch size may be fixed
+
+    def predictor(self, graph: Graph, path: Path, batch: int | None) -> tuple[Predict, str]:
+        """What runs the file that was written, and what to call it."""
+        if self.read is None or (self.package and importlib.util.find_spec(self.package) is None):
+            return to_module(graph), "the network that was written, in PyTorch"
+        return self.read(path, batch), self.reader
+
+
+FORMATS: Mapping[str, Format] = {
+    HSP: Format(
+        write=lambda graph, path, _: save_graph(graph if "profile" in graph.about else exact(graph), path),
+        read=lambda path, _: load_sparse(path),
+        reader="the file loaded into PyTorch",
+    ),
+    ".onnx": Format(
+        write=lambda graph, path, batch: save_onnx(graph, path, batch=batch),
+        read=in_onnx_runtime,
+        reader="the file in ONNX Runtime",
+        package="onnxruntime",
+        fixed_batch=True,
+    ),
+    ".c": Format(write=lambda graph, path, _: save_c(graph, path)),
+    ".safetensors": Format(write=lambda graph, path, _: save_state_dict(to_module(graph), path)),
+}
+
+
+def format_of(path: Path) -> Format:
+    """The format that a file's ending names."""
+    if path.suffix not in FORMATS:
+        raise OptionError(f"The ending of --out sets the format: {', '.join(FORMATS)}; got `{path.name}`.")
+    return FORMATS[path.suffix]
