@@ -1,1 +1,1 @@
-"""How fast this machine trains: our engines beside a re-making of the original loop, in one run."""
+"""Benchmarks of training and inference: engines of this package and of others, measured in one process."""

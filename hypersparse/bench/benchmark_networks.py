@@ -1,4 +1,4 @@
-"""What inference is measured on: networks with masks from training where there are files of them, else made-up ones."""
+"""Networks for the inference benchmark, with masks from training where a file exists, else with synthetic masks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,42 +22,43 @@ SHAPE, CLASSES = (3, 32, 32), 10
 MODELS = ("resnet32", "vgg19")
 SPARSITIES = (0.0, 0.5, 0.8, *PAPER_SPARSITIES)
 QUICK_SPARSITIES = (0.98, 0.998)
-TRAINED, MADE_UP = "trained", "synthetic"
-FEWEST = 64  # weights of a layer in a made-up mask: an empty layer would cut the network in two
-ALMOST_EMPTY, SHARE = 10, 0.02  # layers after the tenth get this share of what their size would give them
+TRAINED, SYNTHETIC = "trained", "synthetic"
+MIN_KEPT = 64  # weights per layer in a synthetic mask: an empty layer would disconnect the network
+LAST_DENSER_LAYER, LATE_LAYER_FACTOR = 10, 0.02  # later layers have their density scaled by this factor
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
-    """A network to measure, in two forms."""
+class BenchmarkNetwork:
+    """A network to measure, as a graph and as a module."""
 
     model: str
     sparsity: float
-    mask: str  # where it comes from: `trained`, or a word on what is made up
+    mask: str  # its origin: `trained`, or what is synthetic
     graph: Graph
     module: nn.Module
 
 
-def subject(model: str, sparsity: float, masks: Path | None) -> Subject:
-    """The network of that name and sparsity, from a file in the folder of masks or made up."""
+def load_or_generate(model: str, sparsity: float, masks: Path | None) -> BenchmarkNetwork:
+    """The network of this name and sparsity, from a file in the folder of masks or with a synthetic mask."""
     file = None if masks is None else masks / f"{model}-{sparsity:g}.hsp"
     if file is not None and file.exists():
         graph = load_graph(file)
-        known, mask = to_module(graph), str(graph.about.get("mask", "unknown"))
+        loaded, mask = to_module(graph), str(graph.about.get("mask", "unknown"))
         if mask != TRAINED:
-            redraw_(known)
-            graph = trace(known.eval(), SHAPE, graph.about)
-        return Subject(model, sparsity, mask, graph, known)
+            randomize_weights_(loaded)
+            graph = trace(loaded.eval(), SHAPE, graph.about)
+        return BenchmarkNetwork(model, sparsity, mask, graph, loaded)
     torch.manual_seed(0)
     module = models.build(model, shape=SHAPE, classes=CLASSES, own_code=[model])
     randomize_norms_(module, torch.default_generator)
     if sparsity:
-        clustered_(module, sparsity)
-    return Subject(model, sparsity, MADE_UP if sparsity else "dense", trace(module.eval(), SHAPE), module)
+        prune_clustered_(module, sparsity)
+    mask = SYNTHETIC if sparsity else "dense"
+    return BenchmarkNetwork(model, sparsity, mask, trace(module.eval(), SHAPE), module)
 
 
 def parse_sparsities(text: str) -> list[float]:
-    """Numbers between commas.
+    """Parse comma-separated fractions.
 
     >>> parse_sparsities("0.98,0.998")
     [0.98, 0.998]
@@ -67,12 +68,14 @@ def parse_sparsities(text: str) -> list[float]:
     except ValueError:
         found = [-1.0]
     if any(not 0 <= each < 1 for each in found):
-        raise OptionError(f"`--sparsity` are fractions from 0 to below 1 between commas, as 0.98,0.998; got `{text}`.")
+        raise OptionError(
+            f"`--sparsity` are comma-separated fractions from 0 to below 1, such as 0.98,0.998; got `{text}`."
+        )
     return found
 
 
-def redraw_(module: nn.Module) -> None:
-    """Random weights and batch norms where a file has but a mask; weights are as large as those in it on average."""
+def randomize_weights_(module: nn.Module) -> None:
+    """Draw weights and batch norms for a file that stores only a mask; each weight keeps its mean magnitude."""
     draw = torch.Generator().manual_seed(0)
     randomize_norms_(module, draw)
     with torch.no_grad():
@@ -82,7 +85,7 @@ def redraw_(module: nn.Module) -> None:
 
 
 def randomize_norms_(module: nn.Module, draw: torch.Generator) -> None:
-    """Batch norms that do something, as after training."""
+    """Draw batch norms that are not the identity, as after training."""
     with torch.no_grad():
         for each in module.modules():
             if isinstance(each, nn.BatchNorm2d):
@@ -90,43 +93,43 @@ def randomize_norms_(module: nn.Module, draw: torch.Generator) -> None:
                 each.weight.uniform_(0.5, 1.5, generator=draw)
 
 
-def clustered_(module: nn.Module, sparsity: float) -> None:
-    """Zero weights as a trained mask might: most are kept in front, and channels are important or not.
+def prune_clustered_(module: nn.Module, sparsity: float) -> None:
+    """Prune with a synthetic mask that imitates trained ones: dense front layers, and important channels.
 
-    Layers are kept by 1 / sqrt(fan-in), those after the tenth almost not. Within a layer the largest of importance of
-    the output channel, times that of the input channel, times chance are kept; importances are log-normal, and a layer
-    reads with those that the layer before it writes with.
+    The density of a layer is proportional to 1 / sqrt(fan-in), and much smaller after the tenth layer. The score of a
+    weight is the importance of its output channel, times that of its input channel, times a random factor. All three
+    are log-normal. A layer's input channels have the importance they had as outputs of the layer before.
     """
     layers = [each for each in module.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
     rng = np.random.default_rng(0)
     importance = rng.lognormal(size=max(each.weight.shape[0] for each in layers))
     incoming = np.ones(SHAPE[0])
-    budgets = front_loaded([tuple(each.weight.shape) for each in layers], sparsity)
-    for layer, budget in zip(layers, budgets, strict=True):
+    kept_counts = front_loaded_counts([tuple(each.weight.shape) for each in layers], sparsity)
+    for layer, keep in zip(layers, kept_counts, strict=True):
         shape = tuple(layer.weight.shape)
         outgoing = importance[: shape[0]] if isinstance(layer, nn.Conv2d) else np.ones(shape[0])
         reads = incoming[: shape[1]] if len(incoming) >= shape[1] else importance[: shape[1]]
         score = rng.lognormal(size=shape) * outgoing.reshape(-1, *[1] * (len(shape) - 1))
         score *= reads.reshape(1, -1, *[1] * (len(shape) - 2))
-        kept = np.argpartition(-score.ravel(), budget - 1)[:budget]
+        kept = np.argpartition(-score.ravel(), keep - 1)[:keep]
         mask = np.zeros(prod(shape), dtype=np.float32)
         mask[kept] = 1
         with torch.no_grad():
             layer.weight *= torch.from_numpy(mask.reshape(shape))
-            layer.weight *= (prod(shape) / budget) ** 0.5  # signals neither fade nor grow
+            layer.weight *= (prod(shape) / keep) ** 0.5  # preserves the scale of activations
         incoming = outgoing
 
 
-def front_loaded(shapes: Sequence[tuple[int, ...]], sparsity: float) -> list[int]:
-    """How many weights each layer keeps."""
+def front_loaded_counts(shapes: Sequence[tuple[int, ...]], sparsity: float) -> list[int]:
+    """The number of weights each layer keeps."""
     sizes: NDArray[np.float64] = np.array([prod(shape) for shape in shapes], dtype=np.float64)
     scale = np.array([prod(shape[1:]) ** -0.5 for shape in shapes])
-    scale[np.arange(len(shapes)) > ALMOST_EMPTY] *= SHARE
+    scale[np.arange(len(shapes)) > LAST_DENSER_LAYER] *= LATE_LAYER_FACTOR
     scale[-1] = scale.max()
     keep = keep_count(int(sizes.sum()), sparsity)
     low, high = 0.0, 1e9
-    for _ in range(200):  # the factor at which the sum is right, layers being full at most
+    for _ in range(200):  # bisect for the factor that gives the total; a layer is dense at most
         middle = (low + high) / 2
-        counts = np.clip(sizes * scale * middle, np.minimum(FEWEST, sizes), sizes)
+        counts = np.clip(sizes * scale * middle, np.minimum(MIN_KEPT, sizes), sizes)
         low, high = (low, middle) if counts.sum() > keep else (middle, high)
     return [int(count) for count in counts]

@@ -1,4 +1,4 @@
-"""How fast networks predict: every engine in turns, in one process, on the same images."""
+"""The inference benchmark: all engines take turns in one process, on the same images."""
 
 import os
 import time
@@ -11,24 +11,23 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse.bench.benchmark_networks import SHAPE, Subject, subject
-from hypersparse.bench.inference_engines import DENSE, Contender, make, torch_threads
+from hypersparse.bench.benchmark_networks import SHAPE, BenchmarkNetwork, load_or_generate
+from hypersparse.bench.inference_engines import DENSE, InferenceEngine, build_engine, torch_threads
 from hypersparse_runtime.compile_kernel import KernelError
 from hypersparse_runtime.library import load_kernel
 
 KEYS = ("model", "sparsity", "engine", "batch", "threads", "milliseconds", "speedup", "bytes", "max_difference")
-TURN_SECONDS = 0.004  # that an engine runs before the next has its turn, one call at least
-MOST_CALLS = 20  # in a turn
-SETTLE_SECONDS = (
-    0.12  # before each turn with several threads: an engine's own go on spinning after a call, and take a core
-)
-WRONG = 1e-3  # off by more of PyTorch's largest output an engine computes something else
-Row = dict[str, Any]
+TURN_SECONDS = 0.004  # of calls per turn of an engine, at least one call
+MAX_CALLS = 20  # per turn
+# Pause before each turn with several threads: the threads of some engines spin after a call and occupy a core.
+SETTLE_SECONDS = 0.12
+TOLERANCE = 1e-3  # largest accepted error, relative to PyTorch's largest output
+InferenceRow = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Case:
-    """A network in one setting."""
+class InferenceCase:
+    """A network, a batch size and a number of threads."""
 
     model: str
     sparsity: float
@@ -37,92 +36,98 @@ class Case:
 
     @property
     def title(self) -> str:
-        """What a person reads while it runs."""
+        """The description shown while it runs."""
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         return f"{self.model} {100 * self.sparsity:g} %, batch {self.batch}, {threads}"
 
 
-class Watcher(Protocol):
-    """Is told how far the bench is."""
+class BenchCallback(Protocol):
+    """Receives the progress of the benchmark."""
 
-    def began(self, case: Case) -> None:
+    def began(self, case: InferenceCase) -> None:
         """A case begins."""
 
-    def ended(self, case: Case, seconds: float) -> None:
+    def ended(self, case: InferenceCase, seconds: float) -> None:
         """A case is measured."""
 
 
 @dataclass
-class Times:
-    """Of one engine: seconds of each call by the clock and by the process's use of the CPU."""
+class CallTimes:
+    """Seconds of each call of an engine: wall-clock time and CPU time of the process."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
 
 class InferenceBench:
-    """Measures cases one after another."""
+    """Measures cases one after another; `rows` holds the results."""
 
     def __init__(self, engines: Sequence[str], rounds: int, masks: Path | None) -> None:
         self.engines, self.rounds, self.masks = engines, rounds, masks
-        self.rows: list[Row] = []
+        self.rows: list[InferenceRow] = []
         self.notes: list[str] = []
-        self.wrong: list[str] = []  # sentences on engines that compute something else
-        self._subject: Subject | None = None
+        self.wrong: list[str] = []  # messages about engines with wrong outputs
+        self._network: BenchmarkNetwork | None = None
         self._peak = peak_gflops()
 
-    def run(self, cases: Sequence[Case], watcher: Watcher) -> None:
-        """All cases; what an engine cannot do is noted and left out."""
+    def run(self, cases: Sequence[InferenceCase], callback: BenchCallback) -> None:
+        """Measure all cases; an engine that fails on a case is noted and skipped."""
         for case in cases:
-            watcher.began(case)
+            callback.began(case)
             began = time.perf_counter()
             with warnings.catch_warnings(), torch_threads(case.threads):
                 warnings.simplefilter("ignore")
                 self._measure(case)
-            watcher.ended(case, time.perf_counter() - began)
+            callback.ended(case, time.perf_counter() - began)
 
-    def _measure(self, case: Case) -> None:
-        if self._subject is None or (self._subject.model, self._subject.sparsity) != (case.model, case.sparsity):
-            self._subject = subject(case.model, case.sparsity, self.masks)
+    def _measure(self, case: InferenceCase) -> None:
+        if self._network is None or (self._network.model, self._network.sparsity) != (case.model, case.sparsity):
+            self._network = load_or_generate(case.model, case.sparsity, self.masks)
         images = np.random.default_rng(0).normal(size=(case.batch, *SHAPE)).astype(np.float32)
         made, memory = {}, {}
         for engine in self.engines:
             before = resident_bytes()
             try:
-                made[engine] = make(engine, self._subject, batch=case.batch, threads=case.threads)
+                made[engine] = build_engine(engine, self._network, batch=case.batch, threads=case.threads)
                 made[engine].predict(images)
             except Exception as error:
                 made.pop(engine, None)
                 reason = str(error).strip().splitlines()
-                self.notes.append(f"{engine} left out of {case.title}: {reason[0] if reason else type(error).__name__}")
+                self.notes.append(f"{engine} skipped for {case.title}: {reason[0] if reason else type(error).__name__}")
                 continue
             memory[engine] = max(0, resident_bytes() - before)
         pause = SETTLE_SECONDS if case.threads > 1 else 0.0
-        times = in_turns(list(made.values()), images, self.rounds, pause=pause)
-        wanted = self._wanted(images)
+        times = time_in_turns(list(made.values()), images, self.rounds, pause=pause)
+        expected = self._torch_outputs(images)
         rows = [
-            self._row(case, each, times[each.engine], memory[each.engine], wanted, images) for each in made.values()
+            self._row(case, each, times[each.engine], memory[each.engine], expected, images) for each in made.values()
         ]
-        right = [row for row in rows if row["max_difference"] <= WRONG]
-        add_speedups_(right)
+        correct = [row for row in rows if row["max_difference"] <= TOLERANCE]
+        add_speedups_(correct)
         self.wrong += [
             f"{row['engine']} is wrong on {case.title}: off by {row['max_difference']:.0e} of PyTorch's largest output."
             for row in rows
-            if row not in right
+            if row not in correct
         ]
         self.rows += rows
 
-    def _wanted(self, images: NDArray[np.float32]) -> NDArray[Any]:
-        assert self._subject is not None
-        return make("torch", self._subject, batch=len(images), threads=1).predict(images)
+    def _torch_outputs(self, images: NDArray[np.float32]) -> NDArray[Any]:
+        assert self._network is not None
+        return build_engine("torch", self._network, batch=len(images), threads=1).predict(images)
 
     def _row(
-        self, case: Case, made: Contender, times: Times, memory: int, wanted: NDArray[Any], images: NDArray[np.float32]
-    ) -> Row:
-        assert self._subject is not None
-        # One thread's own time is not longer for other programs on the machine; of several, some only wait.
+        self,
+        case: InferenceCase,
+        made: InferenceEngine,
+        times: CallTimes,
+        memory: int,
+        expected: NDArray[Any],
+        images: NDArray[np.float32],
+    ) -> InferenceRow:
+        assert self._network is not None
+        # CPU time does not include other programs. With several threads it also counts those that only wait.
         seconds = float(np.median(times.cpu if case.threads == 1 else times.wall))
-        difference = np.abs(made.predict(images) - wanted).max() / np.abs(wanted).max()
+        difference = np.abs(made.predict(images) - expected).max() / np.abs(expected).max()
         low, high = np.quantile(times.cpu if case.threads == 1 else times.wall, [0.1, 0.9])
         gflops = 2e-9 * made.products * case.batch / seconds
         return {
@@ -142,24 +147,24 @@ class InferenceBench:
             "memory_bytes": memory,
             "products": made.products,
             "roofline_share": None if self._peak is None else gflops / (self._peak * case.threads),
-            "mask": self._subject.mask,
+            "mask": self._network.mask,
             "calls": len(times.wall),
             "note": made.note,
         }
 
 
-def in_turns(
-    contenders: Sequence[Contender], images: NDArray[np.float32], rounds: int, *, pause: float = 0.0
-) -> dict[str, Times]:
-    """Time every engine a few calls at a time, so that all of them see the same disturbances."""
-    times = {each.engine: Times() for each in contenders}
-    calls = {each.engine: _calls(each, images) for each in contenders}
+def time_in_turns(
+    engines: Sequence[InferenceEngine], images: NDArray[np.float32], rounds: int, *, pause: float = 0.0
+) -> dict[str, CallTimes]:
+    """Time a few calls per engine in turns, so that all engines see the same disturbances."""
+    times = {each.engine: CallTimes() for each in engines}
+    calls = {each.engine: _calls(each, images) for each in engines}
     for _ in range(rounds):
-        for each in contenders:
+        for each in engines:
             kept = times[each.engine]
             if pause:
                 time.sleep(pause)
-                each.predict(images)  # a core that has slept is slow
+                each.predict(images)  # a core is slow after a pause
             for _ in range(calls[each.engine]):
                 wall, cpu = time.perf_counter(), time.process_time()
                 each.predict(images)
@@ -168,14 +173,14 @@ def in_turns(
     return times
 
 
-def _calls(contender: Contender, images: NDArray[np.float32]) -> int:
+def _calls(engine: InferenceEngine, images: NDArray[np.float32]) -> int:
     began = time.process_time()
-    contender.predict(images)
-    return int(min(MOST_CALLS, max(1, TURN_SECONDS / max(time.process_time() - began, 1e-9))))
+    engine.predict(images)
+    return int(min(MAX_CALLS, max(1, TURN_SECONDS / max(time.process_time() - began, 1e-9))))
 
 
-def add_speedups_(rows: Sequence[Row]) -> None:
-    """How many times as fast as the better dense engine of the same case, by medians and by quiet calls."""
+def add_speedups_(rows: Sequence[InferenceRow]) -> None:
+    """Set the speed-up over the better dense engine of the same case, by medians and by 10 % quantiles."""
     for kind, ratio in (("milliseconds", "speedup"), ("milliseconds_low", "speedup_low")):
         dense = [row[kind] for row in rows if row["engine"] in DENSE]
         for row in rows:
@@ -184,17 +189,17 @@ def add_speedups_(rows: Sequence[Row]) -> None:
 
 def plan_cases(
     models: Sequence[str], sparsities: Sequence[float], batches: Sequence[int], threads: Sequence[int]
-) -> Iterator[Case]:
-    """Every setting of a network before the next network."""
+) -> Iterator[InferenceCase]:
+    """All combinations; those of one network follow each other."""
     for model in models:
         for sparsity in sparsities:
             for batch in batches:
                 for count in threads:
-                    yield Case(model, sparsity, batch, count)
+                    yield InferenceCase(model, sparsity, batch, count)
 
 
 def peak_gflops() -> float | None:
-    """What one core could do at most; None where there is no kernel to measure it with."""
+    """The measured peak of one core; None if the kernel is missing."""
     try:
         kernel = load_kernel()
     except KernelError:
@@ -203,7 +208,7 @@ def peak_gflops() -> float | None:
 
 
 def resident_bytes() -> int:
-    """Of this process; 0 where the system does not say."""
+    """Resident memory of this process; 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -1,4 +1,4 @@
-"""Engines that run a network on the CPU, each as a function from images to outputs."""
+"""Inference engines on the CPU, each as a function from images to outputs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hypersparse.bench.benchmark_networks import Subject
+from hypersparse.bench.benchmark_networks import BenchmarkNetwork
 from hypersparse.errors import OptionError, unknown
 from hypersparse.export.shrink import shrink_graph
 from hypersparse_runtime import SparseModel
@@ -20,53 +20,53 @@ from hypersparse_runtime.lowering import dense_products
 from hypersparse_runtime.onnx import to_onnx
 
 OURS = "hypersparse"
-DENSE = ("onnxruntime", "openvino")  # the better of these is what speed-ups are over
+DENSE = ("onnxruntime", "openvino")  # the better of the two is the baseline of speed-ups
 ENGINES = ("torch", "torch.compile", *DENSE, "onnxruntime-shrunk", OURS)
 
 Predict = Callable[[NDArray[np.float32]], NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Contender:
-    """An engine that is ready to run a network."""
+class InferenceEngine:
+    """An engine with a network loaded."""
 
     engine: str
     predict: Predict
     file_bytes: int
-    products: int  # multiplications that it does for one image
+    products: int  # multiplications per image
     note: str = ""
 
 
 def installed(engine: str) -> bool:
-    """Whether the package that an engine needs is there."""
+    """Whether the package that an engine needs is installed."""
     package = engine.removesuffix("-shrunk")
     return package not in DENSE or is_installed(package)
 
 
 def check_engines(engines: list[str]) -> None:
-    """Say what there is not before anything is measured."""
+    """Raise an error for unknown engines and those that are not installed."""
     for engine in engines:
         if engine not in ENGINES:
             raise OptionError(unknown("engine", engine, ENGINES))
         if not installed(engine):
-            raise OptionError(f"{engine} is not installed; pip install 'hypersparse[bench]' brings it.")
+            raise OptionError(f"{engine} is not installed; install it with pip install 'hypersparse[bench]'.")
 
 
-def make(engine: str, subject: Subject, *, batch: int, threads: int) -> Contender:
-    """Build an engine for a network and batches of a size."""
+def build_engine(engine: str, network: BenchmarkNetwork, *, batch: int, threads: int) -> InferenceEngine:
+    """Load a network into an engine, for batches of this size."""
     if engine.startswith("torch"):
-        return _torch(engine, subject)
+        return _torch(engine, network)
     if engine == OURS:
-        return _ours(subject, batch, threads)
-    graph = shrink_graph(subject.graph).graph if engine.endswith("shrunk") else subject.graph
+        return _ours(network, batch, threads)
+    graph = shrink_graph(network.graph).graph if engine.endswith("shrunk") else network.graph
     content = to_onnx(graph)
     run = _openvino(content, threads) if engine == "openvino" else _onnxruntime(content, threads)
-    return Contender(engine, run, len(content), dense_products(graph))
+    return InferenceEngine(engine, run, len(content), dense_products(graph))
 
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """PyTorch with so many threads for a while."""
+    """Set the number of PyTorch's threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -75,8 +75,8 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _torch(engine: str, subject: Subject) -> Contender:
-    module: Any = subject.module.eval()
+def _torch(engine: str, network: BenchmarkNetwork) -> InferenceEngine:
+    module: Any = network.module.eval()
     if engine == "torch.compile":
         module = torch.compile(module)
 
@@ -85,22 +85,22 @@ def _torch(engine: str, subject: Subject) -> Contender:
             outputs: NDArray[Any] = module(torch.from_numpy(images)).numpy()
         return outputs
 
-    size = sum(tensor.numel() * tensor.element_size() for tensor in subject.module.state_dict().values())
-    return Contender(engine, run, size, dense_products(subject.graph))
+    size = sum(tensor.numel() * tensor.element_size() for tensor in network.module.state_dict().values())
+    return InferenceEngine(engine, run, size, dense_products(network.graph))
 
 
-def _ours(subject: Subject, batch: int, threads: int) -> Contender:
-    model = SparseModel(subject.graph, threads=threads)
+def _ours(network: BenchmarkNetwork, batch: int, threads: int) -> InferenceEngine:
+    model = SparseModel(network.graph, threads=threads)
     out: dict[int, NDArray[np.float32]] = {}
 
     def run(images: NDArray[np.float32]) -> NDArray[Any]:
         out[len(images)] = model(images, out=out.get(len(images)))
         return out[len(images)]
 
-    size = len(pack(Graph(subject.graph.input_shape, subject.graph.nodes, subject.graph.tensors)))
+    size = len(pack(Graph(network.graph.input_shape, network.graph.nodes, network.graph.tensors)))
     engine = model.engine_for(batch)
-    note = "" if engine == OURS else f"handed over to {engine}"
-    return Contender(OURS, run, size, model.products if not note else model.dense_products, note)
+    note = "" if engine == OURS else f"delegated to {engine}"
+    return InferenceEngine(OURS, run, size, model.products if not note else model.dense_products, note)
 
 
 def _onnxruntime(content: bytes, threads: int) -> Predict:

@@ -1,4 +1,4 @@
-"""The re-making of the original loop, found in the checkout's `benchmarks` folder and timed phase by phase."""
+"""Timing of `benchmarks/reference_loop.py`, a reimplementation of the authors' training loop, phase by phase."""
 
 import importlib.util
 import time
@@ -13,20 +13,28 @@ from torch import nn
 
 import hypersparse
 from hypersparse import models
-from hypersparse.bench.timing import Span, Timing, finish, forget_peak, peak_bytes, seconds_of, time_steps
-from hypersparse.bench.workloads import LR, SPARSITY, Cell, Effort, Workload
+from hypersparse.bench.timing import (
+    Span,
+    Timing,
+    peak_bytes,
+    reset_peak_memory,
+    span_seconds,
+    time_steps,
+    wait_for_stream,
+)
+from hypersparse.bench.workloads import LR, SPARSITY, Effort, TrainingCase, Workload
 from hypersparse.training.machine import Machine
 
 FILE = Path(hypersparse.__file__).parents[1] / "benchmarks" / "reference_loop.py"
 MISSING = (
-    "The reference loop is not part of an installed package: run the bench from a checkout, "
-    "where it lies in benchmarks/reference_loop.py, to see how much faster the engines are."
+    "The reference loop (benchmarks/reference_loop.py) is not part of an installed package: "
+    "run the bench from a checkout to measure speed-ups over it."
 )
-LARGE_STEPS = 30  # of images of 64x64 pixels, which the workers are slow to make
+LARGE_STEPS = 30  # for images of 64x64 pixels, which the workers load slowly
 
 
-class Loop(Protocol):
-    """What is asked of `benchmarks/reference_loop.py`."""
+class TimedLoop(Protocol):
+    """The interface of `ReferenceLoop` in `benchmarks/reference_loop.py`."""
 
     def batches(self) -> Iterator[Any]:
         """A pass over the training images; starts the workers."""
@@ -41,11 +49,11 @@ class Loop(Protocol):
         """Score a network on a batch."""
 
     def prune(self) -> None:
-        """Go on with the pruned copy."""
+        """Continue with the pruned copy."""
 
 
 def load() -> ModuleType | None:
-    """The reference's module, or None where only the package is installed."""
+    """The module of the reference loop, or None outside a checkout."""
     spec = importlib.util.spec_from_file_location("hypersparse_reference_loop", FILE)
     if not FILE.is_file() or spec is None or spec.loader is None:
         return None
@@ -54,22 +62,21 @@ def load() -> ModuleType | None:
     return module
 
 
-def measure(cell: Cell, effort: Effort, module: ModuleType, device: str) -> list[Timing]:
-    """Time every phase. Convolutions are in TF32 on a GPU, as in the original: it is PyTorch's default.
+def measure(case: TrainingCase, effort: Effort, module: ModuleType, device: str) -> list[Timing]:
+    """Time every phase. Convolutions use TF32 on a GPU, PyTorch's default, as in the authors' code.
 
-    The original starts its workers anew for every pass. A hundred steps must not carry that for a whole epoch, so
-    the time to the first batch is taken apart and counted once a pass: once an epoch, twice where a pruned copy
-    is scored.
+    The authors' code starts its workers again for every pass over the data. The time to the first batch is therefore
+    measured on its own and counted once per pass: once per epoch, twice if a pruned copy is scored.
     """
-    steps = effort.steps if cell.workload.shape[1] <= 32 else min(effort.steps, LARGE_STEPS)
+    steps = effort.steps if case.workload.shape[1] <= 32 else min(effort.steps, LARGE_STEPS)
     machine = Machine(device=device, precision="tf32", engine="eager", threads=effort.threads)
     with machine.active() as place:
-        loop = build(cell.workload, effort.batch_size, module, place)
-        return [measure_phase(phase, loop, cell.workload, effort, steps, place) for phase in cell.workload.phases]
+        loop = build(case.workload, effort.batch_size, module, place)
+        return [measure_phase(phase, loop, case.workload, effort, steps, place) for phase in case.workload.phases]
 
 
-def build(workload: Workload, batch_size: int, module: ModuleType, device: torch.device) -> Loop:
-    """The loop on random images, as many as the data set has."""
+def build(workload: Workload, batch_size: int, module: ModuleType, device: torch.device) -> TimedLoop:
+    """The loop on as many random images as the data set has."""
     channels, height, width = workload.shape
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (workload.images, height, width, channels), dtype=np.uint8)
@@ -77,24 +84,26 @@ def build(workload: Workload, batch_size: int, module: ModuleType, device: torch
     data = module.TransformedImages(pixels, labels, [0.5] * channels, [0.25] * channels)
     torch.manual_seed(0)
     model = models.build(workload.model, shape=workload.shape, classes=workload.classes)
-    loop: Loop = module.ReferenceLoop(model, data, batch_size=batch_size, sparsity=SPARSITY, lr=LR, device=device)
+    loop: TimedLoop = module.ReferenceLoop(model, data, batch_size=batch_size, sparsity=SPARSITY, lr=LR, device=device)
     return loop
 
 
 def measure_phase(
-    phase: str, loop: Loop, workload: Workload, effort: Effort, steps: int, device: torch.device
+    phase: str, loop: TimedLoop, workload: Workload, effort: Effort, steps: int, device: torch.device
 ) -> Timing:
-    """Time one phase: a start of the workers, steps, and after a regularized epoch the scoring."""
-    forget_peak(device)
+    """Time one phase: the start of the workers, the steps, and the scoring after a regularized epoch."""
+    reset_peak_memory(device)
     if phase == "masked":
         loop.prune()
-    begin_seconds, span = timed_steps(phase, loop, effort, steps, device)
-    scored = scoring_seconds(loop, workload, effort, steps, device) if phase == "regularized" else 0.0
-    return Timing(phase, seconds_of([span]), begin_seconds, scored, 0.0, peak_bytes(device), span.times)
+    begin_seconds, span = time_steps_of_phase(phase, loop, effort, steps, device)
+    seconds = scoring_seconds(loop, workload, effort, steps, device) if phase == "regularized" else 0.0
+    return Timing(phase, span_seconds([span]), begin_seconds, seconds, 0.0, peak_bytes(device), span.times)
 
 
-def timed_steps(phase: str, loop: Loop, effort: Effort, steps: int, device: torch.device) -> tuple[float, Span]:
-    """Seconds to the first batch, and the steps after the warm-up; the workers end with it."""
+def time_steps_of_phase(
+    phase: str, loop: TimedLoop, effort: Effort, steps: int, device: torch.device
+) -> tuple[float, Span]:
+    """Seconds to the first batch, and the steps after the warm-up; stops the workers."""
     began = time.perf_counter()
     batches = loop.batches()
     batch = next(batches)
@@ -102,12 +111,12 @@ def timed_steps(phase: str, loop: Loop, effort: Effort, steps: int, device: torc
     loop.step(phase, batch)
     for _ in range(effort.warm_up_steps - 1):
         loop.step(phase, next(batches))
-    finish(device)
+    wait_for_stream(device)
     return begin_seconds, time_steps(lambda: loop.step(phase, next(batches)), steps, device, effort.limit_seconds)
 
 
-def scoring_seconds(loop: Loop, workload: Workload, effort: Effort, steps: int, device: torch.device) -> float:
-    """Copy, prune, start the workers, and score a part of the images, scaled to all of them."""
+def scoring_seconds(loop: TimedLoop, workload: Workload, effort: Effort, steps: int, device: torch.device) -> float:
+    """Time copying, pruning, starting the workers, and scoring; scaled from a part of the images to all."""
     began = time.perf_counter()
     pruned, _ = loop.pruned_copy()
     batches = loop.batches()
@@ -115,6 +124,6 @@ def scoring_seconds(loop: Loop, workload: Workload, effort: Effort, steps: int, 
     begin_seconds = time.perf_counter() - began
     for _ in range(effort.warm_up_steps if device.type == "cuda" else 0):
         loop.score(pruned, batch)
-    finish(device)
+    wait_for_stream(device)
     span = time_steps(lambda: loop.score(pruned, next(batches)), steps, device, effort.limit_seconds)
-    return begin_seconds + seconds_of([span]) * effort.steps_per_epoch(workload)
+    return begin_seconds + span_seconds([span]) * effort.steps_per_epoch(workload)

@@ -1,4 +1,4 @@
-"""What was timed, and how the clock and the memory of a device are read."""
+"""Timings, and reading the clock and the memory of a device."""
 
 import gc
 import math
@@ -13,30 +13,30 @@ import torch
 
 @dataclass(frozen=True)
 class Timing:
-    """One phase of one cell; of all its runs together, where several run at once."""
+    """The timing of one phase of a case; of all its concurrent runs together."""
 
     phase: str
     step_seconds: float
-    begin_seconds: float  # once an epoch: drawing its order, or starting the workers
-    scoring_seconds: float  # once an epoch: scoring the pruned copy on the whole data set
-    compile_seconds: float  # once a phase: building the steps
+    begin_seconds: float  # per epoch: drawing its order, or starting the workers
+    scoring_seconds: float  # per epoch: scoring the pruned copy on the whole data set
+    compile_seconds: float  # per phase: building the steps
     memory_bytes: int | None
     steps: int
 
 
 @dataclass(frozen=True)
 class Span:
-    """From when to when something ran, and how many times."""
+    """Start, end and number of repetitions of a timed operation."""
 
     began: float
     ended: float
     times: int = 1
 
 
-def seconds_of(spans: Sequence[Span]) -> float:
-    """From the first beginning to the last end, for one time of each.
+def span_seconds(spans: Sequence[Span]) -> float:
+    """Seconds per repetition, from the first start to the last end.
 
-    >>> seconds_of([Span(1.0, 3.0), Span(1.5, 4.0)])
+    >>> span_seconds([Span(1.0, 3.0), Span(1.5, 4.0)])
     3.0
     """
     return (max(span.ended for span in spans) - min(span.began for span in spans)) / min(span.times for span in spans)
@@ -45,14 +45,14 @@ def seconds_of(spans: Sequence[Span]) -> float:
 def time_steps(step: Callable[[], object], times: int, device: torch.device, limit: float = math.inf) -> Span:
     """Time a number of steps.
 
-    A GPU is waited for once, at the end. On a CPU each step is timed, fewer if they take more than `limit`
-    seconds together, and the median counts: what else runs on its cores would spoil a mean.
+    On a GPU the steps are timed together, with one synchronization at the end. On a CPU each step is timed, and fewer
+    steps if their total exceeds `limit` seconds. The median is used, as other programs would distort the mean.
     """
     began = time.perf_counter()
     if device.type == "cuda":
         for _ in range(times):
             step()
-        finish(device)
+        wait_for_stream(device)
         return Span(began, time.perf_counter(), times)
     ends = [began]
     while len(ends) <= times and ends[-1] - began < limit:
@@ -62,26 +62,26 @@ def time_steps(step: Callable[[], object], times: int, device: torch.device, lim
     return Span(began, began + seconds * (len(ends) - 1), len(ends) - 1)
 
 
-def finish(device: torch.device) -> None:
-    """Wait until the work of this thread's stream is done."""
+def wait_for_stream(device: torch.device) -> None:
+    """Wait for the work on this thread's CUDA stream."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 
 
-def forget_peak(device: torch.device) -> None:
-    """Count the device's peak memory from now on."""
+def reset_peak_memory(device: torch.device) -> None:
+    """Reset the peak memory of a device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """The device's peak memory since then; None for a CPU."""
+    """Peak memory since the last reset; None for a CPU."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
-def clean_up(device: torch.device) -> None:
-    """Give back what the last cell held."""
+def free_memory(device: torch.device) -> None:
+    """Free the memory of the last case."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

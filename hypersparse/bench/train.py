@@ -1,4 +1,4 @@
-"""`bench_train`: measure all cells within a time, and make rows of them."""
+"""The training benchmark: measures cases within a time limit and returns one row per case and phase."""
 
 import logging
 import time
@@ -12,113 +12,114 @@ from typing import Any, Literal, Protocol
 import torch
 
 from hypersparse.bench import engines, reference
-from hypersparse.bench.roofline import Peaks, Work, count_work, epoch_floor, peaks_of
-from hypersparse.bench.timing import Timing, clean_up
-from hypersparse.bench.workloads import REFERENCE, Cell, Effort, Workload
+from hypersparse.bench.roofline import Peaks, TrainingWork, count_work, epoch_roofline_seconds, peaks_of
+from hypersparse.bench.timing import Timing, free_memory
+from hypersparse.bench.workloads import REFERENCE, Effort, TrainingCase, Workload
 from hypersparse.training.machine import Machine
 
 KEYS = ("model", "phase", "engine", "runs", "seconds_per_epoch", "speedup", "floor_share", "memory_bytes")
 Precision = Literal["fp32", "tf32", "bf16"]
-Row = dict[str, Any]
+TrainingRow = dict[str, Any]
 
 
-class Watcher(Protocol):
-    """Who is told how the bench goes."""
+class BenchCallback(Protocol):
+    """Receives the progress of the benchmark."""
 
-    def began(self, cell: Cell) -> None:
-        """A cell begins."""
+    def began(self, case: TrainingCase) -> None:
+        """A case begins."""
 
-    def ended(self, cell: Cell, seconds: float) -> None:
-        """A cell is measured, or was skipped after 0 seconds."""
+    def ended(self, case: TrainingCase, seconds: float) -> None:
+        """A case was measured, or skipped after 0 seconds."""
 
 
 @dataclass
-class Report:
-    """Rows, and sentences about what is not among them."""
+class TrainingReport:
+    """Result rows, and notes about cases that were not measured."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TrainingRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     peaks: dict[str, Peaks] = field(default_factory=dict)  # by precision
 
 
 class Bench:
-    """Measures cells on one device, in one precision, within some minutes."""
+    """Measures cases on one device, in one precision, within a number of minutes."""
 
     def __init__(self, device: torch.device, precision: Precision, effort: Effort, minutes: float) -> None:
         self.device, self.precision, self.effort = device, precision, effort
         self.limit_seconds = 60 * minutes
         self.began = time.monotonic()
-        self.report = Report()
+        self.report = TrainingReport()
         self.module = reference.load()
-        self._work: dict[str, Work] = {}
-        self._spent: dict[tuple[str, int], float] = {}  # seconds of the last cell with an engine and number of runs
+        self._work: dict[str, TrainingWork] = {}
+        self._spent: dict[tuple[str, int], float] = {}  # seconds of the last case with this engine and number of runs
         self._compiled: Workload | None = None
 
-    def run(self, cells: Sequence[Cell], watcher: Watcher) -> Report:
-        """Measure the cells in order; those that time does not allow for are said in the notes."""
+    def run(self, cases: Sequence[TrainingCase], callback: BenchCallback) -> TrainingReport:
+        """Measure the cases in order; skipped cases are listed in the notes."""
         if self.module is None:
             self.report.notes.append(reference.MISSING)
-            cells = [cell for cell in cells if cell.engine != REFERENCE]
-        with _quiet(self.report.notes):
-            for cell in cells:
-                watcher.began(cell)
+            cases = [case for case in cases if case.engine != REFERENCE]
+        with _collect_notes(self.report.notes):
+            for case in cases:
+                callback.began(case)
                 began = time.monotonic()
-                self._measure_in_time(cell)
-                watcher.ended(cell, time.monotonic() - began)
+                self._measure_in_time(case)
+                callback.ended(case, time.monotonic() - began)
         add_speedups_(self.report.rows)
         return self.report
 
-    def _measure_in_time(self, cell: Cell) -> None:
-        left = self.limit_seconds - (time.monotonic() - self.began)
-        if left <= self._expected_seconds(cell):
-            self.report.notes.append(f"Skipped for lack of time: {cell.title}. Raise --minutes to measure it.")
+    def _measure_in_time(self, case: TrainingCase) -> None:
+        remaining = self.limit_seconds - (time.monotonic() - self.began)
+        if remaining <= self._expected_seconds(case):
+            self.report.notes.append(f"Skipped for lack of time: {case.title}. Raise --minutes to measure it.")
             return
         began = time.monotonic()
         try:
-            timings = self._timings(cell, self.module)
+            timings = self._timings(case, self.module)
         except RuntimeError as error:  # out of memory, or a step that cannot be captured
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self.report.notes.append(f"Not measured: {cell.title}: {reason}")
+            self.report.notes.append(f"Not measured: {case.title}: {reason}")
             return
         finally:
-            clean_up(self.device)
-        self._spent[cell.engine, cell.runs] = time.monotonic() - began
-        self.report.rows += [self._row(cell, timing) for timing in timings]
+            free_memory(self.device)
+        self._spent[case.engine, case.runs] = time.monotonic() - began
+        self.report.rows += [self._row(case, timing) for timing in timings]
 
-    def _expected_seconds(self, cell: Cell) -> float:
-        """As long as the last such cell took; a first one with more runs, at least as long as with fewer."""
-        others = [seconds for (engine, _), seconds in self._spent.items() if engine == cell.engine]
-        return self._spent.get((cell.engine, cell.runs), max(others, default=0.0))
+    def _expected_seconds(self, case: TrainingCase) -> float:
+        """Seconds of the last case with this engine and number of runs, else the most of this engine's."""
+        others = [seconds for (engine, _), seconds in self._spent.items() if engine == case.engine]
+        return self._spent.get((case.engine, case.runs), max(others, default=0.0))
 
-    def _timings(self, cell: Cell, module: ModuleType | None) -> list[Timing]:
-        if cell.engine == REFERENCE:
+    def _timings(self, case: TrainingCase, module: ModuleType | None) -> list[Timing]:
+        if case.engine == REFERENCE:
             assert module is not None
-            return reference.measure(cell, self.effort, module, str(self.device))
-        if cell.workload != self._compiled:
-            torch.compiler.reset()  # a second shape would be compiled for any shape, as in no real run
-            self._compiled = cell.workload
+            return reference.measure(case, self.effort, module, str(self.device))
+        if case.workload != self._compiled:
+            torch.compiler.reset()  # otherwise a second shape would be compiled as dynamic, unlike in a real run
+            self._compiled = case.workload
         machine = Machine(
             device=str(self.device),
             precision=self.precision,
-            engine=cell.engine,  # type: ignore[arg-type]  # one of the machine's
+            engine=case.engine,  # type: ignore[arg-type]  # one of the machine's
             threads=self.effort.threads,
         )
-        return engines.measure(cell, self.effort, machine)
+        return engines.measure(case, self.effort, machine)
 
-    def _row(self, cell: Cell, timing: Timing) -> Row:
-        workload, effort = cell.workload, self.effort
-        precision = self._precision_of(cell)
+    def _row(self, case: TrainingCase, timing: Timing) -> TrainingRow:
+        workload, effort = case.workload, self.effort
+        precision = self._precision_of(case)
         steps = effort.steps_per_epoch(workload)
         wall = timing.begin_seconds + timing.step_seconds * steps + timing.scoring_seconds
-        floor = epoch_floor(self._work_of(workload), workload, timing.phase, precision, self._peaks(precision), effort)
+        work, peaks = self._work_of(workload), self._peaks(precision)
+        least = epoch_roofline_seconds(work, workload, timing.phase, precision, peaks, effort)
         return {
             "model": workload.label,
             "phase": timing.phase,
-            "engine": cell.engine,
-            "runs": cell.runs,
-            "seconds_per_epoch": wall / cell.runs,
+            "engine": case.engine,
+            "runs": case.runs,
+            "seconds_per_epoch": wall / case.runs,
             "speedup": None,
-            "floor_share": floor * cell.runs / wall,
+            "floor_share": least * case.runs / wall,
             "memory_bytes": timing.memory_bytes,
             "wall_seconds_per_epoch": wall,
             "step_seconds": timing.step_seconds,
@@ -128,25 +129,25 @@ class Bench:
             "steps_timed": timing.steps,
             "steps_per_epoch": steps,
             "batch_size": effort.batch_size,
-            "images_scored": self._images_scored(cell, timing),
+            "images_scored": self._images_scored(case, timing),
             "precision": precision,
             "device": device_name(self.device, effort.threads),
             "scaled": True,
             "quick": effort.quick,
         }
 
-    def _images_scored(self, cell: Cell, timing: Timing) -> int:
+    def _images_scored(self, case: TrainingCase, timing: Timing) -> int:
         if timing.phase != "regularized":
             return 0
         effort = self.effort
-        return timing.steps * effort.batch_size if cell.engine == REFERENCE else effort.images_of(cell.workload)
+        return timing.steps * effort.batch_size if case.engine == REFERENCE else effort.images_of(case.workload)
 
-    def _precision_of(self, cell: Cell) -> str:
-        if cell.engine != REFERENCE:
+    def _precision_of(self, case: TrainingCase) -> str:
+        if case.engine != REFERENCE:
             return self.precision
         return "tf32" if self.device.type == "cuda" else "fp32"
 
-    def _work_of(self, workload: Workload) -> Work:
+    def _work_of(self, workload: Workload) -> TrainingWork:
         if workload.label not in self._work:
             self._work[workload.label] = count_work(workload)
         return self._work[workload.label]
@@ -158,16 +159,18 @@ class Bench:
         return self.report.peaks[precision]
 
 
-def add_speedups_(rows: Sequence[Row]) -> None:
-    """The reference's seconds over each row's, of the same model and phase; None where there is no reference."""
-    slow = {(row["model"], row["phase"]): row["seconds_per_epoch"] for row in rows if row["engine"] == REFERENCE}
+def add_speedups_(rows: Sequence[TrainingRow]) -> None:
+    """Set the speed-up over the reference with the same model and phase; None without one."""
+    reference_seconds = {
+        (row["model"], row["phase"]): row["seconds_per_epoch"] for row in rows if row["engine"] == REFERENCE
+    }
     for row in rows:
-        seconds = slow.get((row["model"], row["phase"]))
+        seconds = reference_seconds.get((row["model"], row["phase"]))
         row["speedup"] = None if seconds is None else seconds / row["seconds_per_epoch"]
 
 
 def device_name(device: torch.device, threads: int | None) -> str:
-    """What a person calls the device."""
+    """The name of a device, with the threads of a CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = threads or torch.get_num_threads()
@@ -175,30 +178,30 @@ def device_name(device: torch.device, threads: int | None) -> str:
 
 
 def peaks_sentence(precision: str, peaks: Peaks) -> str:
-    """The floors' peaks in words."""
+    """A sentence with the peaks that the roofline uses."""
     return (
         f"Peaks in {precision}: {peaks.flops / 1e12:.3g} TFLOP/s and {peaks.bytes_per_second / 1e12:.3g} TB/s, "
         f"{peaks.source}."
     )
 
 
-class _Notes(logging.Handler):
-    """Keeps what the engines log, such as why a step could not be captured."""
+class _NoteHandler(logging.Handler):
+    """Collects what the engines log, such as why a step could not be captured."""
 
     def __init__(self, notes: list[str]) -> None:
         super().__init__(logging.WARNING)
         self.notes = notes
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a sentence once."""
+        """Add a message once."""
         if (sentence := record.getMessage()) not in self.notes:
             self.notes.append(sentence)
 
 
 @contextmanager
-def _quiet(notes: list[str]) -> Iterator[None]:
-    """What is logged becomes a note. Warnings are dropped: random images teach nothing, and methods say so."""
-    log, handler = logging.getLogger("hypersparse"), _Notes(notes)
+def _collect_notes(notes: list[str]) -> Iterator[None]:
+    """Collect log messages as notes and drop warnings: methods warn that nothing is learned from random images."""
+    log, handler = logging.getLogger("hypersparse"), _NoteHandler(notes)
     propagate, log.propagate = log.propagate, False
     log.addHandler(handler)
     try:

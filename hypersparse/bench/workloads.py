@@ -1,4 +1,4 @@
-"""What is measured: workloads, and the cells (an engine and a number of runs at once) in the order of their worth."""
+"""Cases of the training benchmark: a workload, an engine and a number of concurrent runs, most important first."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from hypersparse.errors import OptionError, unknown
 
 PHASES = ("plain", "regularized", "masked")  # ART's pre-train, regularize and fine-tune
 SPARSITY = 0.98
-LR = 0.01  # times do not depend on it; random labels at 0.1 might end in NaN
+LR = 0.01  # does not affect the times; with random labels, 0.1 may diverge to NaN
 REFERENCE = "reference"
 ENGINES = (REFERENCE, "cudagraph", "eager", "compiled")
 MODELS = ("resnet32", "vgg19", "resnet32-64x64")
@@ -22,7 +22,7 @@ RUNS = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Workload:
-    """A network and images of some shape, as many as the data set it stands for has."""
+    """A network, and the shape and number of the images it trains on."""
 
     label: str
     model: str
@@ -33,8 +33,8 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One engine on one workload, with a number of runs at once."""
+class TrainingCase:
+    """One engine on one workload, with a number of concurrent runs."""
 
     workload: Workload
     engine: str
@@ -42,24 +42,24 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """What a person reads while it runs."""
+        """The description shown while it runs."""
         return f"{self.workload.label} {self.engine}" + (f", {self.runs} at once" if self.runs > 1 else "")
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is timed before it is scaled to an epoch."""
+    """The amount of work that is timed before scaling to an epoch."""
 
     steps: int
     warm_up_steps: int
     batch_size: int
-    images: int | None  # there to train and score on; None: as many as the data set has
-    limit_seconds: float = math.inf  # of timed steps in a phase, after which fewer are enough
-    threads: int | None = None  # of a CPU; None: torch's choice
+    images: int | None  # in memory; None: as many as the data set has
+    limit_seconds: float = math.inf  # time limit for the timed steps of a phase
+    threads: int | None = None  # of a CPU; None: PyTorch's default
     quick: bool = False
 
     def images_of(self, workload: Workload) -> int:
-        """How many images there are to train and score on."""
+        """The number of images in memory."""
         return workload.images if self.images is None else min(self.images, workload.images)
 
     def steps_per_epoch(self, workload: Workload) -> int:
@@ -68,9 +68,9 @@ class Effort:
 
 
 def effort_for(device: torch.device, *, quick: bool, steps: int | None = None) -> Effort:
-    """A hundred steps on a GPU; ten on a CPU, where a step takes a second; three small ones for `quick`.
+    """A hundred steps on a GPU, ten on a CPU, where a step takes a second, and three small ones with `quick`.
 
-    `quick` computes in one thread: two that wait for each other on a busy machine would say more about that.
+    `quick` uses one thread: on a busy machine, threads that wait for each other would dominate the time.
     """
     if quick:
         steps = steps or 3
@@ -82,7 +82,7 @@ def effort_for(device: torch.device, *, quick: bool, steps: int | None = None) -
 
 
 def workload_of(label: str) -> Workload:
-    """CIFAR-10's shape, or TinyImageNet's for names that end in -64x64.
+    """The workload of a label: shape of CIFAR-10, or of TinyImageNet if the label ends in -64x64.
 
     >>> workload_of("resnet32-64x64").shape
     (3, 64, 64)
@@ -95,15 +95,15 @@ def workload_of(label: str) -> Workload:
     return Workload(label, name, (3, 32, 32), 10, 50_000)
 
 
-def plan_cells(
+def plan_cases(
     device: torch.device,
     *,
     quick: bool,
     labels: Sequence[str] | None = None,
     engines: Sequence[str] | None = None,
     runs: Sequence[int] | None = None,
-) -> list[Cell]:
-    """All cells, the most telling ones first; what is not asked for has the device's default.
+) -> list[TrainingCase]:
+    """All cases, the most important first; an argument of None selects the default of the device.
 
     Captured steps and several runs at once exist on CUDA only. The large shape is measured with the reference and
     one captured run.
@@ -116,19 +116,19 @@ def plan_cells(
     if runs is None:
         runs = RUNS if cuda and "cudagraph" in engines else (1,)
     check_choices(cuda, engines, runs)
-    cells = []
+    cases = []
     for workload in map(workload_of, labels):
         large = workload.label.endswith(LARGE)
         for engine in (engine for engine in ENGINES if engine in engines):
             if large and cuda and engine not in (REFERENCE, "cudagraph"):
                 continue
             counts = [1] if engine != "cudagraph" or large else sorted(set(runs))
-            cells += [Cell(workload, engine, count) for count in counts]
-    return cells
+            cases += [TrainingCase(workload, engine, count) for count in counts]
+    return cases
 
 
 def check_choices(cuda: bool, engines: Sequence[str], runs: Sequence[int]) -> None:
-    """Say what cannot be measured before anything is."""
+    """Raise an error for choices that cannot be measured on this device."""
     for engine in engines:
         if engine not in ENGINES:
             raise OptionError(unknown("engine", engine, ENGINES))
@@ -141,18 +141,18 @@ def check_choices(cuda: bool, engines: Sequence[str], runs: Sequence[int]) -> No
 
 
 def parse_counts(text: str, *, option: str = "--runs") -> list[int]:
-    """Whole numbers between commas.
+    """Parse comma-separated whole numbers.
 
     >>> parse_counts("1,5")
     [1, 5]
     """
     if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", text):
-        raise OptionError(f"`{option}` are whole numbers between commas, such as 1,5,10; got `{text}`.")
+        raise OptionError(f"`{option}` are comma-separated whole numbers, such as 1,5,10; got `{text}`.")
     return [int(part) for part in text.split(",")]
 
 
 def parse_names(text: str) -> list[str]:
-    """Names between commas.
+    """Parse comma-separated names.
 
     >>> parse_names("resnet32, vgg19")
     ['resnet32', 'vgg19']

@@ -8,8 +8,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hypersparse.bench.train import Bench, Report, Row, device_name, peaks_sentence
-from hypersparse.bench.workloads import ENGINES, MODELS, Cell, effort_for, parse_counts, parse_names, plan_cells
+from hypersparse.bench.train import Bench, TrainingReport, TrainingRow, device_name, peaks_sentence
+from hypersparse.bench.workloads import ENGINES, MODELS, TrainingCase, effort_for, parse_counts, parse_names, plan_cases
 from hypersparse.cli.console import Console, table_console
 from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
@@ -21,11 +21,11 @@ class Bar:
     def __init__(self, progress: Progress, cells: int) -> None:
         self.progress, self.task = progress, progress.add_task("bench", total=cells)
 
-    def began(self, cell: Cell) -> None:
+    def began(self, cell: TrainingCase) -> None:
         """A cell begins."""
         self.progress.update(self.task, description=cell.title)
 
-    def ended(self, cell: Cell, seconds: float) -> None:
+    def ended(self, cell: TrainingCase, seconds: float) -> None:
         """A cell is measured."""
         self.progress.console.print(f"{seconds:6.1f} s  {cell.title}", highlight=False)
         self.progress.advance(self.task)
@@ -54,14 +54,14 @@ def train(
         float | None, typer.Option(help="Skip what would take longer in all; by default 8, with --quick 1.", min=0)
     ] = None,
 ) -> None:
-    """Time training steps of every engine beside a re-making of the original loop, on random images.
+    """Time training steps of every engine beside a reimplementation of the authors' loop, on random images.
 
     Each figure is a number of timed steps after a warm-up, scaled to an epoch.
     """
     place = Machine(device=device).torch_device()
     chosen = precision or ("bf16" if place.type == "cuda" else "fp32")
     Machine(device=device, precision=chosen)  # type: ignore[arg-type]  # says if there is no such precision
-    cells = plan_cells(
+    cells = plan_cases(
         place,
         quick=quick,
         labels=parse_names(models) if models else None,
@@ -84,7 +84,7 @@ def train(
         write_json(out, report.rows)
 
 
-def _print(console: Console, report: Report, title: str) -> None:
+def _print(console: Console, report: TrainingReport, title: str) -> None:
     texts = ("model", "phase", "engine")
     lines = [_words(row) for row in report.rows]
     columns = [name for name in (lines[0] if lines else texts) if any(line[name] for line in lines)]
@@ -100,7 +100,7 @@ def _print(console: Console, report: Report, title: str) -> None:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
-def _how_timed(rows: Sequence[Row]) -> list[str]:
+def _how_timed(rows: Sequence[TrainingRow]) -> list[str]:
     if not rows:
         return []
     fewest, most = (pick(row["steps_timed"] for row in rows) for pick in (min, max))
@@ -108,7 +108,7 @@ def _how_timed(rows: Sequence[Row]) -> list[str]:
     return [f"Scaled to an epoch from {count} timed steps each; regularized epochs include scoring the pruned copy."]
 
 
-def _words(row: Row) -> dict[str, str]:
+def _words(row: TrainingRow) -> dict[str, str]:
     memory, speedup = row["memory_bytes"], row["speedup"]
     return {
         "model": row["model"],

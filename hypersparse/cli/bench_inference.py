@@ -9,7 +9,7 @@ from typer import Exit, Option
 
 import hypersparse
 from hypersparse.bench.benchmark_networks import MODELS, QUICK_SPARSITIES, SPARSITIES, parse_sparsities
-from hypersparse.bench.inference import Case, InferenceBench, Row, plan_cases
+from hypersparse.bench.inference import InferenceBench, InferenceCase, InferenceRow, plan_cases
 from hypersparse.bench.inference_engines import ENGINES, OURS, check_engines, installed
 from hypersparse.bench.workloads import parse_counts, parse_names
 from hypersparse.cli.console import Console, table_console
@@ -28,11 +28,11 @@ class Bar:
     def __init__(self, progress: Progress, cases: int) -> None:
         self.progress, self.task = progress, progress.add_task("bench", total=cases)
 
-    def began(self, case: Case) -> None:
+    def began(self, case: InferenceCase) -> None:
         """A case begins."""
         self.progress.update(self.task, description=case.title)
 
-    def ended(self, case: Case, seconds: float) -> None:
+    def ended(self, case: InferenceCase, seconds: float) -> None:
         """A case is measured."""
         self.progress.console.print(f"{seconds:6.1f} s  {case.title}", highlight=False)
         self.progress.advance(self.task)
@@ -94,7 +94,7 @@ def _default_engines(quick: bool) -> list[str]:
     return [engine for engine in ENGINES if installed(engine) and not (quick and engine == SLOW_TO_BUILD)]
 
 
-def _print(console: Console, rows: list[Row], notes: list[str]) -> None:
+def _print(console: Console, rows: list[InferenceRow], notes: list[str]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     texts = ("model", "engine", "mask")
     lines = [_words(row) for row in rows]
@@ -109,11 +109,11 @@ def _print(console: Console, rows: list[Row], notes: list[str]) -> None:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
-def _case(row: Row) -> Case:
-    return Case(row["model"], row["sparsity"], row["batch"], row["threads"])
+def _case(row: InferenceRow) -> InferenceCase:
+    return InferenceCase(row["model"], row["sparsity"], row["batch"], row["threads"])
 
 
-def _words(row: Row) -> dict[str, str]:
+def _words(row: InferenceRow) -> dict[str, str]:
     speedup, share = row["speedup"], row["roofline_share"]
     return {
         "model": row["model"],

@@ -1,4 +1,4 @@
-"""What `benchmarks/conv_weight_gradient.py` measures and prints; the measuring itself needs a GPU."""
+"""Tests of `benchmarks/conv_weight_gradient.py` without a GPU: shapes, tilings and printed tables."""
 
 import importlib.util
 import sys
@@ -41,7 +41,7 @@ def test_all_shapes_of_resnet32_are_found(script: ModuleType) -> None:
         Convolution(64, 64, 128, 16, 16, 1, 2, 0): 1,
         LAST: 9,
     }
-    assert others == 1  # of the images, which have three channels
+    assert others == 1  # the first layer, which has three input channels
 
 
 def test_all_shapes_of_vgg19_are_found(script: ModuleType) -> None:
@@ -51,7 +51,7 @@ def test_all_shapes_of_vgg19_are_found(script: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_all_tilings_fit_and_the_one_of_training_is_first(script: ModuleType, quick: bool) -> None:
+def test_all_tilings_fit_and_the_default_is_first(script: ModuleType, quick: bool) -> None:
     for name in ("resnet32", "vgg19"):
         for shape in script.shapes_of(name, batch=64, side=32)[0]:
             found = script.candidates(shape, quick=quick)
@@ -64,7 +64,7 @@ def test_all_tilings_fit_and_the_one_of_training_is_first(script: ModuleType, qu
     assert len(script.candidates(FIRST, quick=True)) < len(script.candidates(FIRST, quick=False))
 
 
-def test_the_table_sums_over_the_networks_that_were_measured_whole(script: ModuleType) -> None:
+def test_the_table_sums_over_fully_measured_networks(script: ModuleType) -> None:
     slow = script.used(tiling_of(FIRST), FIRST)
     fast = Tiling(32, 32, 3, block=64, shares=171, warps=2, stages=1)
     last = script.used(tiling_of(LAST), LAST)
@@ -80,7 +80,7 @@ def test_the_table_sums_over_the_networks_that_were_measured_whole(script: Modul
     assert len({line.count("|") for line in lines[:4]}) == 1
 
 
-def test_the_lines_of_python_are_the_table_of_tilings(script: ModuleType) -> None:
+def test_printed_python_lines_form_the_table_of_tilings(script: ModuleType) -> None:
     fast, slow = tiling_of(FIRST), tiling_of(LAST)
     rows = [script.Row(FIRST, 19.0, {fast: 8.0}), script.Row(LAST, 5.0, {slow: 6.0})]
     table = eval("{" + "\n".join(script.entries(rows)) + "\n}", {"Tiling": Tiling})
@@ -88,6 +88,6 @@ def test_the_lines_of_python_are_the_table_of_tilings(script: ModuleType) -> Non
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_gpu_it_says_so(script: ModuleType) -> None:
+def test_without_a_gpu_it_exits_with_a_message(script: ModuleType) -> None:
     with pytest.raises(SystemExit, match="needs a CUDA device, and none was found"):
         script.main(["--quick", "--models", "resnet8"])

@@ -10,9 +10,15 @@ from torch import nn
 from typer.testing import CliRunner
 
 from hypersparse.bench import inference
-from hypersparse.bench.benchmark_networks import MODELS, clustered_, front_loaded, parse_sparsities, subject
-from hypersparse.bench.inference import KEYS, add_speedups_, in_turns
-from hypersparse.bench.inference_engines import Contender, make
+from hypersparse.bench.benchmark_networks import (
+    MODELS,
+    front_loaded_counts,
+    load_or_generate,
+    parse_sparsities,
+    prune_clustered_,
+)
+from hypersparse.bench.inference import KEYS, add_speedups_, time_in_turns
+from hypersparse.bench.inference_engines import InferenceEngine, build_engine
 from hypersparse.cli.bench_inference import MASKS
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError
@@ -47,19 +53,19 @@ def test_engines_take_turns() -> None:
 
         return predict
 
-    engines = [Contender(name, slow(name), 0, 0) for name in ("a", "b")]
-    times = in_turns(engines, np.zeros((8, 3, 32, 32), dtype=np.float32), 2)
+    engines = [InferenceEngine(name, slow(name), 0, 0) for name in ("a", "b")]
+    times = time_in_turns(engines, np.zeros((8, 3, 32, 32), dtype=np.float32), 2)
     assert calls == ["a", "b", "a", "b", "a", "b"]  # the first two calls say how many go in a turn
     assert len(times["a"].wall) == len(times["b"].cpu) == 2
 
 
 @pytest.mark.slow
-def test_an_engine_that_computes_something_else_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def doubled(engine: str, *asked: Any, **options: Any) -> Contender:
-        made = make(engine, *asked, **options)
+def test_an_engine_with_wrong_outputs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(engine: str, *asked: Any, **options: Any) -> InferenceEngine:
+        made = build_engine(engine, *asked, **options)
         return made if engine == "torch" else replace(made, predict=lambda images: 2 * made.predict(images))
 
-    monkeypatch.setattr(inference, "make", doubled)
+    monkeypatch.setattr(inference, "build_engine", doubled)
     done = CliRunner().invoke(app, [*SMALL, "--engines", "torch,hypersparse"])
     assert done.exit_code == 1
     assert "hypersparse is wrong on resnet8 98 %, batch 1, 1 thread: off by 1e+00" in done.output
@@ -68,64 +74,68 @@ def test_an_engine_that_computes_something_else_is_named(monkeypatch: pytest.Mon
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("sparsity", PAPER_SPARSITIES)
-def test_masks_from_training_are_computed_as_pytorch_does(model: str, sparsity: float) -> None:
-    found, batch = subject(model, sparsity, MASKS), 16 if sparsity in (0.98, 0.998) else 1
+def test_networks_with_trained_masks_match_pytorch(model: str, sparsity: float) -> None:
+    found, batch = load_or_generate(model, sparsity, MASKS), 16 if sparsity in (0.98, 0.998) else 1
     images = np.random.default_rng(0).normal(size=(batch, 3, 32, 32)).astype(np.float32)
-    wanted, got = (make(each, found, batch=batch, threads=1).predict(images) for each in ("torch", "hypersparse"))
+    wanted, got = (
+        build_engine(each, found, batch=batch, threads=1).predict(images) for each in ("torch", "hypersparse")
+    )
     assert np.abs(got - wanted).max() < 1e-5 * np.abs(wanted).max()
-    assert len(np.unique(wanted.round(3))) > 5  # signals neither fade nor grow
+    assert len(np.unique(wanted.round(3))) > 5  # activations keep their scale
 
 
-def test_there_is_a_mask_of_a_real_run_for_every_figure() -> None:
+def test_every_model_and_sparsity_has_a_trained_mask() -> None:
     assert {file.stem for file in MASKS.glob("*.hsp")} == {f"{m}-{s:g}" for m in MODELS for s in PAPER_SPARSITIES}
     assert sum(file.stat().st_size for file in MASKS.glob("*.hsp")) < 2e6
 
 
-def test_before_a_turn_the_threads_of_others_come_to_rest() -> None:
+def test_a_pause_before_each_turn_lets_threads_of_others_settle() -> None:
     ends: list[float] = []
     begins: list[float] = []
 
     def predict(images: np.ndarray) -> np.ndarray:
         begins.append(time.perf_counter())
-        enough = time.process_time() + 0.006  # longer than a turn, however busy the machine is
+        enough = time.process_time() + 0.006  # longer than a turn, even on a busy machine
         while time.process_time() < enough:
             pass
         ends.append(time.perf_counter())
         return images
 
-    in_turns([Contender(name, predict, 0, 0) for name in "ab"], np.zeros((1, 1), dtype=np.float32), 2, pause=0.02)
+    time_in_turns(
+        [InferenceEngine(name, predict, 0, 0) for name in "ab"], np.zeros((1, 1), dtype=np.float32), 2, pause=0.02
+    )
     gaps = [begin - end for begin, end in zip(begins[2:], ends[1:-1], strict=True)]
     assert len(gaps) == 8  # of each pair the first is not timed
     assert min(gaps[::2]) >= 0.02
 
 
-def test_made_up_masks_keep_as_many_as_asked() -> None:
+def test_synthetic_masks_keep_the_requested_number() -> None:
     model = build("vgg11", shape=(3, 32, 32), classes=10)
-    clustered_(model, 0.98)
+    prune_clustered_(model, 0.98)
     weights = [p for p in model.parameters() if p.dim() > 1]
     kept = sum(int((p != 0).sum()) for p in weights)
     assert kept / sum(p.numel() for p in weights) == pytest.approx(0.02, rel=0.02)
-    assert front_loaded([(4, 2), (2, 4)], 0.0) == [8, 8]
+    assert front_loaded_counts([(4, 2), (2, 4)], 0.0) == [8, 8]
 
 
 @pytest.mark.slow
-def test_files_of_masks_are_used_and_named(tmp_path: Path) -> None:
+def test_mask_files_are_used_and_reported(tmp_path: Path) -> None:
     save_sparse(
         build("resnet8", shape=(3, 32, 32), classes=10), tmp_path / "resnet8-0.98.hsp", input_shape=(3, 32, 32),
         about={"mask": "trained"},
     )  # fmt: skip
-    assert subject("resnet8", 0.98, tmp_path).mask == "trained"
-    assert subject("resnet8", 0.99, tmp_path).mask == "synthetic"
+    assert load_or_generate("resnet8", 0.98, tmp_path).mask == "trained"
+    assert load_or_generate("resnet8", 0.99, tmp_path).mask == "synthetic"
 
 
 @pytest.mark.slow
-def test_a_mask_without_weights_gets_some(tmp_path: Path) -> None:
+def test_a_mask_without_weights_gets_random_weights(tmp_path: Path) -> None:
     model = build("resnet8", shape=(3, 32, 32), classes=10)
-    clustered_(model, 0.95)
+    prune_clustered_(model, 0.95)
     for weight in (parameter for parameter in model.parameters() if parameter.dim() > 1):
         weight.data = weight.data.sign()
     save_sparse(model.eval(), tmp_path / "resnet8-0.95.hsp", input_shape=(3, 32, 32), about={"mask": "only a mask"})
-    found = subject("resnet8", 0.95, tmp_path)
+    found = load_or_generate("resnet8", 0.95, tmp_path)
     masks, drawn = (
         [each.weight.detach() for each in net.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
         for net in (model, found.module)
@@ -135,7 +145,7 @@ def test_a_mask_without_weights_gets_some(tmp_path: Path) -> None:
     assert all(len(weight[weight != 0].unique()) > 2 for weight in drawn if (weight != 0).sum() > 2)
 
 
-def test_wrong_options_are_said() -> None:
+def test_wrong_options_raise_an_error() -> None:
     for text in ("98", "x", "0.9,,1"):
         with pytest.raises(OptionError, match="fractions from 0 to below 1"):
             parse_sparsities(text)

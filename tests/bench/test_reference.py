@@ -22,11 +22,13 @@ def module() -> ModuleType:
     return found
 
 
-def small_loop(module: ModuleType, batch_size: int = 4, lr: float = 0.1) -> reference.Loop:
+def small_loop(module: ModuleType, batch_size: int = 4, lr: float = 0.1) -> reference.TimedLoop:
     pixels = np.random.default_rng(0).integers(0, 256, (16, 8, 8, 3), dtype=np.uint8)
     data = module.TransformedImages(pixels, [number % 4 for number in range(16)], [0.5] * 3, [0.25] * 3)
     model = models.build("resnet8", shape=(3, 8, 8), classes=4, options={"width": 4})
-    loop: reference.Loop = module.ReferenceLoop(model, data, batch_size=batch_size, sparsity=0.9, lr=lr, device=CPU)
+    loop: reference.TimedLoop = module.ReferenceLoop(
+        model, data, batch_size=batch_size, sparsity=0.9, lr=lr, device=CPU
+    )
     return loop
 
 
@@ -57,11 +59,11 @@ def test_its_masked_steps_keep_dropped_weights_at_zero(module: ModuleType) -> No
     weights = torch.cat([layer.weight.flatten() for layer in loop.layers])  # type: ignore[attr-defined]
     masks = torch.cat([mask.flatten() for mask in loop.masks])  # type: ignore[attr-defined]
     assert (weights[~masks] == 0).all()
-    # Strictly above the weight at that place, as in the original.
+    # Strictly above the threshold, as in the authors' code.
     assert int(masks.sum()) == keep_count(masks.numel(), 0.9) - 1
 
 
-def test_the_pruned_copy_leaves_the_network_alone(module: ModuleType) -> None:
+def test_the_pruned_copy_does_not_change_the_network(module: ModuleType) -> None:
     loop = small_loop(module)
     before = [layer.weight.clone() for layer in loop.layers]  # type: ignore[attr-defined]
     pruned, _ = loop.pruned_copy()
@@ -70,7 +72,7 @@ def test_the_pruned_copy_leaves_the_network_alone(module: ModuleType) -> None:
     assert not pruned.training
 
 
-def test_a_regularized_step_presses_harder_than_a_plain_one(module: ModuleType) -> None:
+def test_a_regularized_step_shrinks_weights_more_than_a_plain_one(module: ModuleType) -> None:
     sums = {}
     for phase in ("plain", "regularized"):
         torch.manual_seed(0)
@@ -91,7 +93,7 @@ def test_transforms_keep_shape_and_range(module: ModuleType) -> None:
     assert module.normalised(tensor, [0.5] * 3, [0.25] * 3).unique().tolist() == [2.0]
 
 
-def test_a_cut_is_padded_with_black_and_moved_by_at_most_four_pixels(module: ModuleType) -> None:
+def test_a_crop_is_padded_with_black_and_moved_by_at_most_four_pixels(module: ModuleType) -> None:
     image = Image.fromarray(np.full((8, 8, 3), 255, dtype=np.uint8))
     kept = {int((np.array(module.random_crop(image)) > 0).all(axis=2).sum()) for _ in range(200)}
     assert min(kept) >= 16
@@ -100,13 +102,13 @@ def test_a_cut_is_padded_with_black_and_moved_by_at_most_four_pixels(module: Mod
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Python 3.12 on forks
-def test_workers_bring_batches(module: ModuleType) -> None:
+def test_workers_return_batches(module: ModuleType) -> None:
     batches = list(small_loop(module).batches())
     assert [tuple(images.shape) for images, _ in batches] == [(4, 3, 8, 8)] * 4
     assert sorted(int(label) for _, labels in batches for label in labels) == sorted(list(range(4)) * 4)
 
 
-def test_hits_count_the_places(module: ModuleType) -> None:
+def test_hits_count_the_top_places(module: ModuleType) -> None:
     outputs = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
     labels = torch.tensor([0, 0])
     assert float(module.hits(outputs, labels, 1)) == 0.5

@@ -1,13 +1,13 @@
 import pytest
 import torch
 
-from hypersparse.bench.roofline import Peaks, Work, count_work, floor_seconds, peaks_of
+from hypersparse.bench.roofline import Peaks, TrainingWork, count_work, peaks_of, roofline_seconds
 from hypersparse.bench.workloads import workload_of
 
-ONE = Work(flops=6.0, activations=0.0, parameters=0, prunable=0)
+ONE_IMAGE = TrainingWork(flops=6.0, activations=0.0, parameters=0, prunable=0)
 
 
-def test_resnet32_needs_what_was_counted_by_hand() -> None:
+def test_the_work_of_resnet32_matches_a_count_by_hand() -> None:
     work = count_work(workload_of("resnet32"))
     assert work.flops == pytest.approx(1.65e9, rel=0.02)
     # Convolutions: 11 of 32 x 32^2, 10 of 64 x 16^2, 10 of 128 x 8^2, two shortcuts; 10 classes.
@@ -15,21 +15,21 @@ def test_resnet32_needs_what_was_counted_by_hand() -> None:
     assert work.prunable == 1_855_584
 
 
-def test_arithmetic_is_the_floor_where_it_takes_longer() -> None:
+def test_flops_bound_the_time_if_they_take_longer() -> None:
     peaks = Peaks(flops=2.0, bytes_per_second=1.0, source="")
-    assert floor_seconds(ONE, "plain", "bf16", peaks, images=10, steps=1) == 30.0
-    assert floor_seconds(ONE, "regularized", "bf16", peaks, images=10, steps=1) == pytest.approx(40.0)
+    assert roofline_seconds(ONE_IMAGE, "plain", "bf16", peaks, images=10, steps=1) == 30.0
+    assert roofline_seconds(ONE_IMAGE, "regularized", "bf16", peaks, images=10, steps=1) == pytest.approx(40.0)
 
 
-def test_memory_is_the_floor_where_it_takes_longer() -> None:
+def test_memory_traffic_bounds_the_time_if_it_takes_longer() -> None:
     peaks = Peaks(flops=1e9, bytes_per_second=1.0, source="")
-    activations = Work(flops=0.0, activations=1.0, parameters=0, prunable=0)
-    assert floor_seconds(activations, "plain", "bf16", peaks, images=1, steps=1) == 24.0
-    assert floor_seconds(activations, "plain", "fp32", peaks, images=1, steps=1) == 48.0
-    weights = Work(flops=0.0, activations=0.0, parameters=1, prunable=1)
-    assert floor_seconds(weights, "plain", "bf16", peaks, images=1, steps=2) == 2 * (2 * 2 + 6 * 4)
-    assert floor_seconds(weights, "regularized", "bf16", peaks, images=1, steps=1) == 28 + 8
-    assert floor_seconds(weights, "masked", "bf16", peaks, images=1, steps=1) == 28 + 1
+    activations = TrainingWork(flops=0.0, activations=1.0, parameters=0, prunable=0)
+    assert roofline_seconds(activations, "plain", "bf16", peaks, images=1, steps=1) == 24.0
+    assert roofline_seconds(activations, "plain", "fp32", peaks, images=1, steps=1) == 48.0
+    weights = TrainingWork(flops=0.0, activations=0.0, parameters=1, prunable=1)
+    assert roofline_seconds(weights, "plain", "bf16", peaks, images=1, steps=2) == 2 * (2 * 2 + 6 * 4)
+    assert roofline_seconds(weights, "regularized", "bf16", peaks, images=1, steps=1) == 28 + 8
+    assert roofline_seconds(weights, "masked", "bf16", peaks, images=1, steps=1) == 28 + 1
 
 
 def test_peaks_of_an_unknown_device_are_measured() -> None:

@@ -1,24 +1,24 @@
 import pytest
 import torch
 
-from hypersparse.bench.workloads import effort_for, parse_counts, plan_cells, workload_of
+from hypersparse.bench.workloads import effort_for, parse_counts, plan_cases, workload_of
 from hypersparse.errors import OptionError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def test_every_promised_cell_is_planned_for_a_gpu_most_telling_first() -> None:
-    cells = [(cell.workload.label, cell.engine, cell.runs) for cell in plan_cells(CUDA, quick=False)]
+def test_all_cases_of_a_gpu_are_planned_most_important_first() -> None:
+    cases = [(case.workload.label, case.engine, case.runs) for case in plan_cases(CUDA, quick=False)]
     engines = [("reference", 1), ("cudagraph", 1), ("cudagraph", 5), ("cudagraph", 10), ("eager", 1), ("compiled", 1)]
     large = [("resnet32-64x64", "reference", 1), ("resnet32-64x64", "cudagraph", 1)]
-    assert cells == [(model, *engine) for model in ("resnet32", "vgg19") for engine in engines] + large
+    assert cases == [(model, *engine) for model in ("resnet32", "vgg19") for engine in engines] + large
 
 
 def test_on_a_cpu_nothing_is_captured_and_quick_compiles_nothing() -> None:
-    full, quick = plan_cells(CPU, quick=False), plan_cells(CPU, quick=True)
-    assert [cell.engine for cell in full] == ["reference", "eager", "compiled"] * 2
-    assert [cell.engine for cell in quick] == ["reference", "eager"] * 2
-    assert {cell.runs for cell in full + quick} == {1}
+    full, quick = plan_cases(CPU, quick=False), plan_cases(CPU, quick=True)
+    assert [case.engine for case in full] == ["reference", "eager", "compiled"] * 2
+    assert [case.engine for case in quick] == ["reference", "eager"] * 2
+    assert {case.runs for case in full + quick} == {1}
 
 
 def test_an_epoch_is_781_steps_of_64() -> None:
@@ -40,14 +40,14 @@ def test_an_epoch_is_781_steps_of_64() -> None:
         (CUDA, {"engines": ["eager"], "runs": [5]}, "captured steps"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_a_sentence(
+def test_choices_that_cannot_be_measured_raise_an_error(
     device: torch.device, choice: dict[str, list[str]], sentence: str
 ) -> None:
     with pytest.raises(OptionError, match=sentence):
-        plan_cells(device, quick=False, **choice)  # type: ignore[arg-type]
+        plan_cases(device, quick=False, **choice)  # type: ignore[arg-type]
 
 
 def test_counts_are_whole_numbers() -> None:
     assert parse_counts(" 1, 5,10") == [1, 5, 10]
-    with pytest.raises(OptionError, match="between commas"):
+    with pytest.raises(OptionError, match="comma-separated whole numbers"):
         parse_counts("1;5")
