@@ -21,7 +21,7 @@ __all__ = ["Dataset", "Progress", "Split", "load", "names"]
 
 
 class Reader(Protocol):
-    """Makes a data set of what lies in `folders`, or of what it downloads into the last of them."""
+    """Reads a data set from `folders`, or downloads it into the last one."""
 
     def __call__(
         self, folders: Sequence[Path], *, download: bool, progress: Progress | None, **options: Any
@@ -68,7 +68,7 @@ def load(
 
 
 def names() -> list[str]:
-    """The data sets that have a name.
+    """The names of the built-in data sets.
 
     >>> names()
     ['cifar10', 'cifar100', 'digits', 'synthetic', 'tinyimagenet']

@@ -1,6 +1,6 @@
-"""Random crops and flips of whole batches, with the random draws apart from the work.
+"""Random crops and flips of whole batches; drawing random numbers and applying them are separate functions.
 
-All functions stay on the device of their tensors and never wait for it.
+All functions run on the device of their tensors without synchronization.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True)
 class Draws:
-    """Where each image is cropped and whether it is mirrored: int64, int64 and bool, one number per image."""
+    """Crop positions (int64) and flips (bool), one of each per image."""
 
     rows: Tensor  # first row of the crop in the padded image, 0 to 2 * padding
     columns: Tensor  # first column of the crop in the padded image, 0 to 2 * padding
@@ -28,9 +28,9 @@ class Draws:
 
 
 def draw(generator: torch.Generator, count: int, *, padding: int, flip: bool) -> Draws:
-    """Random crops, and flips with chance one half if `flip`, for `count` images.
+    """Draw random crops for `count` images, and flips with probability 1/2 if `flip`.
 
-    The draws are on the generator's device; it advances by the same amount whatever `padding` and `flip` are.
+    The draws are on the generator's device. Its state advances equally for all values of `padding` and `flip`.
     """
     rows = torch.randint(2 * padding + 1, (count,), generator=generator, device=generator.device)
     columns = torch.randint(2 * padding + 1, (count,), generator=generator, device=generator.device)
@@ -39,7 +39,7 @@ def draw(generator: torch.Generator, count: int, *, padding: int, flip: bool) ->
 
 
 def crop_and_flip(images: Tensor, draws: Draws, padding: int) -> Tensor:
-    """Surround each image with `padding` black pixels, cut out its own size and mirror it where drawn.
+    """Pad each image with `padding` black pixels, crop it to its original size, and flip it where drawn.
 
     `images` [N, C, H, W] of any type; the result has the same shape and type.
 
@@ -61,16 +61,16 @@ def crop_and_flip(images: Tensor, draws: Draws, padding: int) -> Tensor:
 
 
 def normalize(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Float32 images with `mean` and `std` (one number, or one per channel) taken out.
+    """Subtract `mean` and divide by `std` (one number, or one per channel); returns float32 images.
 
-    Bytes are first divided by 255, so that `mean` and `std` always speak of values in [0, 1];
-    float images are taken as they are. `images` [N, C, ...].
+    uint8 images are first divided by 255, so that `mean` and `std` refer to values in [0, 1];
+    float images are not rescaled. `images` [N, C, ...].
 
     >>> normalize(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), torch.tensor([0.5]), torch.tensor([0.25]))
     tensor([[[[-2.,  2.]]]])
     """
     shape = (-1,) + (1,) * (images.dim() - 2)
-    # The small tensors are scaled rather than the images: two passes over the batch instead of three.
+    # Scaling `mean` and `std` instead of the images takes two passes over the batch instead of three.
     scale = 255.0 if images.dtype == torch.uint8 else 1.0
     floats = images.to(torch.float32, copy=True)
     return floats.sub_((mean * scale).reshape(shape)).div_((std * scale).reshape(shape))

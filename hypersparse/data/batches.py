@@ -1,4 +1,4 @@
-"""Batches for training, in random order and augmented, and for measuring, in file order and clean."""
+"""Batches for training (shuffled and augmented) and for evaluation (in file order, not augmented)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from hypersparse.errors import DataError, OptionError
 
 @dataclass(frozen=True)
 class _Epoch:
-    """What chance decides about an epoch: the order of the images and their crops and flips."""
+    """The random draws of an epoch: the order of the images, their crops and their flips."""
 
     order: Tensor
     draws: Draws
 
     def copy_(self, other: "_Epoch") -> None:
-        """Take over another epoch's numbers in place."""
+        """Copy another epoch's draws in place."""
         mine, theirs = self.draws, other.draws
         self.order.copy_(other.order)
         for name in ("rows", "columns", "flips"):
@@ -28,11 +28,11 @@ class _Epoch:
 
 
 class Batches:
-    """The training images in a new random order every epoch, cropped, flipped and normalised on their device.
+    """The training images, shuffled in every epoch, cropped, flipped and normalized on their device.
 
     `images` [N, C, H, W] uint8, or float32 [N, C, ...]; `labels` [N] int64 on the same device.
-    `padding` black pixels are put around an image before a crop of its own size is drawn.
-    The images that do not fill a batch wait for another epoch, or make a smaller one without `drop_last`.
+    Each image is padded with `padding` black pixels and cropped to its original size.
+    With `drop_last` the last, partial batch of an epoch is left out.
 
     >>> images = torch.zeros(5, 1, 8, 8, dtype=torch.uint8)
     >>> batches = Batches(images, torch.arange(5), batch_size=2, mean=[0.5], std=[0.5], seed=0, flip=True)
@@ -64,8 +64,8 @@ class Batches:
         self._generators = [
             torch.Generator().manual_seed(number) for number in seeds
         ]  # CPU: the same batches everywhere
-        self._states = [generator.get_state() for generator in self._generators]  # as the epoch began
-        self._epoch: _Epoch | None = None  # allocated once: a captured step reads it where it is
+        self._states = [generator.get_state() for generator in self._generators]  # at the start of the epoch
+        self._epoch: _Epoch | None = None  # allocated once: captured steps read it at a fixed address
         self._drawn = False
         self._position = 0
         self._take = take
@@ -77,7 +77,7 @@ class Batches:
 
     @property
     def samples(self) -> int:
-        """Images there are, whether or not they fill the last batch."""
+        """The number of images, including those of a partial last batch."""
         return len(self._labels)
 
     @property
@@ -86,16 +86,16 @@ class Batches:
         return self._position
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of this epoch that were not taken yet; the next epoch begins when they are used up."""
+        """The remaining batches of this epoch; the next epoch begins after the last one."""
         return (self.batch(number) for number in self.numbers())
 
     def numbers(self) -> Iterator[int]:
-        """The same by number, for a step that takes the batch itself."""
+        """The numbers of the remaining batches, for steps that select the batch themselves."""
         while self._position < len(self):
             self._draw_epoch()
             self._position += 1
             yield self._position - 1
-        self._draw_epoch()  # if all its batches were taken before a restart, to be past its random numbers
+        self._draw_epoch()  # advances the generators if all batches were taken before a restart
         self._states = [generator.get_state() for generator in self._generators]
         self._drawn, self._position = False, 0
 
@@ -109,14 +109,14 @@ class Batches:
         return min(self._batch_size, len(self._labels) - number * self._batch_size)
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
-        """A batch of this epoch by its number."""
+        """The batch of this epoch with this number."""
         return self.select(slice(number * self._batch_size, (number + 1) * self._batch_size))
 
     def select(self, part: slice | Tensor) -> tuple[Tensor, Tensor]:
-        """Some of this epoch's images in its order, as a slice or as positions on the device."""
+        """Images of this epoch by their position in its order: a slice, or a tensor of positions on the device."""
         epoch = self._draw_epoch()
-        work = self._take if isinstance(part, Tensor) else take
-        return work(
+        select = self._take if isinstance(part, Tensor) else take
+        return select(
             self._images,
             self._labels,
             epoch.order[part],
@@ -127,21 +127,21 @@ class Batches:
         )
 
     def compile_(self) -> None:
-        """From now on `select` by positions is compiled: one kernel instead of twenty, for a step that is captured."""
+        """Compile `select` by positions to one kernel instead of twenty, for captured steps."""
         self._take = torch.compile(take, dynamic=False)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on with the next batch: a number and two short tensors on the CPU."""
+        """The state needed to resume with the next batch: a position and two short tensors on the CPU."""
         order, augmentation = self._states
         return {"position": self._position, "order": order.clone(), "augmentation": augmentation.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called, also in another process; the settings must be the same."""
+        """Resume from a state, also in another process; the arguments of the constructor must be the same."""
         states = [state["order"], state["augmentation"]]
         if any(new.numel() != old.numel() for new, old in zip(states, self._states, strict=True)):
             raise DataError(
-                f"These batches were saved on another kind of device than {self._images.device}, "
-                "whose random numbers differ; go on where the run began, or start anew."
+                f"These batches were saved on another kind of device than {self._images.device}, whose random numbers "
+                "differ; resume on a device of the same kind, or start again."
             )
         for generator, saved in zip(self._generators, states, strict=True):
             generator.set_state(saved.cpu())
@@ -149,7 +149,7 @@ class Batches:
         self._drawn, self._position = False, int(state["position"])
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images once, in file order, normalised but neither cropped nor flipped."""
+        """All images once, in file order, normalized but not augmented."""
         return _in_order(self._images, self._labels, batch_size, self._mean, self._std)
 
     def _draw_epoch(self) -> _Epoch:
@@ -169,7 +169,7 @@ class Batches:
 def take(
     images: Tensor, labels: Tensor, chosen: Tensor, draws: Draws | None, padding: int, mean: Tensor, std: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The chosen images, cropped and flipped as drawn and normalised, and their labels."""
+    """The chosen images, cropped and flipped as drawn, normalized, with their labels."""
     batch = images.index_select(0, chosen)
     if draws is not None:
         batch = crop_and_flip(batch, draws, padding)
@@ -179,7 +179,7 @@ def take(
 def in_order(
     images: Tensor, labels: Tensor, *, batch_size: int, mean: Sequence[float], std: Sequence[float]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """All images once, in file order and normalised; the last batch may be smaller."""
+    """All images once, in file order and normalized; the last batch may be smaller."""
     _check_data(images, labels, mean, std)
     return _in_order(images, labels, batch_size, _on_device(mean, images), _on_device(std, images))
 

@@ -17,8 +17,8 @@ SHAPE = (3, 32, 32)
 
 
 @dataclass(frozen=True)
-class Files:
-    """What one of the two is made of: its archive, the SHA-256 of each file, and the keys in the pickles."""
+class CifarFiles:
+    """The files of CIFAR-10 or CIFAR-100: the archive, the SHA-256 of each file, and the keys in the pickles."""
 
     name: str
     archive: Archive
@@ -31,7 +31,7 @@ class Files:
     std: tuple[float, float, float]
 
 
-CIFAR10 = Files(
+CIFAR10 = CifarFiles(
     name="cifar10",
     archive=Archive(
         file="cifar-10-python.tar.gz",
@@ -55,7 +55,7 @@ CIFAR10 = Files(
     std=(0.2023, 0.1994, 0.2010),
 )
 
-CIFAR100 = Files(
+CIFAR100 = CifarFiles(
     name="cifar100",
     archive=Archive(
         file="cifar-100-python.tar.gz",
@@ -73,7 +73,7 @@ CIFAR100 = Files(
     std=(0.2675, 0.2565, 0.2761),
 )
 
-# Of CIFAR-100, by their names in its files: 20 kinds of things, five classes each.
+# The 20 superclasses of CIFAR-100 with five classes each, by their names in its files.
 SUPERCLASSES: Mapping[str, Sequence[str]] = {
     "aquatic_mammals": ("beaver", "dolphin", "otter", "seal", "whale"),
     "fish": ("aquarium_fish", "flatfish", "ray", "shark", "trout"),
@@ -114,8 +114,8 @@ def load_cifar100(
     return read(CIFAR100, folders, download=download, progress=progress)
 
 
-def read(files: Files, folders: Sequence[Path], *, download: bool, progress: Progress | None) -> Dataset:
-    """Find the pickles or their archive, check them, and put them together."""
+def read(files: CifarFiles, folders: Sequence[Path], *, download: bool, progress: Progress | None) -> Dataset:
+    """Find the pickles or their archive, check their digests, and build the data set."""
     place = locate(files.archive, folders, download=download, progress=progress)
     digests = {**files.train, **files.test, **files.meta}
     if place.is_dir():
@@ -142,9 +142,9 @@ def _members(archive: Path, folder: str, names: Collection[str]) -> dict[str, by
     return {name: contents[f"{folder}/{name}"] for name in names}
 
 
-def _split(files: Files, tables: Sequence[Mapping[str, Any]]) -> Split:
+def _split(files: CifarFiles, tables: Sequence[Mapping[str, Any]]) -> Split:
     try:
-        # Concatenating copies, so that the tensor owns memory it may write to.
+        # Concatenating copies the arrays, so the tensor owns writable memory.
         pixels = np.concatenate([table["data"] for table in tables])
         images = torch.from_numpy(pixels.reshape(-1, *SHAPE))
         labels = torch.tensor([label for table in tables for label in table[files.labels]])
@@ -153,6 +153,6 @@ def _split(files: Files, tables: Sequence[Mapping[str, Any]]) -> Split:
     return Split(images, labels)
 
 
-def _classes(files: Files, tables: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _classes(files: CifarFiles, tables: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     names = [name for table in tables for name in table.get(files.classes, [])]
     return tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in names)

@@ -1,4 +1,4 @@
-"""What a data set is: images and labels to train on, others to test on, and how to normalize them."""
+"""`Dataset`: training and test images with labels, class names, and statistics for normalization."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from torch import Tensor
 from hypersparse.errors import DataError, OptionError
 
 Progress = Callable[[str, int, int], None]
-"""Told what is going on, how much of it is done, and how much there is (0 if nobody knows)."""
+"""Receives a description of the work, the amount done and the total (0 if unknown)."""
 
-IMAGES_AT_ONCE = 2048  # bounds the memory that double precision takes in `channel_statistics`, and flags
+CHUNK_IMAGES = 2048  # bounds the memory of temporary float64 and bool tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +40,15 @@ class Split:
         return len(self.labels)
 
     def to(self, device: torch.device) -> "Split":
-        """The same on a device."""
+        """The same split on a device."""
         return Split(self.images.to(device), self.labels.to(device))
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Everything training needs to know about its data.
+    """Training and test images, class names and channel statistics.
 
-    `mean` and `std` are per channel, for pixels scaled to [0, 1] (uint8) or values as they are (float32).
+    `mean` and `std` are per channel, of pixels scaled to [0, 1] (uint8) or of unscaled values (float32).
     """
 
     name: str
@@ -62,7 +62,7 @@ class Dataset:
         train, test = self.train.images, self.test.images
         if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
             came = f"{train.dtype} {list(train.shape[1:])} and {test.dtype} {list(test.shape[1:])}"
-            raise DataError(f"Training and test images of {self.name} must be of one kind; got {came}.")
+            raise DataError(f"Training and test images of {self.name} must have the same type and shape; got {came}.")
         for part, split in (("training", self.train), ("test", self.test)):
             low, high = int(split.labels.min()), int(split.labels.max())
             if low < 0 or high >= len(self.classes):
@@ -77,27 +77,27 @@ class Dataset:
             raise DataError(f"Every std of {self.name} must be positive; got {self.std}.")
 
     def to(self, device: torch.device) -> "Dataset":
-        """The same with its images on a device, where several runs can share them."""
+        """The same data set with its images on a device, where several runs can share them."""
         return replace(self, train=self.train.to(device), test=self.test.to(device))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one image: (C, H, W)."""
+        """The shape of one image: (C, H, W)."""
         return tuple(self.train.images.shape[1:])
 
 
 def _not_finite(images: Tensor) -> int:
-    """How many images hold values that are NaN or infinite."""
+    """The number of images with NaN or infinite values."""
     if not images.is_floating_point():
         return 0
-    chunks = torch.split(images, IMAGES_AT_ONCE)
+    chunks = torch.split(images, CHUNK_IMAGES)
     return sum(int((~chunk.isfinite().flatten(1).all(dim=1)).sum()) for chunk in chunks)
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, of pixels scaled to [0, 1] if they are uint8.
+    """Mean and standard deviation of each channel; uint8 pixels are first scaled to [0, 1].
 
-    A channel that never changes gets the deviation 1, so that dividing by it is harmless.
+    A constant channel has the deviation 1, to avoid a division by zero.
 
     >>> channel_statistics(torch.tensor([[[[0, 255]], [[51, 51]]]], dtype=torch.uint8))
     ((0.5, 0.2), (0.5, 1.0))
@@ -105,7 +105,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     scale = 255.0 if images.dtype == torch.uint8 else 1.0
     others = [axis for axis in range(images.ndim) if axis != 1]
     count = images.numel() // images.shape[1]
-    chunks = torch.split(images, IMAGES_AT_ONCE)
+    chunks = torch.split(images, CHUNK_IMAGES)
     mean = torch.stack([chunk.double().sum(others) for chunk in chunks]).sum(0) / count
     center = mean.reshape(-1, *[1] * (images.ndim - 2))
     squares = torch.stack([(chunk.double() - center).square().sum(others) for chunk in chunks]).sum(0)
@@ -117,6 +117,6 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
 
 
 def no_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raise unless `options` is empty: said by readers that have nothing to choose."""
+    """Raise an error unless `options` is empty, for data sets without options."""
     if options:
         raise OptionError(f"Data set `{name}` has no options; got `{min(options)}`.")

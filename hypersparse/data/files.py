@@ -1,4 +1,4 @@
-"""Files of a data set: found in a list of folders, downloaded, checked, and put in place by renaming."""
+"""Files of a data set: find them in folders, download them atomically, and check their digests."""
 
 import hashlib
 import http.client
@@ -17,13 +17,13 @@ from hypersparse.errors import DataError
 from hypersparse.regular_file import open_regular
 
 CHUNK_BYTES = 1 << 20
-LARGEST_MEMBER_BYTES = 1 << 28  # CIFAR-100's training file has 155 MB; a bomb has more than this
+LARGEST_MEMBER_BYTES = 1 << 28  # CIFAR-100's training file has 155 MB; guards against decompression bombs
 PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file on the web and the folder it unpacks to: either one, in any folder, is the data set."""
+    """A downloadable archive and the folder it unpacks to; either of them holds the data set."""
 
     file: str
     unpacked: str
@@ -39,7 +39,7 @@ def find(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
 
 
 def locate(archive: Archive, folders: Sequence[Path], *, download: bool, progress: Progress | None) -> Path:
-    """Where the data set lies, unpacked or as the archive; fetched into the last folder if it is nowhere."""
+    """The path of the data set, unpacked or as an archive; downloads it into the last folder if it is missing."""
     if found := find(folders, (archive.unpacked, archive.file)):
         return found
     places = " or ".join(str(folder) for folder in folders) or "a folder and name that folder"
@@ -57,7 +57,7 @@ def locate(archive: Archive, folders: Sequence[Path], *, download: bool, progres
 
 
 def fetch(archive: Archive, target: Path, progress: Progress | None) -> None:
-    """Download to `target`, which appears only when it is complete and its digest is right."""
+    """Download to `target`, which appears only if it is complete and its digest is correct."""
     digest, done = hashlib.sha256(), 0
     with (
         urllib.request.urlopen(archive.url, timeout=PATIENCE_SECONDS) as answer,
@@ -76,7 +76,7 @@ def fetch(archive: Archive, target: Path, progress: Progress | None) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes the name `path` when the block ends well, and vanishes when it does not."""
+    """A temporary file that is renamed to `path` after the block, or deleted if the block raises an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -88,7 +88,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_file(path: Path) -> bytes:
-    """What is in a file that should be there."""
+    """The content of a file of the data set."""
     try:
         with open_regular(path) as file:
             content = file.read(LARGEST_MEMBER_BYTES + 1)
@@ -100,7 +100,7 @@ def read_file(path: Path) -> bytes:
 
 
 def check_archive(path: Path, archive: Archive) -> None:
-    """Raise unless an archive is the one that the data set's authors published, before anything in it is read."""
+    """Raise an error unless an archive has the published digest; call it before reading the archive."""
     try:
         with open_regular(path) as file:
             came = hashlib.file_digest(file, "sha256").hexdigest()
@@ -112,7 +112,7 @@ def check_archive(path: Path, archive: Archive) -> None:
 
 
 def check_sha256(content: bytes, sha256: str, path: Path) -> bytes:
-    """The content itself, if it is what the data set's authors published."""
+    """Return the content if it has the published digest; raise an error otherwise."""
     came = hashlib.sha256(content).hexdigest()
     if came != sha256:
         problem = f"{path} is truncated or altered ({len(content)} bytes with SHA-256 {came}, expected {sha256})"
@@ -121,7 +121,7 @@ def check_sha256(content: bytes, sha256: str, path: Path) -> bytes:
 
 
 def tar_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
-    """The contents of the named members of a .tar.gz, in memory: nothing is unpacked to disk."""
+    """Read the named members of a .tar.gz into memory, without unpacking it to disk."""
     contents: dict[str, bytes] = {}
     try:
         with open_regular(path) as file, tarfile.open(fileobj=file, mode="r:gz") as archive:

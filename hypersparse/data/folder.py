@@ -28,15 +28,15 @@ Pixels = npt.NDArray[np.uint8]
 
 @options
 class FolderOptions:
-    """What is done to the images."""
+    """Preprocessing of the images."""
 
     size: int | None = option(
-        default=None, help="cut the middle square out of every image and resize it to this side", ge=1
+        default=None, help="Crop every image to its central square and resize it to this side.", ge=1
     )
 
 
 def read(path: Path, *, progress: Progress | None = None, **values: Any) -> Dataset:
-    """Every image in RGB; classes are the folder names in alphabetical order, images sorted by file name."""
+    """Read all images as RGB; classes are the sorted folder names, images are sorted by file name."""
     chosen = FolderOptions(**values)
     test_folder = next((path / name for name in TEST_FOLDERS if (path / name).is_dir()), path / TEST_FOLDERS[0])
     train_files, test_files = _files_by_class(path / "train"), _files_by_class(test_folder)
@@ -52,14 +52,14 @@ def read(path: Path, *, progress: Progress | None = None, **values: Any) -> Data
 def decode_images(
     names: Sequence[str], read_bytes: Callable[[str], bytes], *, size: int | None, progress: Progress | None
 ) -> Pixels:
-    """Images of one size as uint8 [N, 3, H, W]; `read_bytes` gives the file of a name."""
+    """Decode images of one size to uint8 [N, 3, H, W]; `read_bytes` returns the content of a file."""
     first = decode_image(read_bytes(names[0]), names[0], size)
     images = np.empty((len(names), *first.shape), np.uint8)
     for index, name in enumerate(names):
         image = decode_image(read_bytes(name), name, size)
         if image.shape != first.shape:
-            came = f"{_measure(image)} pixels where {names[0]} has {_measure(first)}"
-            advice = "all must have one size, or an image folder the option `size` (such as size=32)"
+            came = f"{_size_text(image)} pixels where {names[0]} has {_size_text(first)}"
+            advice = "all images must have the same size; for an image folder, set the option `size` (such as size=32)"
             raise DataError(f"{name} has {came}; {advice}.")
         images[index] = image
         done = index + 1
@@ -69,19 +69,19 @@ def decode_images(
 
 
 def decode_image(content: bytes, name: str, size: int | None) -> Pixels:
-    """One image file as uint8 [3, H, W]; grey becomes RGB, `size` cuts out the middle and resizes it."""
+    """Decode one image file to uint8 [3, H, W]; with `size`, the central square is cropped and resized."""
     from PIL import UnidentifiedImageError
     from PIL.Image import DecompressionBombError, DecompressionBombWarning, Resampling
     from PIL.Image import open as open_image
 
     try:
-        # Of all that Pillow can open, some start programs and many are seldom tested.
+        # Some of Pillow's other formats start programs, and many are rarely tested.
         with warnings.catch_warnings():
             warnings.simplefilter("error", DecompressionBombWarning)
             image = _rgb(open_image(io.BytesIO(content), formats=FORMATS))
     except (DecompressionBombError, DecompressionBombWarning):
         raise DataError(f"{name} has more pixels than an image may have; replace or remove it.") from None
-    except UnidentifiedImageError:  # Pillow's words name no file
+    except UnidentifiedImageError:  # Pillow's message does not name the file
         raise DataError(f"{name} cannot be read as an image ({', '.join(FORMATS)}); replace or remove it.") from None
     except Exception as error:  # the decoders raise anything from OSError to SyntaxError
         raise DataError(f"{name} cannot be read as an image ({error}); replace or remove it.") from error
@@ -98,14 +98,14 @@ def _rgb(file: "Image") -> "Image":
 
 
 def middle_of(image: "Image", width: int, height: int, *, resampling: int) -> "Image":
-    """The middle of an image, as large as fits into it, resized to this size."""
+    """The largest central crop with this aspect ratio, resized to this size."""
     taken = min(image.width / width, image.height / height)
     across, down = max(round(taken * width), 1), max(round(taken * height), 1)
     left, top = (image.width - across) // 2, (image.height - down) // 2
     return image.crop((left, top, left + across, top + down)).resize((width, height), resampling)
 
 
-def _measure(image: Pixels) -> str:
+def _size_text(image: Pixels) -> str:
     return f"{image.shape[2]} x {image.shape[1]}"
 
 
@@ -115,7 +115,7 @@ def _files_by_class(folder: Path) -> dict[str, list[Path]]:
     subfolders = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
     files = {subfolder.name: _images_in(subfolder) for subfolder in subfolders}
     if not files:
-        raise DataError(f"{folder} has no folders of images, one for each class.")
+        raise DataError(f"{folder} must hold one folder of images for each class; it has no folders.")
     if empty := [name for name in files if not files[name]]:
         raise DataError(f"{folder / empty[0]} holds no images ({', '.join(SUFFIXES)}).")
     return files

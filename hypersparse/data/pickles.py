@@ -1,8 +1,8 @@
-"""Reads the pickles of CIFAR and CIFAR-N and refuses every other kind.
+"""Restricted unpickling for the files of CIFAR and CIFAR-N.
 
-A pickle is a program. This reader gives it nothing to call but the stand-ins below, which build arrays of
-plain numbers and text; numpy's own unpickling, which can make arrays of arbitrary objects, is never reached.
-The stand-ins are instances that a pickle cannot give another state, so it cannot change them either.
+A pickle is a program. The only callables this reader offers it are the stand-ins below, which build arrays of
+numbers and text. Numpy's own unpickling, which can build arrays of arbitrary objects, is never called.
+A pickle cannot set the state of the stand-ins, so it cannot change them.
 """
 
 import io
@@ -17,11 +17,11 @@ import numpy.typing as npt
 from hypersparse.errors import DataError
 
 BYTES = "u1"
-LABELS = "i8"  # what numpy's whole numbers are pickled as
+LABELS = "i8"  # numpy's code of int64
 
 
-class _Kind:
-    """Stands for a `numpy.dtype`; of its state only the byte order means something."""
+class _ElementType:
+    """Stand-in for a `numpy.dtype`; only the byte order of its state is read."""
 
     __slots__ = ("_code",)
 
@@ -33,36 +33,36 @@ class _Kind:
             raise ValueError("an array is not in little-endian order")
 
     def read(self, content: bytes) -> npt.NDArray[Any]:
-        """The numbers in these bytes, as one row."""
+        """The numbers in these bytes as a 1-D array."""
         return np.frombuffer(content, np.dtype(f"<{self._code}"))
 
 
 class _Array:
-    """Stands for an array until the pickle tells its content."""
+    """Stand-in for an array until the pickle sets its content."""
 
     __slots__ = ("value",)
 
     def __init__(self) -> None:
         self.value: npt.NDArray[Any] | None = None
 
-    def __setstate__(self, state: tuple[int, tuple[int, ...], _Kind, bool, bytes]) -> None:
-        _, shape, kind, fortran_order, content = state
-        if not isinstance(kind, _Kind) or fortran_order or not isinstance(content, bytes):
+    def __setstate__(self, state: tuple[int, tuple[int, ...], _ElementType, bool, bytes]) -> None:
+        _, shape, element_type, fortran_order, content = state
+        if not isinstance(element_type, _ElementType) or fortran_order or not isinstance(content, bytes):
             raise ValueError("an array is not made of bytes in C order")
-        self.value = kind.read(content).reshape(shape)
+        self.value = element_type.read(content).reshape(shape)
 
 
 class _Reconstruct:
-    """Stands for numpy's `_reconstruct(ndarray, (0,), b"b")`."""
+    """Stand-in for numpy's `_reconstruct(ndarray, (0,), b"b")`."""
 
     __slots__ = ()
 
-    def __call__(self, kind: object, shape: object, code: object) -> _Array:
+    def __call__(self, cls: object, shape: object, code: object) -> _Array:
         return _Array()
 
 
 class _DType:
-    """Stands for the class `numpy.dtype`."""
+    """Stand-in for the class `numpy.dtype`."""
 
     __slots__ = ("_allowed",)
 
@@ -70,17 +70,17 @@ class _DType:
         self._allowed = tuple(allowed)
 
     def __setstate__(self, state: object) -> None:
-        raise ValueError("it wants to change what numpy.dtype is")  # without this method, pickle could set `_allowed`
+        raise ValueError("it tries to change numpy.dtype")  # without this method, pickle could set `_allowed`
 
-    def __call__(self, code: str | bytes, align: object, copy: object) -> _Kind:
+    def __call__(self, code: str | bytes, align: object, copy: object) -> _ElementType:
         text = code.decode("latin1") if isinstance(code, bytes) else code
         if text not in self._allowed:
-            raise ValueError(f"an array of kind {code!r} where only {' and '.join(self._allowed)} is allowed")
-        return _Kind(text)
+            raise ValueError(f"an array of type {code!r} where only {' and '.join(self._allowed)} is allowed")
+        return _ElementType(text)
 
 
 class _Encode:
-    """Stands for `_codecs.encode`, by which Python 3 writes bytes into old pickles."""
+    """Stand-in for `_codecs.encode`, with which Python 3 stores bytes in old pickle protocols."""
 
     __slots__ = ()
 
@@ -105,14 +105,14 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._allowed:
-            raise DataError(f"it asks for {module}.{name}, which data has no use for")
+            raise DataError(f"it imports {module}.{name}, which a data file does not need")
         return self._allowed[module, name]
 
 
 def read_pickle(content: bytes, name: str, *, kinds: Sequence[str] = (BYTES,), after: int = 0) -> dict[str, Any]:
-    """A pickled dict of arrays, lists, numbers and text, as Python 2 wrote it; `name` is for errors.
+    """Read a pickled dict of arrays, lists, numbers and text, written by Python 2 or 3.
 
-    `kinds` are the numbers that arrays may have, and `after` counts the pickles that stand before this one.
+    `name` is used in errors, `kinds` are the permitted array types, and `after` is the number of pickles to skip.
 
     >>> read_pickle(pickle.dumps({b"labels": [3, 1]}, protocol=2), "train")
     {'labels': [3, 1]}
@@ -124,33 +124,33 @@ def read_pickle(content: bytes, name: str, *, kinds: Sequence[str] = (BYTES,), a
         table = _Reader(stream, kinds).load()
         if not isinstance(table, dict):
             raise ValueError(f"it holds a {type(table).__name__}, not a dict")
-        return {_text(key): _finished(value) for key, value in table.items()}
-    except Exception as error:  # a pickle that is not what it should be can fail in any way at all
+        return {_as_text(key): _content(value) for key, value in table.items()}
+    except Exception as error:  # an invalid pickle can raise any error
         raise DataError(f"{name} is not a data file that can be trusted: {error}.") from error
 
 
 def check_memo(content: bytes, name: str, *, pickles: int = 1) -> None:
-    """Refuse pickles that store at a place far behind the last one: Python makes room for all places before it.
+    """Refuse pickles with a large memo index: Python allocates memory for all indices below it.
 
     >>> check_memo(b"]r\\xff\\xff\\xff\\xff.", "labels.pt")
     Traceback (most recent call last):
-    hypersparse.errors.DataError: labels.pt is not a data file that can be trusted: it asks for 4294967296 places.
+    hypersparse.errors.DataError: labels.pt is not a data file that can be trusted: its memo has 4294967296 entries.
     """
     stream = io.BytesIO(content)
     try:
         for _ in range(pickles):
-            for opcode, place, _ in pickletools.genops(stream):
-                if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(str(place)) > len(content):
-                    raise ValueError(f"it asks for {int(str(place)) + 1} places")
-    except Exception as error:  # as below
+            for opcode, index, _ in pickletools.genops(stream):
+                if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(str(index)) > len(content):
+                    raise ValueError(f"its memo has {int(str(index)) + 1} entries")
+    except Exception as error:  # an invalid pickle can raise any error
         raise DataError(f"{name} is not a data file that can be trusted: {error}.") from error
 
 
-def _text(key: object) -> str:
+def _as_text(key: object) -> str:
     return key.decode("latin1") if isinstance(key, bytes) else str(key)
 
 
-def _finished(value: object) -> object:
+def _content(value: object) -> object:
     if not isinstance(value, _Array):
         return value
     if value.value is None:

@@ -1,4 +1,4 @@
-"""`synthetic`: a task made of random numbers that can be learned, for tests and timing: no files."""
+"""`synthetic`: a learnable task of random patterns, for tests and timing; needs no files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,29 +10,29 @@ from torch import Tensor
 from hypersparse.data.dataset import Dataset, Progress, Split, channel_statistics
 from hypersparse.options import option, options
 
-PATCHES = 4  # a template is a grid of 4 x 4 patches of one colour, coarse enough to survive cropping
+PATCHES = 4  # a template is a grid of 4 x 4 patches of one colour, coarse enough to be recognizable after cropping
 TEMPLATE = (64, 192)  # range of a template's colours
 NOISE = (-64, 65)  # range of what is added to each pixel; the sum is always in 0..255
 
 
 @options
 class SyntheticOptions:
-    """How many images of what size."""
+    """The number, size and classes of the images."""
 
-    images: int = option(default=1024, help="training images", ge=1)
-    test_images: int = option(default=256, help="test images", ge=1)
-    size: int = option(default=32, help="height and width of an image in pixels", ge=1)
-    channels: int = option(default=3, help="channels of an image", ge=1)
-    classes: int = option(default=10, help="number of classes", ge=1)
-    seed: int = option(default=0, help="of the random numbers: another seed is another task", ge=0)
+    images: int = option(default=1024, help="Training images.", ge=1)
+    test_images: int = option(default=256, help="Test images.", ge=1)
+    size: int = option(default=32, help="Height and width of an image in pixels.", ge=1)
+    channels: int = option(default=3, help="Channels of an image.", ge=1)
+    classes: int = option(default=10, help="Number of classes.", ge=1)
+    seed: int = option(default=0, help="Seed of the random numbers; each seed is another task.", ge=0)
 
 
 def load(
     folders: Sequence[Path] = (), *, download: bool = False, progress: Progress | None = None, **values: Any
 ) -> Dataset:
-    """Each class is a fixed random pattern of coloured patches; an image is its class's pattern plus noise.
+    """Generate images: each is the random pattern of coloured patches of its class, plus noise.
 
-    Whole numbers only, so the images are the same bits on every machine.
+    Only integer arithmetic is used, so the images are identical on every machine.
     """
     chosen = SyntheticOptions(**values)
     generator = torch.Generator().manual_seed(chosen.seed)

@@ -1,4 +1,4 @@
-"""`tinyimagenet`: 110,000 colour images of 64 x 64 pixels in 200 classes, decoded once and kept as bytes."""
+"""`tinyimagenet`: 110,000 colour images of 64 x 64 pixels in 200 classes, decoded once and cached as uint8."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ ARCHIVE = Archive(
     size=248_100_043,
 )
 SHAPE = (3, 64, 64)
-LARGEST_MEMBER_BYTES = 1 << 22  # of an image of 64 x 64 pixels or a table of 10,000 labels
+LARGEST_MEMBER_BYTES = 1 << 22  # bounds an image of 64 x 64 pixels or the table of 10,000 labels
 CACHE = "tinyimagenet-uint8.npz"
 MEAN = (0.48024578664982126, 0.44807218089384643, 0.3975477478649648)
 STD = (0.2769864069088257, 0.26906448510256, 0.282081906210584)
@@ -36,8 +36,8 @@ ANNOTATIONS = "val/val_annotations.txt"
 
 
 @dataclass(frozen=True)
-class Tree:
-    """The files of the data set, in a folder or a zip: sizes by relative path, and a way to read one."""
+class FileTree:
+    """The files of the data set in a folder or a zip archive: sizes by relative path, and a function to read one."""
 
     place: Path
     sizes: Mapping[str, int]
@@ -45,7 +45,7 @@ class Tree:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when a file is added, removed, moved or gets another size."""
+        """A digest of all paths and sizes."""
         lines = "\n".join(f"{name} {self.sizes[name]}" for name in sorted(self.sizes))
         return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -53,10 +53,10 @@ class Tree:
 def load(
     folders: Sequence[Path] = (), *, download: bool = False, progress: Progress | None = None, **options: Any
 ) -> Dataset:
-    """100,000 training images and the 10,000 of `val` to test on; classes are the sorted WordNet ids.
+    """100,000 training images, and the 10,000 of `val` as test images; classes are the sorted WordNet ids.
 
-    The archive is checked and decoded once, in a minute; the result is kept in the last folder and used while the files
-    stay the same.
+    The archive is checked and decoded once, which takes a minute. The result is cached in the last folder and used
+    until the files change.
     """
     no_options("tinyimagenet", options)
     found = find(folders, (ARCHIVE.unpacked, ARCHIVE.file))
@@ -69,7 +69,7 @@ def load(
         if place.is_file():
             check_archive(place, ARCHIVE)
         arrays = _decode(tree, progress)
-    _keep(arrays, folders[-1] / CACHE)
+    _write_cache(arrays, folders[-1] / CACHE)
     return _dataset(arrays)
 
 
@@ -82,37 +82,37 @@ def _dataset(arrays: Arrays) -> Dataset:
 
 
 def _cached(folders: Sequence[Path], fingerprint: str | None) -> Dataset | None:
-    """The first whole cache, made of files with this fingerprint (of any, if None)."""
+    """The first valid cache of files with this fingerprint; None accepts any fingerprint."""
     for path in (folder / CACHE for folder in folders):
         try:
             arrays = read_arrays(path)
             if fingerprint in (None, str(arrays["fingerprint"])):
                 return _dataset(arrays)
-        except (DataError, KeyError, TypeError):  # missing, damaged or foreign: it is made anew
+        except (DataError, KeyError, TypeError):  # missing, damaged or of another format: decode again
             continue
     return None
 
 
-def _keep(arrays: Mapping[str, Any], path: Path) -> None:
+def _write_cache(arrays: Mapping[str, Any], path: Path) -> None:
     try:
         with replacing(path) as file:
             np.savez(file, **arrays)
     except OSError as error:
         problem = f"The decoded images could not be written to {path} ({error.strerror})"
-        raise DataError(f"{problem}; make room or name another folder last.") from error
+        raise DataError(f"{problem}; free disk space, or pass another folder last.") from error
 
 
 @contextmanager
-def _tree(place: Path) -> Iterator[Tree]:
+def _tree(place: Path) -> Iterator[FileTree]:
     if place.is_dir():
-        yield Tree(place, _sizes(place), lambda name: read_file(place / name))
+        yield FileTree(place, _sizes(place), lambda name: read_file(place / name))
         return
     try:
         with open_regular(place) as file, zipfile.ZipFile(file) as archive:
             root = f"{ARCHIVE.unpacked}/"
             members = {info.filename.removeprefix(root): info for info in archive.infolist() if not info.is_dir()}
             sizes = {name: info.file_size for name, info in members.items()}
-            yield Tree(place, sizes, lambda name: _content(archive, members[name]))
+            yield FileTree(place, sizes, lambda name: _content(archive, members[name]))
     except DataError:
         raise
     except Exception as error:  # zipfile raises anything from NotImplementedError to struct.error
@@ -129,7 +129,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     sizes: dict[str, int] = {}
     seen: set[Path] = set()
     for parent, folders, names in os.walk(folder, followlinks=True):  # five times as fast as Path.rglob
-        if (real := Path(parent).resolve()) in seen:  # links may lead around in a circle
+        if (real := Path(parent).resolve()) in seen:  # links can form a cycle
             folders.clear()
             continue
         seen.add(real)
@@ -139,8 +139,8 @@ def _sizes(folder: Path) -> dict[str, int]:
     return sizes
 
 
-def _decode(tree: Tree, progress: Progress | None) -> Arrays:
-    """Every image and label, as the arrays of the cache file."""
+def _decode(tree: FileTree, progress: Progress | None) -> Arrays:
+    """Decode all images and labels to the arrays of the cache file."""
     train = _labelled(tree, "train")
     classes = sorted(set(train.values()))
     test = _annotated(tree) if _images(tree, "val/images") else _labelled(tree, "val")
@@ -156,19 +156,19 @@ def _decode(tree: Tree, progress: Progress | None) -> Arrays:
     return arrays
 
 
-def _images(tree: Tree, folder: str) -> list[str]:
+def _images(tree: FileTree, folder: str) -> list[str]:
     """Paths of the images in a folder and its subfolders, sorted by class, then name."""
     paths = (PurePosixPath(name) for name in tree.sizes if name.startswith(f"{folder}/"))
     return sorted(str(path) for path in paths if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
 
 
-def _labelled(tree: Tree, folder: str) -> dict[str, str]:
+def _labelled(tree: FileTree, folder: str) -> dict[str, str]:
     """WordNet id by path, for `train/<wnid>/images/*` or `train/<wnid>/*`."""
     return {name: name.split("/")[1] for name in _images(tree, folder)}
 
 
-def _annotated(tree: Tree) -> dict[str, str]:
-    """WordNet id by path, for `val/images/*` and the table beside it."""
+def _annotated(tree: FileTree) -> dict[str, str]:
+    """WordNet id by path, for `val/images/*` and its table of annotations."""
     if ANNOTATIONS not in tree.sizes:
         raise DataError(f"{tree.place} has no {ANNOTATIONS}; unpack the archive again.")
     rows = [line.split("\t") for line in tree.read(ANNOTATIONS).decode(errors="replace").splitlines() if line]
@@ -180,8 +180,8 @@ def _annotated(tree: Tree) -> dict[str, str]:
     return {name: wnids[name] for name in images}
 
 
-def _check(tree: Tree, folder: str, labels: Mapping[str, str], classes: Sequence[str]) -> None:
-    """Every class is there and has as many images as any other: half an archive is noticed in time."""
+def _check(tree: FileTree, folder: str, labels: Mapping[str, str], classes: Sequence[str]) -> None:
+    """Check that no class is missing and all have the same number of images, to detect incomplete archives."""
     if "wnids.txt" in tree.sizes:
         classes = tree.read("wnids.txt").decode(errors="replace").split()
     counts = Counter(labels.values())

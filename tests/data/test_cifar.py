@@ -11,7 +11,7 @@ import pytest
 
 from hypersparse.cli.recipe_options import data_folders
 from hypersparse.data import tiny_imagenet
-from hypersparse.data.cifar import CIFAR10, CIFAR100, SUPERCLASSES, Files, load_cifar10, load_cifar100, read
+from hypersparse.data.cifar import CIFAR10, CIFAR100, SUPERCLASSES, CifarFiles, load_cifar10, load_cifar100, read
 from hypersparse.data.dataset import Dataset
 from hypersparse.data.files import locate
 from hypersparse.data.pickles import read_pickle
@@ -26,7 +26,7 @@ def batch(first: int, labels: list[int], key: str) -> dict[bytes, Any]:
     return {b"data": pixels.reshape(-1, 3072), key.encode(): labels, b"filenames": [b"x.png"] * len(labels)}
 
 
-def write_fake(folder: Path, files: Files) -> Files:
+def write_fake(folder: Path, files: CifarFiles) -> CifarFiles:
     """Small files with the names and keys of the real ones; returns the table with their checksums."""
     place = folder / files.archive.unpacked
     place.mkdir(parents=True)
@@ -44,12 +44,12 @@ def write_fake(folder: Path, files: Files) -> Files:
     return replace(files, train=train, test=test, meta=meta)
 
 
-def load_offline(files: Files, *folders: Path) -> Dataset:
+def load_offline(files: CifarFiles, *folders: Path) -> Dataset:
     return read(files, folders, download=False, progress=None)
 
 
 @pytest.mark.parametrize("files", [CIFAR10, CIFAR100], ids=lambda files: files.name)
-def test_images_keep_the_order_of_the_files(tmp_path: Path, files: Files) -> None:
+def test_images_keep_the_order_of_the_files(tmp_path: Path, files: CifarFiles) -> None:
     data = load_offline(write_fake(tmp_path, files), tmp_path)
     count = 2 * len(files.train)
     assert data.shape == (3, 32, 32)

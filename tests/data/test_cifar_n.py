@@ -102,7 +102,7 @@ def test_a_pickle_that_asks_for_places_without_end_is_refused(tmp_path: Path, zi
             archive.writestr("human/data.pkl", bomb)
     else:
         path.write_bytes(b"\x80\x02K\x01." * 3 + bomb)
-    with pytest.raises(DataError, match=r"human\.pt is not a data file that can be trusted: it asks for 2147483648"):
+    with pytest.raises(DataError, match=r"human\.pt is not a data file that can be trusted: its memo has 2147483648"):
         cifar_n.read(path)
 
 

@@ -38,7 +38,7 @@ def test_labels_beyond_the_classes_are_refused() -> None:
 
 def test_train_and_test_must_be_of_one_kind() -> None:
     other = Split(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 0]))
-    with pytest.raises(DataError, match="of one kind"):
+    with pytest.raises(DataError, match="the same type and shape"):
         Dataset("toy", split(), other, ("a",), (0.5,), (0.5,))
 
 

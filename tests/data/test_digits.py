@@ -67,5 +67,5 @@ def test_an_upright_stroke_stays_narrow_and_a_line_across_low() -> None:
 
 
 def test_nothing_drawn_is_said() -> None:
-    with pytest.raises(DataError, match="Nothing is drawn"):
+    with pytest.raises(DataError, match="drawing is empty"):
         digits.from_drawing(np.zeros((10, 10), np.uint8))

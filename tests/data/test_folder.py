@@ -138,7 +138,7 @@ def test_missing_folders_and_classes_are_named(images: Path) -> None:
     with pytest.raises(DataError, match="val is missing: an image folder holds train/<class>"):
         folder.read(images)
     (images / "val").mkdir()
-    with pytest.raises(DataError, match="val has no folders of images"):
+    with pytest.raises(DataError, match="val must hold one folder of images for each class"):
         folder.read(images)
 
 

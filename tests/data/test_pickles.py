@@ -48,7 +48,7 @@ class Hostile:
 def test_a_pickle_cannot_run_a_command(tmp_path: Path, protocol: int) -> None:
     hostile = Hostile(os.system, f"touch {tmp_path}/owned")
     content = pickle.dumps({"data": hostile}, protocol=protocol)
-    with pytest.raises(DataError, match=r"train is not a data file that can be trusted: it asks for .*system"):
+    with pytest.raises(DataError, match=r"train is not a data file that can be trusted: it imports .*system"):
         read_pickle(content, "train")
     assert not (tmp_path / "owned").exists()
 
@@ -109,7 +109,7 @@ def test_registered_extensions_are_no_way_around() -> None:
 def test_a_pickle_cannot_change_which_arrays_are_allowed() -> None:
     # numpy.dtype, and the state it would get if it were an ordinary object: (None, {"_allowed": ("i8",)}).
     content = b"\x80\x02}X\x01\x00\x00\x00acnumpy\ndtype\nN}X\x08\x00\x00\x00_allowedX\x02\x00\x00\x00i8\x85s\x86bs."
-    with pytest.raises(DataError, match=r"wants to change what numpy\.dtype is"):
+    with pytest.raises(DataError, match=r"tries to change numpy\.dtype"):
         read_pickle(content, "train")
 
 

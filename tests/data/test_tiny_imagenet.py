@@ -220,7 +220,7 @@ def test_a_zip_of_a_foreign_kind_is_said(folder: Path, monkeypatch: pytest.Monke
 
 def test_a_cache_that_cannot_be_written_is_named(folder: Path) -> None:
     (folder / "file").touch()
-    with pytest.raises(DataError, match=r"could not be written to .*make room or name another folder"):
+    with pytest.raises(DataError, match=r"could not be written to .*free disk space, or pass another folder"):
         tiny_imagenet.load([folder, folder / "file"])
 
 
