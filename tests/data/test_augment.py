@@ -42,7 +42,7 @@ def test_same_as_one_image_at_a_time(shape: tuple[int, int, int, int], padding: 
     assert torch.equal(result, slow_crop_and_flip(images, draws, padding))
 
 
-def test_draws_cover_every_place_evenly() -> None:
+def test_draws_are_uniform() -> None:
     draws = draw(torch.Generator().manual_seed(0), 9000, padding=4, flip=True)
     for places in (draws.rows, draws.columns):
         counts = places.bincount()
@@ -52,13 +52,13 @@ def test_draws_cover_every_place_evenly() -> None:
     assert abs(torch.corrcoef(torch.stack((draws.rows, draws.columns)).float())[0, 1]) < 0.05
 
 
-def test_switched_off_draws_change_nothing() -> None:
+def test_without_padding_and_flips_images_do_not_change() -> None:
     images = torch.randint(0, 256, (5, 3, 4, 6), dtype=torch.uint8)
     draws = draw(torch.Generator(), 5, padding=0, flip=False)
     assert torch.equal(crop_and_flip(images, draws, 0), images)
 
 
-def test_part_of_the_draws() -> None:
+def test_draws_can_be_sliced() -> None:
     draws = draw(torch.Generator(), 6, padding=2, flip=True)
     part = draws[2:5]
     assert torch.equal(part.rows, draws.rows[2:5])
@@ -76,7 +76,7 @@ def test_bytes_are_divided_by_255_before_normalisation() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (4, 3, 5, 5)])
-def test_floats_are_taken_as_they_are_and_left_alone(shape: tuple[int, ...]) -> None:
+def test_floats_are_neither_rescaled_nor_changed_in_place(shape: tuple[int, ...]) -> None:
     values = torch.rand(shape)
     before = values.clone()
     result = normalize(values, torch.tensor([0.5]), torch.tensor([2.0]))
@@ -85,7 +85,7 @@ def test_floats_are_taken_as_they_are_and_left_alone(shape: tuple[int, ...]) -> 
 
 
 @pytest.mark.gpu
-def test_work_can_be_captured_in_a_cuda_graph() -> None:
+def test_augmentation_can_be_captured_in_a_cuda_graph() -> None:
     device = torch.device("cuda")
     images = torch.randint(0, 256, (8, 3, 16, 16), dtype=torch.uint8, device=device)
     draws = draw(torch.Generator(device), 8, padding=4, flip=True)

@@ -50,7 +50,7 @@ def take(batches: Batches, count: int) -> Pairs:
     return taken
 
 
-def test_full_batches_in_a_new_order_every_epoch() -> None:
+def test_each_epoch_has_full_batches_in_a_new_order() -> None:
     batches = make()
     assert len(batches) == 3
     first, second = list(batches), list(batches)
@@ -84,7 +84,7 @@ def test_without_augmentation_images_are_only_normalised() -> None:
         assert torch.equal(images, clean[labels])
 
 
-def test_images_are_cropped_and_flipped_and_black_is_black() -> None:
+def test_images_are_cropped_flipped_and_padded_with_black() -> None:
     batches = make(count=100, batch_size=100)
     ((images, labels),) = batches
     (clean, _), *_ = batches.in_order(100)
@@ -99,7 +99,7 @@ def test_position_counts_the_batches_taken() -> None:
     assert batches.position == 0
 
 
-def test_an_interrupted_epoch_goes_on_where_it_stopped() -> None:
+def test_an_interrupted_epoch_resumes() -> None:
     batches = make()
     taken = take(batches, 2)
     assert same(taken + list(batches), list(make()))
@@ -154,7 +154,7 @@ def test_state_is_small_and_does_not_change_afterwards() -> None:
     assert all(state[name].dtype == torch.uint8 and state[name].numel() < 6000 for name in ("order", "augmentation"))
 
 
-def test_loading_rewinds_an_epoch_that_is_under_way() -> None:
+def test_loading_a_state_rewinds_the_current_epoch() -> None:
     batches = make()
     start = batches.state_dict()
     iterator = iter(batches)
@@ -163,7 +163,7 @@ def test_loading_rewinds_an_epoch_that_is_under_way() -> None:
     assert same([first], [next(iterator)])
 
 
-def test_looking_in_order_disturbs_nothing() -> None:
+def test_iterating_in_order_does_not_affect_the_epoch() -> None:
     batches, undisturbed = make(), make()
     pairs = []
     for pair in batches:
@@ -172,7 +172,7 @@ def test_looking_in_order_disturbs_nothing() -> None:
     assert same(pairs, list(undisturbed))
 
 
-def test_in_order_gives_every_image_once_normalised() -> None:
+def test_in_order_returns_every_image_once_normalised() -> None:
     images = torch.randint(0, 256, (7, 3, 4, 4), dtype=torch.uint8)
     pairs = list(in_order(images, torch.arange(7), batch_size=3, mean=[0.5], std=[0.25]))
     assert [len(labels) for _, labels in pairs] == [3, 3, 1]
@@ -187,7 +187,7 @@ def test_float_features_can_be_batched() -> None:
     assert torch.equal(features, values[labels])
 
 
-def test_too_few_images_for_one_batch_is_an_error_that_says_what_to_do() -> None:
+def test_too_few_images_for_one_batch_is_an_error_with_advice() -> None:
     with pytest.raises(
         OptionError, match=r"11 images do not fill one batch of 64: make `batch_size` at most 11.*drop_last=False"
     ):

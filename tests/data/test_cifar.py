@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypersparse.cli.recipe_options import data_folders
+from hypersparse.cli.load_data import data_folders
 from hypersparse.data import tiny_imagenet
 from hypersparse.data.cifar import CIFAR10, CIFAR100, SUPERCLASSES, CifarFiles, load_cifar10, load_cifar100, read
 from hypersparse.data.dataset import Dataset
@@ -67,7 +67,7 @@ def test_images_are_normalised_as_in_the_authors_code() -> None:
     assert rounded == [[0.480246, 0.448072, 0.397548], [0.276986, 0.269064, 0.282082]]
 
 
-def test_the_archive_gives_the_same_as_the_folder(tmp_path: Path) -> None:
+def test_the_archive_and_the_folder_contain_the_same_images(tmp_path: Path) -> None:
     files = write_fake(tmp_path / "unpacked", CIFAR10)
     place = tmp_path / "packed"
     place.mkdir()
@@ -99,7 +99,7 @@ def test_a_truncated_or_altered_file_is_named(tmp_path: Path) -> None:
         load_offline(files, tmp_path)
 
 
-def test_the_real_table_refuses_a_fake(tmp_path: Path) -> None:
+def test_the_published_digests_refuse_other_files(tmp_path: Path) -> None:
     write_fake(tmp_path, CIFAR100)
     with pytest.raises(DataError, match="cifar-100-python/train is truncated or altered"):
         load_cifar100([tmp_path])
@@ -114,7 +114,7 @@ def test_contents_of_the_wrong_form_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("load", "file"), [(load_cifar10, "cifar-10-python.tar.gz"), (load_cifar100, "cifar-100-python.tar.gz")]
 )
-def test_without_files_and_network_one_sentence_says_what_to_do(
+def test_without_files_and_network_the_error_gives_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Any, file: str
 ) -> None:
     def fail(url: str, timeout: float) -> None:
@@ -127,12 +127,12 @@ def test_without_files_and_network_one_sentence_says_what_to_do(
         load([tmp_path], coarse=True)
 
 
-def test_super_classes_share_out_the_hundred_classes() -> None:
+def test_superclasses_partition_the_hundred_classes() -> None:
     assert [len(names) for names in SUPERCLASSES.values()] == [5] * 20
     assert len({name for names in SUPERCLASSES.values() for name in names}) == 100
 
 
-def test_super_classes_are_those_of_the_files() -> None:
+def test_superclasses_match_the_files() -> None:
     try:
         folder = locate(CIFAR100.archive, data_folders(None), download=False, progress=None)
     except DataError as error:

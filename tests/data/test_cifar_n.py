@@ -36,7 +36,7 @@ def test_reads_what_torch_saved(tmp_path: Path, zipped: bool) -> None:
     torch.save(TABLE, tmp_path / "human.pt", _use_new_zipfile_serialization=zipped)
     human = cifar_n.read(tmp_path / "human.pt")
     assert human.hardness.tolist() == [0, 1, 2, 3]
-    assert human.said[2].tolist() == [0, 1, 2, 300]
+    assert human.human[2].tolist() == [0, 1, 2, 300]
     assert human.people == 3
 
 
@@ -46,7 +46,7 @@ def test_reads_npz_and_cifar_100(tmp_path: Path) -> None:
     assert (human.people, human.hardness.tolist()) == (1, [0, 1, 0, 1])
 
 
-def test_the_clean_labels_must_be_the_data_set_s(tmp_path: Path) -> None:
+def test_the_clean_labels_must_match_the_data_set(tmp_path: Path) -> None:
     torch.save(TABLE, tmp_path / "human.pt")
     human = cifar_n.read(tmp_path / "human.pt")
     human.check(dataset([0, 1, 2, 3]))
@@ -85,7 +85,7 @@ def test_other_files_are_refused(tmp_path: Path, table: dict[str, Any], words: s
         cifar_n.read(tmp_path / "human.pt")
 
 
-def test_damaged_and_missing_files_are_said(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_raise_an_error(tmp_path: Path) -> None:
     for name, content in (("a.pt", b"nothing"), ("b.npz", b"nothing"), ("c.pt", pickle.dumps({}))):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DataError):
@@ -95,7 +95,7 @@ def test_damaged_and_missing_files_are_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_pickle_that_asks_for_places_without_end_is_refused(tmp_path: Path, zipped: bool) -> None:
+def test_a_pickle_with_a_huge_memo_is_refused(tmp_path: Path, zipped: bool) -> None:
     bomb, path = b"\x80\x02}r\xff\xff\xff\x7f.", tmp_path / "human.pt"
     if zipped:
         with zipfile.ZipFile(path, "w") as archive:

@@ -26,7 +26,7 @@ def test_a_dataset_knows_its_shape_and_length() -> None:
         (torch.zeros(1, 2, 2, dtype=torch.uint8), torch.tensor([0]), r"\[N, C, H, W\]"),
     ],
 )
-def test_a_split_that_makes_no_sense_is_refused(images: torch.Tensor, labels: torch.Tensor, message: str) -> None:
+def test_an_invalid_split_is_refused(images: torch.Tensor, labels: torch.Tensor, message: str) -> None:
     with pytest.raises(DataError, match=message):
         Split(images, labels)
 
@@ -36,7 +36,7 @@ def test_labels_beyond_the_classes_are_refused() -> None:
         Dataset("toy", split(), split(2, [0, 2]), ("a", "b"), (0.5,), (0.5,))
 
 
-def test_train_and_test_must_be_of_one_kind() -> None:
+def test_train_and_test_must_have_the_same_type_and_shape() -> None:
     other = Split(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 0]))
     with pytest.raises(DataError, match="the same type and shape"):
         Dataset("toy", split(), other, ("a",), (0.5,), (0.5,))
@@ -48,7 +48,7 @@ def test_mean_and_std_must_fit(mean: tuple[float, ...], std: tuple[float, ...]) 
         Dataset("toy", split(), split(), ("a",), mean, std)
 
 
-def test_statistics_are_per_channel_and_as_is_for_floats() -> None:
+def test_statistics_are_per_channel_and_unscaled_for_floats() -> None:
     images = torch.tensor([[[[1.0, 3.0]], [[2.0, 2.0]]], [[[1.0, 3.0]], [[6.0, 6.0]]]])
     assert channel_statistics(images) == ((2.0, 4.0), (1.0, 2.0))
     assert channel_statistics(torch.tensor([[1.0, 5.0], [3.0, 5.0]])) == ((2.0, 5.0), (1.0, 1.0))
@@ -57,7 +57,7 @@ def test_statistics_are_per_channel_and_as_is_for_floats() -> None:
 def test_statistics_do_not_depend_on_the_size_of_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.randint(0, 256, (7, 3, 4, 4), dtype=torch.uint8)
     whole = channel_statistics(images)
-    monkeypatch.setattr("hypersparse.data.dataset.IMAGES_AT_ONCE", 2)
+    monkeypatch.setattr("hypersparse.data.dataset.CHUNK_IMAGES", 2)
     assert channel_statistics(images)[1] == pytest.approx(whole[1])
     pixels = images.double() / 255
     assert whole[0] == pytest.approx(tuple(pixels.mean((0, 2, 3)).tolist()))

@@ -31,7 +31,7 @@ def test_pixels_fill_a_byte_and_the_statistics_are_of_the_training_images() -> N
     assert data.classes == tuple("0123456789")
 
 
-def test_there_is_nothing_to_choose() -> None:
+def test_options_are_refused() -> None:
     with pytest.raises(OptionError, match="no options"):
         digits.load(size=16)
 
@@ -42,7 +42,7 @@ def ink(rows: slice, columns: slice, side: int = 64) -> np.ndarray:
     return drawn
 
 
-def test_a_drawing_looks_like_an_image_of_the_data_set_wherever_it_stands() -> None:
+def test_a_drawing_at_any_position_becomes_an_image_like_the_data_set() -> None:
     ring = ink(slice(8, 56), slice(20, 44))
     ring[14:50, 26:38] = 0
     digit = digits.from_drawing(ring)
@@ -59,13 +59,13 @@ def test_a_drawing_looks_like_an_image_of_the_data_set_wherever_it_stands() -> N
     assert (digits.from_drawing(ring.repeat(3, 0).repeat(3, 1)) == digit).all()
 
 
-def test_an_upright_stroke_stays_narrow_and_a_line_across_low() -> None:
+def test_a_vertical_line_stays_narrow_and_a_horizontal_line_stays_low() -> None:
     upright = digits.from_drawing(ink(slice(5, 60), slice(30, 34)))
     assert upright[:, :2].max() == upright[:, 6:].max() == 0
     across = digits.from_drawing(ink(slice(30, 34), slice(5, 60)))
     assert across[0].max() == across[7].max() == 0
 
 
-def test_nothing_drawn_is_said() -> None:
+def test_an_empty_drawing_raises_an_error() -> None:
     with pytest.raises(DataError, match="drawing is empty"):
         digits.from_drawing(np.zeros((10, 10), np.uint8))

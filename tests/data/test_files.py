@@ -43,7 +43,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", fail)
 
 
-def test_the_first_folder_that_has_it_wins_and_unpacked_is_preferred(tmp_path: Path) -> None:
+def test_the_first_folder_takes_precedence_and_unpacked_is_preferred(tmp_path: Path) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
     (far / "toy").mkdir(parents=True)
     assert find([near, far], ["toy", "toy.tar.gz"]) == far / "toy"
@@ -71,7 +71,7 @@ def test_a_damaged_download_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_network_one_sentence_says_what_to_put_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_the_error_gives_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_network(monkeypatch)
     with pytest.raises(DataError) as caught:
         locate(ARCHIVE, [tmp_path], download=True, progress=None)
@@ -80,7 +80,7 @@ def test_without_network_one_sentence_says_what_to_put_where(tmp_path: Path, mon
     assert f"Put toy.tar.gz or its unpacked folder toy into {tmp_path}." in str(caught.value)
 
 
-def test_nothing_is_downloaded_when_it_is_not_wanted(tmp_path: Path) -> None:
+def test_nothing_is_downloaded_without_permission(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"was not found\. Put toy\.tar\.gz"):
         locate(ARCHIVE, [tmp_path], download=False, progress=None)
     with pytest.raises(DataError, match="into a folder"):
@@ -110,7 +110,7 @@ def test_replacing_keeps_the_old_file_when_writing_fails(tmp_path: Path) -> None
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_download_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_download_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = []
 
     class Endless(Answer):
@@ -125,13 +125,13 @@ def test_a_download_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_archive_comes_by_https_with_a_sha256() -> None:
+def test_every_archive_has_an_https_url_and_a_sha256() -> None:
     for archive in (CIFAR10.archive, CIFAR100.archive, tiny_imagenet.ARCHIVE):
         assert archive.url.startswith("https://")
         assert re.fullmatch("[0-9a-f]{64}", archive.sha256)
 
 
-def test_an_archive_that_lies_on_the_disk_is_checked(tmp_path: Path) -> None:
+def test_an_existing_archive_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "toy.tar.gz"
     path.write_bytes(CONTENT)
     check_archive(path, ARCHIVE)
@@ -146,7 +146,7 @@ def test_check_sha256_names_the_file() -> None:
         check_sha256(CONTENT[1:], sha256(CONTENT), Path("train"))
 
 
-def test_a_file_too_large_to_be_true_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_above_the_size_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train").write_bytes(b"12345")
     monkeypatch.setattr("hypersparse.data.files.LARGEST_MEMBER_BYTES", 4)
     with pytest.raises(DataError, match="more than 4 bytes"):
@@ -187,7 +187,7 @@ def test_a_member_that_is_not_a_plain_file_is_refused(tmp_path: Path, kind: byte
         tar_members(path, ["toy/a"])
 
 
-def test_a_member_too_large_to_be_true_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_above_the_size_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_tar(tmp_path / "toy.tar.gz", {"toy/a": b"12345"})
     monkeypatch.setattr("hypersparse.data.files.LARGEST_MEMBER_BYTES", 4)
     with pytest.raises(DataError, match="at most 4 bytes"):

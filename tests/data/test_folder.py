@@ -54,14 +54,14 @@ def test_images_of_several_sizes_need_the_option(images: Path) -> None:
     assert folder.read(images, size=2).shape == (3, 2, 2)
 
 
-def test_size_cuts_out_the_middle(images: Path) -> None:
+def test_size_crops_the_centre(images: Path) -> None:
     pixels = np.zeros((2, 6, 3), np.uint8)
     pixels[:, 2:4] = 200  # the middle square of a 6 x 2 image
     Image.fromarray(pixels).save(images / "train/cat/z.PNG")
     assert folder.read(images, size=2).train.images[0].tolist() == [[[200, 200], [200, 200]]] * 3
 
 
-def test_progress_is_told(images: Path) -> None:
+def test_progress_is_reported(images: Path) -> None:
     reports: list[tuple[str, int, int]] = []
     folder.read(images, progress=lambda *report: reports.append(report))
     assert reports == [("Decoding images", 3, 3), ("Decoding images", 1, 1)]
@@ -81,7 +81,7 @@ def test_an_unreadable_image_is_named(images: Path) -> None:
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n0 0 4 4 rectfill\n%%EOF\n"
 
 
-def test_no_decoder_but_those_of_the_named_formats_is_tried(
+def test_only_decoders_of_the_listed_formats_are_used(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pillow gives PostScript to Ghostscript."""
@@ -116,7 +116,7 @@ def test_only_regular_files_are_opened(images: Path) -> None:
 
 
 @pytest.mark.parametrize("side", [10_000, 20_000])
-def test_a_decompression_bomb_is_one_sentence(side: int, images: Path) -> None:
+def test_a_decompression_bomb_raises_a_data_error(side: int, images: Path) -> None:
     bomb = io.BytesIO()
     Image.new("1", (side, side)).save(bomb, "PNG")
     (images / "train/cat/z.PNG").write_bytes(bomb.getvalue())

@@ -19,7 +19,7 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
         data.load("")
 
 
-def test_a_path_that_is_not_there_is_called_a_path(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported_as_a_path(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     for path in (tmp_path / "no.npz", tmp_path / "nowhere", tmp_path / "notes.txt"):
         with pytest.raises(DataError, match=r"must be an image folder or an \.npz file"):

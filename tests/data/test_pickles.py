@@ -21,14 +21,14 @@ def python2_array(content: bytes, shape: tuple[int, int], kind: bytes = b"u1") -
     return b"\x80\x02}U\x04data" + reconstruct + state + b"s."
 
 
-def test_reads_what_python_2_wrote() -> None:
+def test_reads_pickles_of_python_2() -> None:
     table = read_pickle(python2_array(bytes([0, 1, 2, 253, 254, 255]), (2, 3)), "train")
     assert table["data"].dtype == np.uint8
     assert table["data"].tolist() == [[0, 1, 2], [253, 254, 255]]
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])
-def test_reads_what_python_3_writes(protocol: int) -> None:
+def test_reads_pickles_of_python_3(protocol: int) -> None:
     array = np.arange(6, dtype=np.uint8).reshape(2, 3)
     content = pickle.dumps({b"data": array, "labels": [1, 2], b"names": [b"cat"]}, protocol=protocol)
     table = read_pickle(content, "train")
@@ -92,12 +92,12 @@ def test_nothing_but_byte_arrays_can_be_built(value: object) -> None:
         pytest.param(b"\x80\x02}U\x01dcnumpy.core.multiarray\n_reconstruct\n(NNNtRs.", id="array without content"),
     ],
 )
-def test_what_is_not_a_data_file_is_named(content: bytes) -> None:
+def test_a_file_that_is_not_a_pickle_is_named(content: bytes) -> None:
     with pytest.raises(DataError, match="train is not a data file that can be trusted"):
         read_pickle(content, "train")
 
 
-def test_registered_extensions_are_no_way_around() -> None:
+def test_registered_extensions_cannot_be_called() -> None:
     copyreg.add_extension("os", "system", 240)
     try:
         with pytest.raises(DataError, match=r"os\.system"):

@@ -13,7 +13,7 @@ def test_options_decide_counts_and_shapes() -> None:
     assert data.train.labels.bincount().tolist() == [6] * 5
 
 
-def test_the_same_seed_gives_the_same_images_and_another_seed_others() -> None:
+def test_the_seed_determines_the_images() -> None:
     first, again, other = (synthetic.load(images=8, size=4, seed=seed) for seed in (0, 0, 1))
     assert first.train.images.equal(again.train.images)
     assert not first.train.images.equal(other.train.images)

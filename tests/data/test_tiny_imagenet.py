@@ -118,7 +118,7 @@ def test_images_are_decoded_once(folder: Path) -> None:
     assert count_decodings([folder]) == 0  # the cache alone is enough
 
 
-def test_a_damaged_or_foreign_cache_is_made_anew(folder: Path) -> None:
+def test_a_damaged_or_foreign_cache_is_replaced(folder: Path) -> None:
     tiny_imagenet.load([folder])
     cache = folder / tiny_imagenet.CACHE
     content = cache.read_bytes()
@@ -138,7 +138,7 @@ def test_changed_files_are_decoded_again(folder: Path) -> None:
     assert tiny_imagenet.load([folder]).test.labels.tolist() == [0, 1, 2]
 
 
-def test_half_an_archive_is_noticed(folder: Path) -> None:
+def test_an_incomplete_archive_is_detected(folder: Path) -> None:
     root = folder / "tiny-imagenet-200"
     (root / "train/n01/images/n01_1.JPEG").unlink()
     with pytest.raises(DataError, match="incomplete: train has 1 images of n01 but 2 of n0"):
@@ -207,7 +207,7 @@ def test_images_and_members_of_other_sizes_are_refused(folder: Path, monkeypatch
 
 
 @pytest.mark.parametrize("field", [b"\x63\x00", b"\x01\x00"], ids=["version", "encryption"])
-def test_a_zip_of_a_foreign_kind_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch, field: bytes) -> None:
+def test_an_unsupported_zip_raises_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch, field: bytes) -> None:
     path = pack(folder)
     place = 6 if field[0] == 0x63 else 8
     first, *others = path.read_bytes().split(b"PK\x01\x02")  # before the entries of its directory
@@ -224,7 +224,7 @@ def test_a_cache_that_cannot_be_written_is_named(folder: Path) -> None:
         tiny_imagenet.load([folder, folder / "file"])
 
 
-def test_without_files_and_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_files_and_network_the_error_gives_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(url: str, timeout: float) -> None:
         raise urllib.error.URLError("no network")
 
@@ -235,7 +235,7 @@ def test_without_files_and_network(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         tiny_imagenet.load([tmp_path], size=32)
 
 
-def test_links_that_lead_around_in_a_circle_end(folder: Path) -> None:
+def test_cyclic_links_are_followed_once(folder: Path) -> None:
     for name in ("one", "other"):
         (folder / "tiny-imagenet-200" / "val" / name).symlink_to(folder)
     assert_train_is_right(tiny_imagenet.load([folder]))

@@ -50,7 +50,7 @@ def build_mine(factory: str, **options: object) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", models.names())
-def test_every_name_builds_a_model_for_its_shape_and_classes(name: str) -> None:
+def test_every_name_builds_a_model_for_a_shape_and_classes(name: str) -> None:
     with torch.device("meta"):
         model = models.build(name, shape=(3, 32, 32), classes=6)
         assert model(torch.empty(2, 3, 32, 32)).shape == (2, 6)
@@ -83,19 +83,19 @@ def macs_per_image(model: nn.Module, image: Tensor) -> int:
         ("vgg19", 200, 64, 1592.6),
     ],
 )
-def test_models_of_the_paper_cost_what_they_should(name: str, classes: int, side: int, millions: float) -> None:
+def test_models_of_the_paper_have_the_expected_cost(name: str, classes: int, side: int, millions: float) -> None:
     with torch.device("meta"):
         model = models.build(name, shape=(3, side, side), classes=classes)
         macs = macs_per_image(model, torch.empty(1, 3, side, side))
     assert round(macs / 1e6, 1) == millions
 
 
-def test_options_reach_the_model() -> None:
+def test_options_are_passed_to_the_model() -> None:
     model = models.build("mlp", shape=(2,), classes=3, options={"hidden": [4]})
     assert sum(parameter.numel() for parameter in model.parameters()) == 2 * 4 + 4 + 4 * 3 + 3
 
 
-def test_a_depth_without_a_name_is_reached_through_its_file() -> None:
+def test_a_depth_without_a_name_is_built_through_its_module() -> None:
     options = {"depth": 14, "width": 2}
     name = "hypersparse.models.resnet:resnet"
     model = models.build(name, shape=(1, 8, 8), classes=10, options=options, own_code=[name])

@@ -13,7 +13,7 @@ from hypersparse.models.narrow import narrowed, parameters_of
     [("resnet8", {}, "width"), ("mlp", {}, "hidden"), ("wide_resnet", {"factor": 4}, "factor"), ("vgg11", {}, "width")],
 )
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
-def test_no_other_width_is_nearer(name: str, options: dict[str, Any], width: str, share: float) -> None:
+def test_the_width_is_the_nearest(name: str, options: dict[str, Any], width: str, share: float) -> None:
     shape = (3, 16, 16)
     wanted = int(share * parameters_of(name, shape=shape, classes=10, options=options))
     found = narrowed(name, shape=shape, classes=10, options=options, parameters=wanted)

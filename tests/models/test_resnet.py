@@ -28,7 +28,7 @@ def test_resnet32_has_the_counts_of_the_paper(classes: int, weights: int, parame
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
-def test_layers_come_in_the_order_of_the_papers_figure_3() -> None:
+def test_layers_have_the_order_of_the_papers_figure_3() -> None:
     with torch.device("meta"):
         layers = prunable(resnet32(shape=(3, 32, 32), classes=100))
     assert [weight.numel() for weight in layers.values()] == [*PAPER_SIZES, 12800]
@@ -40,7 +40,7 @@ def test_layers_come_in_the_order_of_the_papers_figure_3() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 64, 64), (3, 33, 47)])
-def test_any_image_size_gives_one_score_per_class(shape: tuple[int, ...]) -> None:
+def test_any_image_size_returns_one_score_per_class(shape: tuple[int, ...]) -> None:
     with torch.device("meta"):
         model = resnet32(shape=shape, classes=7)
         assert model(torch.empty(2, *shape)).shape == (2, 7)
@@ -57,7 +57,7 @@ def test_first_weights_are_kaiming_normal_by_fan_out_and_the_linear_layer_is_sma
     assert all((norm.weight == 1).all() for norm in model.modules() if isinstance(norm, nn.BatchNorm2d))
 
 
-def test_the_forward_pass_in_so_many_words() -> None:
+def test_the_forward_pass_matches_a_step_by_step_computation() -> None:
     model = shaken(resnet(14, 4, shape=(3, 12, 12), classes=5))
     conv, norm = layers_of(model)
     images = torch.randn(2, 3, 12, 12)
@@ -89,7 +89,7 @@ def test_a_block_adds_its_input() -> None:
 
 
 @pytest.mark.parametrize("depth", [8, 20, 32, 44, 56, 110])
-def test_depth_counts_the_layers_off_the_shortcuts(depth: int) -> None:
+def test_depth_does_not_count_shortcuts(depth: int) -> None:
     with torch.device("meta"):
         layers = prunable(resnet(depth, shape=(3, 32, 32), classes=10))
     assert len([name for name in layers if "downsample" not in name]) == depth

@@ -26,7 +26,7 @@ def test_vgg19_has_the_layers_and_counts_of_the_paper(classes: int, weights: int
 
 
 @pytest.mark.parametrize(("shape", "side"), [((3, 32, 32), 2), ((3, 64, 64), 4), ((1, 16, 16), 1)])
-def test_four_poolings_are_left_to_average(shape: tuple[int, ...], side: int) -> None:
+def test_four_poolings_leave_a_map_to_average(shape: tuple[int, ...], side: int) -> None:
     with torch.device("meta"):
         model = vgg19(shape=shape, classes=7)
         images = torch.empty(2, *shape)
@@ -35,7 +35,7 @@ def test_four_poolings_are_left_to_average(shape: tuple[int, ...], side: int) ->
         assert model(images).shape == (2, 7)
 
 
-def test_the_forward_pass_in_so_many_words() -> None:
+def test_the_forward_pass_matches_a_step_by_step_computation() -> None:
     model = shaken(vgg(13, 4, shape=(3, 32, 32), classes=5))
     conv, norm = layers_of(model)
     images = torch.randn(2, 3, 32, 32)
@@ -56,7 +56,7 @@ def test_first_weights_are_kaiming_normal_by_fan_in_and_biases_zero() -> None:
     assert not any(bias.any() for name, bias in model.named_parameters() if name.endswith("bias"))
 
 
-def test_average_is_taken_over_the_whole_map() -> None:
+def test_the_average_is_over_the_whole_map() -> None:
     model = vgg11(shape=(3, 64, 64), classes=5, width=4).eval()
     images = torch.rand(2, 3, 64, 64)
     features = model.layer5(model.layer4(model.layer3(model.layer2(model.layer1(images)))))
@@ -65,7 +65,7 @@ def test_average_is_taken_over_the_whole_map() -> None:
 
 
 @pytest.mark.parametrize(("depth", "layers"), [(11, 9), (13, 11), (16, 14), (19, 17)])
-def test_depth_counts_two_linear_layers_that_are_not_there(depth: int, layers: int) -> None:
+def test_depth_counts_two_omitted_linear_layers(depth: int, layers: int) -> None:
     with torch.device("meta"):
         model = vgg(depth, shape=(3, 32, 32), classes=10)
     assert sum(isinstance(module, nn.Conv2d | nn.Linear) for module in model.modules()) == layers

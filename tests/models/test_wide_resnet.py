@@ -22,7 +22,7 @@ def weights_by_hand(depth: int, factor: int, classes: int) -> int:
 
 
 @pytest.mark.parametrize(("depth", "factor", "classes"), [(22, 2, 10), (28, 10, 100), (10, 3, 200)])
-def test_weights_are_those_counted_by_hand(depth: int, factor: int, classes: int) -> None:
+def test_the_number_of_weights_matches_a_count_by_hand(depth: int, factor: int, classes: int) -> None:
     with torch.device("meta"):
         model = wide_resnet(depth, factor, shape=(3, 32, 32), classes=classes)
     sizes = [layer.weight.numel() for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
@@ -35,7 +35,7 @@ def test_wrn_28_10_has_the_36_5_million_parameters_of_its_paper() -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == 36_479_194
 
 
-def test_the_forward_pass_in_so_many_words() -> None:
+def test_the_forward_pass_matches_a_step_by_step_computation() -> None:
     model = shaken(wide_resnet(16, 1, shape=(3, 12, 12), classes=5))
     conv, norm = layers_of(model)
     images = torch.randn(2, 3, 12, 12)
@@ -51,7 +51,7 @@ def test_the_forward_pass_in_so_many_words() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 64, 64)])
-def test_any_image_size_gives_one_score_per_class(shape: tuple[int, ...]) -> None:
+def test_any_image_size_returns_one_score_per_class(shape: tuple[int, ...]) -> None:
     with torch.device("meta"):
         model = wide_resnet(shape=shape, classes=7)
         assert model(torch.empty(2, *shape)).shape == (2, 7)

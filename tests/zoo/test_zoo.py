@@ -14,7 +14,7 @@ import torch
 
 import hypersparse
 from hypersparse import data, zoo
-from hypersparse.cli.recipe_options import data_folders
+from hypersparse.cli.load_data import data_folders
 from hypersparse.errors import DataError, OptionError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.training.loaders import EvalLoader
