@@ -120,7 +120,10 @@ def test_shapes_are_checked_before_decompression(tmp_path: Path, monkeypatch: py
         raise AssertionError(given)
 
     monkeypatch.setattr("hypersparse.data.npz_file._array", expanded)
-    for changes, message in (({"y_train": np.array([0, 1])}, "2 labels"), ({"x_test": np.zeros((2, 9))}, "one kind")):
+    for changes, message in (
+        ({"y_train": np.array([0, 1])}, "2 labels"),
+        ({"x_test": np.zeros((2, 9))}, "the same type and shape"),
+    ):
         with pytest.raises(DataError, match=message):
             npz.read(write(tmp_path / "toy.npz", **changes))
 
