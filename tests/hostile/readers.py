@@ -34,7 +34,7 @@ def command(*words: str) -> Reader:
 
     def call(folder: Path) -> None:
         done = run(*words, folder=folder)
-        if done.returncode not in (0, 2) or "Traceback" in done.stderr:
+        if done.returncode not in (0, 2) or "Traceback" in done.stderr or "No such option" in done.stderr:
             raise AssertionError(f"exit code {done.returncode}: {done.stderr}")
 
     return call
@@ -105,14 +105,14 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         **{f"export a run as {end}": command("export", RUNS[2], "-o", f"run{end}", "--shrink") for end in FORMATS[1:]},
         **{f"export a file as {end}": command("export", "strings.hsp", "-o", f"out{end}") for end in FORMATS},
         **{
-            f"export without images {end}": command("export", "strings.hsp", "-o", f"o{end}", "--images", "0")
+            f"export without images {end}": command("export", "strings.hsp", "-o", f"o{end}", "--verify-images", "0")
             for end in FORMATS
         },
         **{
-            f"export a name as .onnx, {name}": command("export", f"{name}.hsp", "-o", "o.onnx", "--images", "0")
+            f"export a name as .onnx, {name}": command("export", f"{name}.hsp", "-o", "o.onnx", "--verify-images", "0")
             for name in NAMED
         },
-        "shrink": command("shrink", "strings.hsp", "--images", "0", "-o", "small.hsp"),
+        "shrink": command("shrink", "strings.hsp", "--verify-images", "0", "-o", "small.hsp"),
         "evaluate a file": command("evaluate", "strings.hsp"),
         "serve a foreign run": command("serve", "foreign-12345678", "--no-browser"),
         "zoo": command("zoo", "--folder", "zoo"),
@@ -153,6 +153,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/bench/inference.py": "* the machine's memory, from /proc",
         "hypersparse/cli/load_network.py": "evaluate foreign-12345678",
         "hypersparse/cli/recipe_options.py": "train foreign",
+        "hypersparse/cli/registry.py": "* the package's own source",
         "hypersparse/data/cifar.py": "an archive of CIFAR",
         "hypersparse/data/cifar_n.py": "CIFAR-N True",
         "hypersparse/data/files.py": "an archive of CIFAR",
@@ -162,7 +163,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/tiny_imagenet.py": "an archive of TinyImageNet",
         "hypersparse/export/c_source.py": "* functions in C, in the package",
         "hypersparse/integrations/ray.py": "* what the process itself sent",
-        "hypersparse/integrations/wandb.py": "* a number of epochs, with --wandb",
+        "hypersparse/integrations/wandb.py": "* a number of epochs, with --track wandb",
         "hypersparse/recipe.py": "plan foreign",
         "hypersparse/regular_file.py": "arrays",
         "hypersparse/runs/experiment.py": "sweep",
