@@ -22,6 +22,9 @@ from hypersparse_runtime.sparse import SparseEngine
 ENGINES = ("auto", "hypersparse", *(engine.name for engine in HAND_OVERS), "numpy")
 SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
 SURELY_DENSE = 0.6
+HALF_DENSE = 0.25  # from which dense engines are faster as a rule, where nothing is measured
+MOST_TRIED = 2**33  # products of a dense network that is run to measure it: some 0.3 s; VGG-16 for 224x224 has 1.5e10
+SURELY_TRIED, PER_WEIGHT = 2**29, 2**12  # fewer, and for each weight: huge kernels run at a hundredth of the speed
 CLEARLY = 2.0  # times as fast as a dense engine on single images: then in batches too, where VGG-19 keeps 0.6 of that
 
 
@@ -132,15 +135,22 @@ class SparseModel:
         if share < SURELY_SPARSE:
             return sparse
         if not hand_overs():
-            if share > 0.25:
+            if share > HALF_DENSE:
                 warnings.warn(_dense_sentence(share), SlowWarning, stacklevel=5)
             return sparse
         first, *others = hand_overs()
+        if not self._is_tried():
+            return sparse if share < HALF_DENSE else self._made(first)
         dense = self._made(first)
         seconds, dense_seconds = trial([sparse, dense], 1, self.input_shape, self.output_shape, threads=self.threads)
         if dense_seconds > CLEARLY * seconds:
             return sparse
         return self._fastest([sparse, dense, *map(self._made, others)])
+
+    def _is_tried(self) -> bool:
+        """Whether dense engines are run when the network is loaded, to take the fastest."""
+        weights = sum(array.size for array in self.graph.tensors.values())
+        return self.dense_products <= min(MOST_TRIED, max(SURELY_TRIED, PER_WEIGHT * weights))
 
     def _sparse(self, network: Network, instructions: str | None) -> SparseEngine:
         kernel = load_kernel()
@@ -171,7 +181,7 @@ class SparseModel:
         return engine(self.graph, threads=self.threads)
 
     def _fastest(self, engines: list[Engine]) -> Engine:
-        if len(engines) == 1:
+        if len(engines) == 1 or not self._is_tried():
             return engines[0]
         return Fastest(engines, self.input_shape, self.output_shape, threads=self.threads)
 

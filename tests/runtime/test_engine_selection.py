@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hypersparse_runtime import engine_selection
+from hypersparse_runtime import Graph, SparseModel, engine_selection
 from hypersparse_runtime.engine_selection import LARGEST, LEAST_TRIALS, TRIALS, Fastest, trial
+from hypersparse_runtime.graph import INPUT, Node
 
 SHAPE = (2,)
 
@@ -115,3 +116,23 @@ def test_many_threads_make_one_trial(clock: Clock) -> None:
     for thread in threads:
         thread.join()
     assert engine.sizes.count(16) == 1 + TRIALS
+
+
+class Named:
+    name = title = "named"
+
+    def __init__(self, graph: Graph, *, threads: int) -> None:
+        pass
+
+
+def test_engines_that_run_for_long_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dense kernel as large as its image took 18 s to load: every engine was run on it."""
+    monkeypatch.setattr("hypersparse_runtime.model.trial", lambda *rest, **more: pytest.fail("engines were run"))
+    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", lambda: [Named, Named])
+    monkeypatch.setattr("hypersparse_runtime.model.SURELY_TRIED", 2**16)
+    weight = np.ones((1, 1, 33, 33), np.float32)
+    whole = {"stride": (1, 1), "padding": (16, 16), "dilation": (1, 1), "groups": 1}
+    graph = Graph((1, 100, 100), (Node("conv", (INPUT,), "y", {"weight": "w"}, whole),), {"w": weight})
+    assert SparseModel(graph, threads=1).engine == "named"
+    weight[:, :, 5:] = 0
+    assert SparseModel(graph, threads=1).engine == "hypersparse"
