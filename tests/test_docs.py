@@ -52,7 +52,15 @@ def test_every_method_has_a_page_with_all_its_options(method: str) -> None:
         assert f"| `{name}` |" in page
 
 
+def anchors(page: Path) -> set[str]:
+    """The fragments that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
-            assert (ROOT / page).parent.joinpath(target).exists(), f"{page}: {target}"
+        for target, fragment in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", (ROOT / page).read_text()):
+            there = (ROOT / page).parent / target if target else ROOT / page
+            assert there.exists(), f"{page}: {target}"
+            assert not fragment or fragment in anchors(there), f"{page}: {target}#{fragment}"
