@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from hypersparse.cli.console import Console
 from hypersparse.cli.load_data import DataDir
-from hypersparse.cli.load_network import SUFFIX, NetworkQuery, in_zoo, open_network
+from hypersparse.cli.load_network import NetworkQuery, open_network
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.signals import stopped_by_signals
 from hypersparse.cli.trust import TrustCode
@@ -23,6 +23,7 @@ from hypersparse.export.trace import trace
 from hypersparse.serve.listen import PORT, listen, names_apart
 from hypersparse.serve.network import Served
 from hypersparse.training.stop import StopRequest
+from hypersparse.zoo.find_network import SUFFIX, in_zoo
 from hypersparse_runtime import Graph
 
 LOOK_SECONDS = 0.2  # how often the command looks whether it was asked to stop

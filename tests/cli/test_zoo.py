@@ -7,9 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hypersparse import zoo
-from hypersparse.cli.load_network import NetworkQuery, in_zoo, open_network
+from hypersparse.cli.load_network import NetworkQuery, open_network
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError, RunError
+from hypersparse.zoo.find_network import in_zoo
 from tests.runs.tiny import FINISHED, run_of, tiny_store
 
 
