@@ -148,6 +148,7 @@ def make_recipe(
     if init_from is not None:
         said = merge(said, _start(init_from, runs_dir))
     base = _read_recipe(recipe) if recipe else {}
+    base.pop("seed", None)  # of a run's recipe.toml; which seeds are trained is an option of the command
     if base.get("init_from") and not base.get("init_digest"):  # written by hand
         base |= _start(Path(base["init_from"]), runs_dir)
     own_code = allowed(named_in(base), typed=named_in(said), trust=trust_code)

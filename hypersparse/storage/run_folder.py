@@ -1,7 +1,6 @@
 """`RunFolder`: the files of one run, their names, and the lock that keeps a second process out."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from hypersparse.storage.schemas import (
     Entry,
     Epochs,
     Result,
+    RunTables,
     Tables,
     Times,
     Timing,
@@ -79,7 +79,7 @@ class RunFolder:
 
     def write_recipe(self, recipe: Recipe, seed: int) -> None:
         """Say what is trained here; the phase it ends after may change, nothing else."""
-        write_text(self.recipe_file, f"# seed = {seed}\n{recipe.to_toml()}")
+        write_text(self.recipe_file, f"seed = {seed}\n{recipe.to_toml()}")
 
     def recipe(self, *, own_code: Collection[str] = ()) -> Recipe:
         """The recipe this run follows; of own code that it names only what is in `own_code` is imported."""
@@ -90,10 +90,9 @@ class RunFolder:
 
     def tables(self) -> Tables:
         """The recipe as tables, for a run whose method cannot be imported here."""
-        try:
-            return checked(parse_toml(self.recipe_text(), str(self.recipe_file)), Tables, self.recipe_file)
-        except OptionError as error:
-            raise RunError(f"The recipe in {self.path} cannot be used: {error}") from None
+        tables: dict[str, Any] = {**self._recipe_file()}
+        del tables["seed"]
+        return checked(tables, Tables, self.recipe_file)
 
     def recipe_text(self) -> str:
         """What `recipe.toml` says."""
@@ -103,10 +102,13 @@ class RunFolder:
 
     def seed(self) -> int:
         """The seed this run has."""
-        found = re.match(r"# seed = (\d{1,19})\n", self.recipe_text())
-        if found is None:
-            raise RunError(f"{self.recipe_file} does not begin with `# seed = N`.")
-        return int(found[1])
+        return self._recipe_file()["seed"]
+
+    def _recipe_file(self) -> RunTables:
+        try:
+            return checked(parse_toml(self.recipe_text(), str(self.recipe_file)), RunTables, self.recipe_file)
+        except OptionError as error:
+            raise RunError(f"The recipe in {self.path} cannot be used: {error}") from None
 
     def result(self) -> Result | None:
         """What came out, or None while the run is not finished."""

@@ -141,6 +141,13 @@ class Tables(TypedDict):
 
 
 @with_config(CHECKED)
+class RunTables(Tables):
+    """What `recipe.toml` holds: the recipe's tables and the seed."""
+
+    seed: Annotated[int, Field(ge=0)]
+
+
+@with_config(CHECKED)
 class Epochs(TypedDict):
     """How many epochs a result counts, of each phase."""
 

@@ -63,7 +63,7 @@ def _networks(folder: Path) -> None:
 def recipe(model: str, method: str = f"{MARK}:Method") -> str:
     """A whole recipe that names code."""
     return (
-        "# seed = 0\n[data]\nname = 'digits'\n"
+        "seed = 0\n[data]\nname = 'digits'\n"
         f"[model]\nname = '{model}'\ncommand = 'touch started {MARK}'\n"
         f"[training]\nepochs = 1\n[method]\nname = '{method}'\nsparsity = 0.9\nforce = {json.dumps(TEXT)}\n"
     )

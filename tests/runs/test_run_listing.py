@@ -79,7 +79,7 @@ def test_a_run_outside_a_store_has_the_label_of_its_result(store: RunStore, tmp_
     [
         ("recipe.toml", ""),
         ("recipe.toml", "not toml at all ["),
-        ("recipe.toml", "# seed = many\n[data]\nname = 'x'\n"),
+        ("recipe.toml", "seed = 'many'\n[data]\nname = 'x'\n"),
         ("result.json", "{"),
         ("result.json", "{}"),
         ("result.json", "[]"),

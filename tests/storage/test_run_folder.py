@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> RunFolder:
     ("content", "said"),
     [
         (b"", "it has no `data`"),  # and not the recipe that is the default
-        (b"# seed = 3\n[data]\nname = 'digits'\n", "it has no `model`"),
+        (b"seed = 3\n[data]\nname = 'digits'\n", "it has no `model`"),
         (b"\xff\xfe", "not text"),
         (b"[data", "not valid TOML"),
     ],

@@ -29,7 +29,7 @@ def test_a_page_says_what_the_run_says(tmp_path: Path) -> None:
     assert content["curves"]["kept"] == {"at": 0, "runs": [3 * TOTAL, 5, 3 * KEPT, 5]}
     assert content["layers"]["names"] == ["block0.conv", "block1.conv", "block2.conv"]
     assert content["machine"] == {name: str(value) for name, value in MACHINE.items() if value is not None}
-    assert content["recipe"].startswith("# seed = 0\n")
+    assert content["recipe"].startswith("seed = 0\n")
     assert (content["training_flops"], content["final_bytes"]) == (4e12, 20_000)
 
 
@@ -62,7 +62,7 @@ def damage_result(run: RunFolder) -> None:
 
 
 def damage_recipe(run: RunFolder) -> None:
-    run.recipe_file.write_text("# seed = 0\n[data\n")
+    run.recipe_file.write_text("seed = 0\n[data\n")
 
 
 def damage_log(run: RunFolder) -> None:
