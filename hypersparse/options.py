@@ -1,4 +1,4 @@
-"""`@options` makes a frozen, validated dataclass whose errors are one sentence."""
+"""`@options`: frozen, validated dataclasses with short error messages."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_defau
 
 
 def option(*, default: Any = dataclasses.MISSING, help: str = "", **constraints: Any) -> Any:
-    """A field with the text the command line shows for it and pydantic's constraints (`ge=0`)."""
+    """A field with a help text for the command line and pydantic's constraints, such as `ge=0`."""
     if default is dataclasses.MISSING:
         return Field(description=help, **constraints)
     return Field(default=default, description=help, **constraints)
@@ -31,7 +31,7 @@ def options(cls: type[T]) -> type[T]:
     @functools.wraps(validate)
     def init(self: Any, *args: Any, **values: Any) -> None:
         if args:
-            raise OptionError(f"{made.__name__} takes its options by name; got the bare value {args[0]!r}.")
+            raise OptionError(f"{made.__name__} takes keyword arguments only; got the positional value {args[0]!r}.")
         if unknown_names := values.keys() - {field.name for field in dataclasses.fields(made)}:
             raise OptionError(_unknown_option(made, min(unknown_names)))
         try:
@@ -45,7 +45,7 @@ def options(cls: type[T]) -> type[T]:
 
 
 def help_of(cls: type) -> dict[str, str]:
-    """The help text beside each field.
+    """The help text of each field.
 
     >>> help_of(int)
     {}
@@ -55,7 +55,7 @@ def help_of(cls: type) -> dict[str, str]:
 
 
 def non_default(value: Any) -> dict[str, Any]:
-    """The fields of an options object that differ from their defaults, nested ones included."""
+    """The fields that differ from their defaults, including nested ones."""
     changed: dict[str, Any] = {}
     for field in dataclasses.fields(value):
         now = getattr(value, field.name)
@@ -88,4 +88,4 @@ def _sentence(cls: type, error: ValidationError) -> str:
         return f"`{name}` of {cls.__name__} is missing: {help_of(cls).get(name, '')}"
     expected = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     meaning = help_of(cls).get(str(first["loc"][0]), "") if first["loc"] else ""
-    return f"`{name}` should be {expected}; got {came!r}." + (f" It is: {meaning}" if meaning else "")
+    return f"`{name}` should be {expected}; got {came!r}." + (f" Meaning: {meaning}" if meaning else "")

@@ -1,8 +1,8 @@
-"""Code of the user's own, named `package.file:name`, and the one place that decides whether it is imported.
+"""User code named `package.file:name`, and the only place that decides whether it is imported.
 
-A recipe names its model and method as text, and a recipe may be a stranger's: in a run folder, a pack or an `.hsp`
-file. A name alone therefore imports nothing. The caller says which names may be imported: a program those it wrote
-down, the command line those its user typed, and with `--trust-code` those it has printed.
+A recipe names its model and method as text, and it may come from someone else: in a run folder, a pack or an `.hsp`
+file. A name alone therefore imports nothing. The caller passes the names that may be imported: a program its own,
+the command line those typed by the user, and with `--trust-code` those it has printed.
 """
 
 import sys
@@ -17,7 +17,7 @@ from hypersparse.errors import OptionError, unknown
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is one of the user's own code.
+    """Whether a name refers to user code.
 
     >>> is_own("my_package.file:Net"), is_own("resnet8"), is_own(":Net")
     (True, False, False)
@@ -27,7 +27,7 @@ def is_own(name: str) -> bool:
 
 
 def named_in(tables: Mapping[str, Any]) -> frozenset[str]:
-    """The own code that a recipe's tables name.
+    """The names of user code in a recipe's tables.
 
     >>> named_in({"model": {"name": "mine:Net"}, "method": {"name": "art"}})
     frozenset({'mine:Net'})
@@ -38,7 +38,7 @@ def named_in(tables: Mapping[str, Any]) -> frozenset[str]:
 
 
 def check(name: str, *, kind: str, own_code: Collection[str]) -> None:
-    """Say if a name is one that may not be imported."""
+    """Raise an error if a name may not be imported."""
     file, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*file.split("."), attribute)):
         raise OptionError(f"Your own {kind} is named `package.file:name`, without slashes; got `{name}`.")
@@ -52,7 +52,7 @@ def check(name: str, *, kind: str, own_code: Collection[str]) -> None:
 
 
 def load(name: str, *, kind: str, own_code: Collection[str]) -> Callable[..., Any]:
-    """The class or function called `name`, a `kind` such as a model; imported only if `own_code` has the name."""
+    """Import the class or function `name` if `own_code` contains it; `kind`, such as model, is used in errors."""
     check(name, kind=kind, own_code=own_code)
     file, _, attribute = name.partition(":")
     return _defined_in(_imported(file, f"{kind} `{name}`"), attribute, kind)
@@ -67,7 +67,7 @@ def _imported(file: str, what: str) -> ModuleType:
 
 
 def _defined_in(module: ModuleType, name: str, kind: str) -> Callable[..., Any]:
-    """A class or function of a module, which it did not import itself."""
+    """A class or function defined in a module, not imported by it."""
     file, found = module.__name__, vars(module).get(name)
     if isinstance(found, type | FunctionType) and found.__module__ == file:
         return found

@@ -1,4 +1,4 @@
-"""`Recipe`: everything that decides a result, in and out of TOML, and its key."""
+"""`Recipe`: all settings that determine a result, their TOML form and their key."""
 
 import dataclasses
 import hashlib
@@ -24,32 +24,32 @@ from hypersparse.sparsity import schedules
 from hypersparse.sparsity.schedules import Schedule
 
 KEY_LENGTH = 8
-NOT_IN_KEY = ("until", "init_from", "own_code")  # where it ends and where files lie do not change what is computed
+NOT_IN_KEY = ("until", "init_from", "own_code")  # the end and the places of files do not change what is computed
 
 
 @options
 class DataOptions:
-    """Which images, and what happens to them on the way into the network."""
+    """The data set and its preprocessing."""
 
     name: str = option(default="digits", help="A data set's name, a folder of images or an .npz file.")
-    validation: int = option(default=0, help="Training samples held out to pick the best epoch on.", ge=0)
+    validation: int = option(default=0, help="Training samples held out to select the best epoch.", ge=0)
     padding: int = option(default=0, help="Black pixels added around an image before a random crop.", ge=0)
     flip: bool = option(default=False, help="Mirror half of the training images.")
-    drop_last: bool = option(default=True, help="Leave out the last, partial batch of an epoch.")
+    drop_last: bool = option(default=True, help="Drop the last, partial batch of an epoch.")
     scoring_images: Literal["clean", "augmented"] = option(
-        default="clean", help="The training images a method scores the network on."
+        default="clean", help="Training images on which a method scores the network."
     )
     options: dict[str, Any] = option(default={}, help="Further options of this data set.")
 
 
 @options
 class ModelOptions:
-    """Which network."""
+    """The network."""
 
     name: str = option(default="resnet8", help="A model's name, or your own as package.file:factory.")
     narrow: float = option(
         default=0.0,
-        help="Make it narrower, until it has about as many parameters as it would keep at this sparsity.",
+        help="Reduce the width until the parameters are about as many as would be kept at this sparsity.",
         ge=0,
         lt=1,
     )
@@ -61,22 +61,24 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 @options
 class TrainingOptions:
-    """How the network is trained in every phase."""
+    """The training settings of all phases."""
 
-    epochs: int = option(default=160, help="Epochs of the main training (ART: of the fine-tuning).", ge=1)
-    batch_size: int = option(default=64, help="Images in a step.", ge=1)
+    epochs: int = option(default=160, help="Epochs of the main training (ART: of fine-tuning).", ge=1)
+    batch_size: int = option(default=64, help="Images per step.", ge=1)
     optimizer: Literal["sgd", "adamw"] = option(default="sgd", help="The optimizer.")
-    lr: float = option(default=0.1, help="First learning rate of every phase.", gt=0)
-    momentum: float = option(default=0.9, help="Momentum of sgd (adamw: beta 1).", ge=0, lt=1)
-    nesterov: bool = option(default=False, help="Nesterov momentum, for sgd.")
-    weight_decay: float = option(default=1e-4, help="On all parameters, in all phases.", ge=0)
+    lr: float = option(default=0.1, help="Initial learning rate of every phase.", gt=0)
+    momentum: float = option(default=0.9, help="Momentum of sgd (for adamw: beta 1).", ge=0, lt=1)
+    nesterov: bool = option(default=False, help="Use Nesterov momentum, for sgd.")
+    weight_decay: float = option(default=1e-4, help="Weight decay of all parameters, in all phases.", ge=0)
     schedule: Literal["multistep", "cosine", "constant"] = option(
-        default="multistep", help="How the learning rate falls."
+        default="multistep", help="Schedule of the learning rate."
     )
     milestones: tuple[Fraction, ...] = option(
-        default=(0.5, 0.75), help="For `multistep`: when, as fractions of the phase."
+        default=(0.5, 0.75), help="For `multistep`: when the rate drops, as fractions of the phase."
     )
-    gamma: float = option(default=0.1, help="For `multistep`: factor on the learning rate.", gt=0, lt=1)
+    gamma: float = option(
+        default=0.1, help="For `multistep`: factor on the learning rate at each milestone.", gt=0, lt=1
+    )
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
@@ -91,17 +93,17 @@ class TrainingOptions:
 
 @options
 class Recipe:
-    """Everything that decides a result, except the seed."""
+    """All settings that determine a result, except the seed."""
 
     data: DataOptions = option(default=DataOptions(), help="The images.")
     model: ModelOptions = option(default=ModelOptions(), help="The network.")
     training: TrainingOptions = option(default=TrainingOptions(), help="The training.")
-    method: Method = option(default=ART(), help="How it becomes sparse.")
+    method: Method = option(default=ART(), help="The pruning method.")
     ablation: Ablation = option(default=Ablation(), help="What is taken away from what the method found.")
-    until: str | None = option(default=None, help="The phase after which to end; a later run without it goes on.")
-    init_from: str = option(default="", help="File with trained weights to begin from.")
+    until: str | None = option(default=None, help="The last phase to train; a later run without it continues.")
+    init_from: str = option(default="", help="File with trained weights to start from.")
     init_digest: str = option(default="", help="SHA-256 of those weights.")
-    own_code: frozenset[str] = option(default=frozenset(), help="Names of own code that may be imported for it.")
+    own_code: frozenset[str] = option(default=frozenset(), help="Names of user code that may be imported.")
 
     def __post_init__(self) -> None:
         if self.init_from and not self.init_digest:
@@ -110,28 +112,28 @@ class Recipe:
                 "pass hypersparse.storage.weights_io.digest(init_from)."
             )
         if not isinstance(self.method, methods.Unimported):
-            self.plan()  # says if `until` is unknown
+            self.plan()  # raises an error if `until` is unknown
 
     @property
     def trained(self) -> bool:
-        """Whether the network comes trained, so that pre-training is left out."""
+        """Whether training starts from trained weights, which skips pre-training."""
         return bool(self.init_digest)
 
     def plan(self) -> list[Phase]:
-        """The phases that are run."""
+        """The phases of training."""
         epochs = self.training.epochs
         return plan_of(self.method, epochs=epochs, trained=self.trained, until=self.until, ablation=self.ablation)
 
     @property
     def key(self) -> str:
-        """A short name for what is computed: a hash of the options that differ from their defaults."""
+        """A hash of the options that differ from their defaults, which identifies what is computed."""
         changed = {name: value for name, value in self._changed().items() if name not in NOT_IN_KEY}
         text = json.dumps(changed, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
     @property
     def label(self) -> str:
-        """Readable words and the key, as in the run's folder."""
+        """A readable name with the key, used for the run's folder."""
         words = [Path(self.data.name).stem, self.model.name.split(":")[-1], self.method.label()]
         words += [] if self.ablation.name == "none" else [self.ablation.name]
         words += [f"narrow-{self.model.narrow:g}"] if self.model.narrow else []
@@ -139,7 +141,7 @@ class Recipe:
 
     @property
     def imported(self) -> frozenset[str]:
-        """All names of own code that may be imported for it, which a process that trains it is told."""
+        """All names of user code that may be imported; passed to processes that train the recipe."""
         method = _method_name(self.method)
         known = own.is_own(method) and not isinstance(self.method, methods.Unimported)
         return self.own_code | ({method} if known else set())
@@ -151,7 +153,7 @@ class Recipe:
         return [f"{name} {mine.get(name)} / {theirs.get(name)}" for name in names if mine.get(name) != theirs.get(name)]
 
     def to_mapping(self) -> dict[str, Any]:
-        """All options as nested tables, as they stand in TOML."""
+        """All options as nested tables, as in TOML."""
         return {
             "init_from": self.init_from,
             "init_digest": self.init_digest,
@@ -164,20 +166,20 @@ class Recipe:
         }
 
     def to_toml(self) -> str:
-        """The recipe as TOML, complete: no default is left unsaid."""
+        """The recipe as TOML, with all defaults written out."""
         return "\n".join(_toml_lines(self.to_mapping())) + "\n"
 
     @classmethod
     def from_mapping(
         cls, tables: Mapping[str, Any], *, own_code: Collection[str] = (), stored: bool = False
     ) -> "Recipe":
-        """A recipe from nested tables; whatever they do not say has its default.
+        """Build a recipe from nested tables; missing options have their defaults.
 
-        Own code (`package.file:name`) is imported only where `own_code` has its name, and an error otherwise. In a
-        `stored` recipe, which may be a stranger's, it stays a name: the recipe can be read but not trained.
+        User code (`package.file:name`) is imported only if `own_code` contains its name; otherwise it is an error. In a
+        `stored` recipe, which may come from someone else, it stays a name: the recipe can be read but not trained.
         """
         values, named = dict(tables), own.named_in(tables)
-        known = [field.name for field in dataclasses.fields(cls) if field.name != "own_code"]  # no file decides that
+        known = [field.name for field in dataclasses.fields(cls) if field.name != "own_code"]  # never read from a file
         if unknown_names := values.keys() - set(known):
             raise OptionError(unknown("part of a recipe", min(unknown_names), known))
         for name, kind in (("data", DataOptions), ("model", ModelOptions)):
@@ -211,23 +213,23 @@ def own_code_of(recipes: Iterable[Recipe]) -> frozenset[str]:
 
 
 def preset(data: str) -> dict[str, Any]:
-    """The recipe that comes with the package for a data set, as tables; empty where there is none.
+    """The preset of a data set as tables; empty if there is none.
 
-    Its `methods` table holds options by method name, for whichever method is chosen.
+    Its `methods` table holds options by method name.
     """
     file = resources.files("hypersparse") / "presets" / f"{data}.toml"
-    known = data.isidentifier() and file.is_file()  # data at a path have none
+    known = data.isidentifier() and file.is_file()  # data sets at a path have none
     return parse_toml(file.read_text(), str(file)) if known else {}
 
 
 def resolve(tables: Mapping[str, Any], *, own_code: Collection[str] = (), stored: bool = False) -> Recipe:
-    """A recipe from what the user said; the data set's preset fills in the rest. Options as of `from_mapping`."""
+    """Complete the user's tables with the data set's preset. The options are those of `from_mapping`."""
     name = _as_table("data", tables.get("data", {})).get("name", DataOptions().name)
     base = preset(str(name))
     by_method = base.pop("methods", {})
     model = _as_table("model", tables.get("model", {})).get("name")
     if model not in (None, base.get("model", {}).get("name")):
-        base.pop("model", None)  # its further options are of another model
+        base.pop("model", None)  # its options belong to another model
     merged = merge(base, tables)
     method = _as_table("method", merged.get("method", {}))
     merged["method"] = {**by_method.get(method.get("name", ART.name), {}), **method}
@@ -235,7 +237,7 @@ def resolve(tables: Mapping[str, Any], *, own_code: Collection[str] = (), stored
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables, the second one's values winning.
+    """Merge nested tables; values of the second take precedence.
 
     >>> merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}})
     {'a': {'x': 1, 'y': 3}}
@@ -250,20 +252,20 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Tables from TOML text, or one sentence about what is wrong with it."""
+    """Parse TOML; `where` names the source in errors."""
     try:
         return tomllib.loads(text)
     except RecursionError:
         raise OptionError(f"{where} is not valid TOML: it is nested too deeply.") from None
-    except ValueError as error:  # also for a number of thousands of digits
+    except ValueError as error:  # also raised for integers of thousands of digits
         raise OptionError(f"{where} is not valid TOML: {error}.") from None
 
 
 def _table(value: Any) -> dict[str, Any]:
     table = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     further = table.pop("options", {})
-    said = {k: v for k, v in table.items() if v is not None}  # TOML has no word for what is unset
-    return {**{k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}, **further}
+    present = {k: v for k, v in table.items() if v is not None}  # TOML has no null
+    return {**{k: list(v) if isinstance(v, tuple) else v for k, v in present.items()}, **further}
 
 
 def _with_further_options(kind: type, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,7 +276,7 @@ def _with_further_options(kind: type, table: Mapping[str, Any]) -> dict[str, Any
 
 def _as_table(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise OptionError(f"`{name}` of a recipe is a table such as [{name}] name = ...; got {value!r}.")
+        raise OptionError(f"`{name}` of a recipe must be a table such as [{name}] name = ...; got {value!r}.")
     return value
 
 
@@ -284,7 +286,7 @@ def _method_name(method: Method) -> str:
 
 
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one, with names such as `method.growth`."""
+    """Flatten nested tables; keys become names such as `method.growth`."""
     flat: dict[str, Any] = {}
     for name, value in tables.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}

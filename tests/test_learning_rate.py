@@ -42,7 +42,7 @@ def test_the_rate_is_held_until_the_fine_tuning_and_then_follows_the_schedule() 
     ]
 
 
-def test_a_schedule_begins_anew_in_every_phase() -> None:
+def test_a_schedule_restarts_in_every_phase() -> None:
     model = network()
     plan = [Phase("one", epochs=2), Phase("two", epochs=4), Phase("held", epochs=1, lr=PhaseLR(held=True))]
     sparsifier = Sparsifier(model, sgd(model, lr=1.0), plan, lr=lambda progress: 1 - progress)
@@ -128,7 +128,7 @@ def test_a_rate_set_by_hand_is_an_error() -> None:
         next(trained)
 
 
-def test_a_phase_may_be_the_middle_of_a_schedule() -> None:
+def test_a_phase_may_be_a_part_of_a_schedule() -> None:
     model = network()
     phase = Phase("rewound", epochs=2, lr=PhaseLR(schedule_epochs=4, schedule_start=2))
     sparsifier = Sparsifier(model, sgd(model), [phase], lr=lambda progress: 1 - progress)

@@ -57,38 +57,38 @@ def test_an_unknown_option_names_the_nearest() -> None:
     ("values", "says"),
     [
         ({"rate": "fast"}, "`rate` should be a valid number, unable to parse string as a number; got 'fast'."),
-        ({"rate": 1.5}, "`rate` should be less than 1; got 1.5. It is: How fast."),
+        ({"rate": 1.5}, "`rate` should be less than 1; got 1.5. Meaning: How fast."),
         ({"rate": 0}, "`rate` should be greater than 0; got 0."),
         ({"rate": float("nan")}, "`rate` should be a finite number; got nan."),
         ({"rate": float("inf")}, "`rate` should be a finite number; got inf."),
         ({"count": 1.5}, "`count` should be a valid integer, got a number with a fractional part; got 1.5."),
-        ({"count": None}, "`count` should be a valid integer; got None. It is: How many."),
-        ({"kind": "green"}, "`kind` should be 'red' or 'blue'; got 'green'. It is: Which colour."),
+        ({"count": None}, "`count` should be a valid integer; got None. Meaning: How many."),
+        ({"kind": "green"}, "`kind` should be 'red' or 'blue'; got 'green'. Meaning: Which colour."),
         ({"inner": 3}, "`inner` should be"),
     ],
 )
-def test_a_bad_value_is_one_sentence(values: dict[str, Any], says: str) -> None:
+def test_an_invalid_value_raises_an_error(values: dict[str, Any], says: str) -> None:
     assert message(Outer, **values).startswith(says)
 
 
-def test_a_bad_sparsity_has_its_own_sentence() -> None:
+def test_an_invalid_sparsity_has_its_own_message() -> None:
     assert message(ART, sparsity=98) == (
         "`sparsity` is the fraction of weights removed and must be in [0, 1); got 98. For 98 % sparsity pass 0.98."
     )
 
 
 @pytest.mark.parametrize("sparsity", [1.0, -0.1, float("nan"), True, "much"])
-def test_what_is_no_sparsity_is_an_error(sparsity: Any) -> None:
+def test_values_outside_the_range_are_no_sparsity(sparsity: Any) -> None:
     assert "sparsity" in message(ART, sparsity=sparsity)
 
 
-def test_a_missing_value_says_what_it_is() -> None:
+def test_a_missing_value_shows_its_help() -> None:
     assert message(Required) == "`path` of Required is missing: Where it is."
     assert Required(path="here").path == "here"
 
 
-def test_options_go_by_name() -> None:
-    with pytest.raises(OptionError, match=r"ART takes its options by name; got the bare value 0\.9"):
+def test_options_are_keyword_only() -> None:
+    with pytest.raises(OptionError, match=r"ART takes keyword arguments only; got the positional value 0\.9"):
         ART(0.9)  # type: ignore[misc]
 
 
@@ -109,7 +109,7 @@ def test_numbers_are_converted() -> None:
     assert value.inner.sizes == (5, 6)
 
 
-def test_what_differs_from_the_defaults() -> None:
+def test_non_default_returns_changed_fields() -> None:
     assert non_default(Outer()) == {}
     assert non_default(Outer(rate=0.5, count=3, kind="red")) == {}
     assert non_default(Outer(rate=0.1, kind="blue")) == {"rate": 0.1, "kind": "blue"}
@@ -118,12 +118,12 @@ def test_what_differs_from_the_defaults() -> None:
     assert non_default(ART(sparsity=0.95, pretrain_epochs=0)) == {"pretrain_epochs": 0}
 
 
-def test_help_is_beside_every_field() -> None:
+def test_every_field_has_a_help_text() -> None:
     assert help_of(Inner) == {"depth": "Levels.", "sizes": "Of each level."}
     assert all(help_of(ART).values())
 
 
-def test_a_default_is_checked_too() -> None:
+def test_defaults_are_validated() -> None:
     @options
     class Wrong:
         """A default out of range."""

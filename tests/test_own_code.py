@@ -59,7 +59,7 @@ def test_a_name_alone_imports_nothing(imported: Path) -> None:
     assert not imported.exists()
 
 
-def test_what_the_program_names_is_imported(imported: Path) -> None:
+def test_permitted_names_are_imported(imported: Path) -> None:
     tables = {"model": {"name": "their_code:net"}, "method": {"name": "their_code:Mine", "sparsity": 0.9}}
     recipe = resolve(tables, own_code=["their_code:net", "their_code:Mine", "their_code:more"])
     assert recipe.own_code == {"their_code:net", "their_code:Mine"}
@@ -67,7 +67,7 @@ def test_what_the_program_names_is_imported(imported: Path) -> None:
     assert imported.exists()
 
 
-def test_a_process_is_told_what_its_recipe_may_import(imported: Path) -> None:
+def test_a_recipe_passes_permitted_names_to_processes(imported: Path) -> None:
     kind = methods.find("their_code:Mine", own_code=["their_code:Mine"])
     recipe = Recipe(method=kind(), model=ModelOptions(name="their_code:net"), own_code=frozenset({"their_code:net"}))
     assert recipe.imported == {"their_code:net", "their_code:Mine"}
@@ -75,7 +75,7 @@ def test_a_process_is_told_what_its_recipe_may_import(imported: Path) -> None:
     assert (type(again.method), again.key) == (kind, recipe.key)
 
 
-def test_a_stored_recipe_is_read_by_its_names(imported: Path) -> None:
+def test_a_stored_recipe_is_read_without_importing(imported: Path) -> None:
     tables = {"model": {"name": "their_code:net"}, "method": {"name": "their_code:Mine", "sparsity": 0.9, "force": 2}}
     recipe = Recipe.from_mapping(tables, stored=True)
     assert recipe.method.label() == "Mine"
@@ -90,7 +90,7 @@ def test_a_stored_recipe_is_read_by_its_names(imported: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_no_file_says_what_may_be_imported(stored: bool) -> None:
+def test_a_file_cannot_permit_imports(stored: bool) -> None:
     with pytest.raises(OptionError, match="no part of a recipe `own_code`"):
         Recipe.from_toml('own_code = ["os:system"]', stored=stored)
 
@@ -115,7 +115,7 @@ def test_own_code_is_a_class_or_function_defined_in_its_file(name: str, sentence
         own_code.load(name, kind="model", own_code=[name])
 
 
-def test_no_other_file_imports_by_a_name_it_was_given() -> None:
+def test_no_other_module_imports_by_name() -> None:
     calls = ("import_module", "__import__", "exec_module", "run_path", "run_module", "exec", "eval", "resolve_name")
     found = set()
     for file in sorted(PACKAGE.rglob("*.py")):

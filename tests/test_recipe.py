@@ -8,7 +8,7 @@ NAMES = ["digits", "cifar10", "cifar100", "tinyimagenet", "synthetic"]
 
 
 @pytest.mark.parametrize("data", NAMES)
-def test_every_preset_makes_a_recipe_that_survives_toml(data: str) -> None:
+def test_every_preset_survives_a_round_trip_through_toml(data: str) -> None:
     recipe = resolve({"data": {"name": data}})
     assert Recipe.from_toml(recipe.to_toml()) == recipe
     assert resolve(Recipe.from_toml(recipe.to_toml()).to_mapping()) == recipe
@@ -68,13 +68,13 @@ def test_an_ablation_is_part_of_the_recipe(name: str) -> None:
     assert later.key != recipe.key
 
 
-def test_recipes_of_before_there_were_ablations_can_be_read() -> None:
+def test_recipes_without_an_ablation_can_be_read() -> None:
     text = resolve({}).to_toml()
     before = text[: text.index("[ablation]")]
     assert Recipe.from_toml(before) == resolve({})
 
 
-def test_the_key_ignores_where_it_ends_and_sees_everything_else() -> None:
+def test_the_key_ignores_until_and_includes_all_other_options() -> None:
     base = Recipe()
     assert resolve({}).key == resolve({"until": "regularize"}).key
     assert Recipe(init_digest="a").key != base.key
@@ -82,7 +82,7 @@ def test_the_key_ignores_where_it_ends_and_sees_everything_else() -> None:
     assert Recipe.from_mapping({"model": {"width": 8}}).key != base.key
 
 
-def test_options_of_the_model_stand_in_its_table() -> None:
+def test_options_of_the_model_are_in_its_table() -> None:
     recipe = resolve({"model": {"width": 8}})
     assert recipe.model.options == {"width": 8}
     assert "width = 8" in recipe.to_toml()
@@ -99,24 +99,24 @@ def test_options_of_the_model_stand_in_its_table() -> None:
         ({"training": {"lr": "fast"}}, "`lr` should be a valid number"),
         ({"trainig": {}}, "did you mean `training`"),
         ({"until": "regularise"}, "did you mean `regularize`"),
-        ({"method": "art"}, "is a table"),
+        ({"method": "art"}, "must be a table"),
         ({"training": {"milestones": [80, 120]}}, "should be less than 1; got 80.*fractions of the phase"),
         ({"training": {"nesterov": True, "momentum": 0.0}}, "`nesterov` needs"),
         ({"training": {"nesterov": True, "optimizer": "adamw"}}, "`nesterov` needs"),
         ({"ablation": {"name": "shufle"}}, "should be .*shuffle"),
-        ({"ablation": "shuffle"}, "is a table"),
+        ({"ablation": "shuffle"}, "must be a table"),
         ({"ablation": {"name": "shuffle", "rewind_epoch": 1}}, "belongs to the ablation `rewind`"),
         ({"model": {"narrow": 1}}, "`narrow` should be less than 1; got 1"),
         ({"init_from": "weights.pt"}, "`init_digest` must identify it"),
     ],
 )
-def test_bad_recipes_are_one_sentence(tables: dict[str, object], message: str) -> None:
+def test_invalid_recipes_raise_an_error(tables: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message) as caught:
         resolve(tables)
     assert "\n" not in str(caught.value)
 
 
-def test_toml_that_is_not_toml() -> None:
+def test_invalid_toml_raises_an_error() -> None:
     with pytest.raises(OptionError, match="not valid TOML"):
         Recipe.from_toml("a = = b")
 

@@ -24,6 +24,6 @@ def test_a_stored_recipe_resolves_to_its_result(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", zoo.names())
-def test_a_network_of_the_zoo_says_a_recipe_of_its_run(name: str) -> None:
+def test_a_network_of_the_zoo_stores_the_recipe_of_its_run(name: str) -> None:
     recipe = Recipe.from_toml(zoo.load(name).about["recipe"])
     assert recipe.label == zoo.entry(name).recipe

@@ -1,4 +1,4 @@
-"""The networks that come with hypersparse, and the way to name your own.
+"""Built-in networks, and models from the user's own code.
 
 >>> model = build("resnet8", shape=(1, 8, 8), classes=10, options={"width": 4})
 >>> type(model).__name__
@@ -39,11 +39,11 @@ FACTORIES: Mapping[str, Factory] = MappingProxyType(
         )
     }
 )
-FROM_DATA = ("shape", "classes")  # arguments that follow from the data set, not from the user
+FROM_DATA = ("shape", "classes")  # arguments set from the data set, not by the user
 
 
 def names() -> list[str]:
-    """The models that can be built by a plain name."""
+    """The names of the built-in models."""
     return list(FACTORIES)
 
 
@@ -55,29 +55,29 @@ def build(
     options: Mapping[str, Any] = MappingProxyType({}),
     own_code: Collection[str] = (),
 ) -> nn.Module:
-    """Make the model called `name` with random weights from torch's global generator: seed it first.
+    """Build a model with random weights from torch's global generator; seed the generator first.
 
-    `name` is one of `names()` or `package.file:factory`, where the file may lie in the current folder; of these only
-    the names in `own_code` are imported.
+    `name` is one of `names()`, or `package.file:factory`, which may be a file in the current folder. The latter is
+    imported only if `own_code` contains it.
 
-    The factory gets `options`, and `shape` (of one input) and `classes` if it has arguments of these names.
+    The factory receives `options`, and the arguments `shape` (of one input) and `classes` if it has them.
     """
     factory = factory_of(name, own_code=own_code)
     try:
         signature = inspect.signature(factory)
     except ValueError:
-        raise ModelError(f"The model `{name}` should be a class or function written in Python.") from None
+        raise ModelError(f"The model `{name}` must be a class or function written in Python.") from None
     given = {"shape": shape, "classes": classes}
     arguments = {key: value for key, value in given.items() if key in signature.parameters}
     _check_options(name, signature, options)
     model = factory(**arguments, **options)
     if not isinstance(model, nn.Module):
-        raise ModelError(f"The model `{name}` should give a torch.nn.Module; got {type(model).__name__}.")
+        raise ModelError(f"The model `{name}` must return a torch.nn.Module; got {type(model).__name__}.")
     return model
 
 
 def factory_of(name: str, *, own_code: Collection[str] = ()) -> Factory:
-    """What makes the model called `name`; only names in `own_code` are imported."""
+    """The factory of a model; user code is imported only if `own_code` contains its name."""
     if own.is_own(name):
         return own.load(name, kind="model", own_code=own_code)
     if name not in FACTORIES:

@@ -1,4 +1,4 @@
-"""The random weights a convolutional network starts from."""
+"""Initialization of convolutional networks."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from torch import nn
 def initialize_(model: nn.Module, *, fan: Literal["fan_in", "fan_out"]) -> None:
     """Draw Kaiming-normal convolutions and N(0, 0.01²) linear weights, and set every bias to 0.
 
-    Batch norms keep their 1 and 0. The numbers come from torch's global generator: seed it first.
+    Batch norms keep their default of 1 and 0. Random numbers come from torch's global generator; seed it first.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

@@ -1,4 +1,4 @@
-"""A perceptron with hidden layers: LeNet-300-100 by default.
+"""Multi-layer perceptron; LeNet-300-100 by default.
 
 Reference: LeCun et al., "Gradient-based learning applied to document recognition", Proc. IEEE 1998.
 """
@@ -13,9 +13,9 @@ from hypersparse.models.arguments import positive
 
 
 def mlp(hidden: Sequence[int] = (300, 100), *, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Linear layers with ReLU between them, on the flattened input; one hidden layer per number in `hidden`.
+    """Linear layers with ReLU between them, on the flattened input; `hidden` holds the widths of the hidden layers.
 
-    Weights start Xavier-normal and biases at 0, as in the lottery ticket paper.
+    Weights are initialized Xavier-normal and biases to 0, as in the lottery ticket paper.
 
     >>> [name for name, _ in mlp(hidden=(8,), shape=(1, 4, 4), classes=10).named_parameters()]
     ['fc1.weight', 'fc1.bias', 'linear.weight', 'linear.bias']

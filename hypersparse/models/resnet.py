@@ -19,7 +19,7 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
-        # Registered after conv2: this order is the layer index of the paper's figure 3.
+        # Registered after conv2: the order determines the layer index in the paper's figure 3.
         self.downsample = nn.Identity() if stride == 1 and channels == width else _shortcut(channels, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class ResNet(nn.Module):
 def resnet(depth: int, width: int = 32, *, shape: tuple[int, ...], classes: int) -> ResNet:
     """A residual network of `depth` = 6 n + 2 layers whose first stage has `width` channels.
 
-    `shape` is (channels, height, width) of an image; any height and width will do.
+    `shape` is (channels, height, width) of an image; height and width are arbitrary.
 
     >>> model = resnet(8, width=4, shape=(1, 8, 8), classes=10)
     >>> sum(parameter.numel() for parameter in model.parameters())
@@ -71,30 +71,30 @@ def resnet(depth: int, width: int = 32, *, shape: tuple[int, ...], classes: int)
 
 
 def resnet8(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """One block a stage: enough for digits."""
+    """ResNet with one block per stage, for small data sets such as digits."""
     return resnet(8, width, shape=shape, classes=classes)
 
 
 def resnet20(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """Three blocks a stage."""
+    """ResNet with three blocks per stage."""
     return resnet(20, width, shape=shape, classes=classes)
 
 
 def resnet32(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """Five blocks a stage: the ResNet of the HyperSparse paper, 1.9 million weights."""
+    """ResNet with five blocks per stage: the ResNet of the HyperSparse paper, with 1.9 million weights."""
     return resnet(32, width, shape=shape, classes=classes)
 
 
 def resnet44(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """Seven blocks a stage."""
+    """ResNet with seven blocks per stage."""
     return resnet(44, width, shape=shape, classes=classes)
 
 
 def resnet56(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """Nine blocks a stage."""
+    """ResNet with nine blocks per stage."""
     return resnet(56, width, shape=shape, classes=classes)
 
 
 def resnet110(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """Eighteen blocks a stage."""
+    """ResNet with eighteen blocks per stage."""
     return resnet(110, width, shape=shape, classes=classes)

@@ -1,4 +1,4 @@
-"""VGG networks with batch norm for small images: four poolings and a single linear layer.
+"""VGG networks with batch norm for small images, with four poolings and a single linear layer.
 
 Reference: Simonyan and Zisserman, "Very deep convolutional networks for large-scale image
 recognition", ICLR 2015.
@@ -12,7 +12,7 @@ from hypersparse.models.initialization import initialize_
 
 CONVS_PER_STAGE = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 WIDTHS = (1, 2, 4, 8, 8)  # of the five stages, in multiples of the first
-SMALLEST_SIDE = 16  # halved by four poolings, one pixel is left
+MIN_SIDE = 16  # four poolings reduce it to one pixel
 
 
 def _stage(channels: int, width: int, *, convs: int, pool: bool) -> nn.Sequential:
@@ -53,34 +53,34 @@ def vgg(depth: int, width: int = 64, *, shape: tuple[int, ...], classes: int) ->
     """A VGG of 11, 13, 16 or 19 layers by name, whose first stage has `width` channels.
 
     `shape` is (channels, height, width) of an image of at least 16 x 16 pixels.
-    The fully connected layers are one, so that `vgg19` has 17 layers with weights.
+    One linear layer replaces the three of the paper, so `vgg19` has 17 layers with weights.
     """
     if depth not in CONVS_PER_STAGE:
         raise OptionError(f"`depth` of `vgg` must be 11, 13, 16 or 19; got {depth!r}.")
     channels, *sides = image_shape(f"vgg{depth}", shape)
-    if min(sides) < SMALLEST_SIDE:
+    if min(sides) < MIN_SIDE:
         raise ModelError(
             f"`vgg{depth}` halves its images four times and needs at least 16 x 16 pixels; "
-            f"got {sides[0]} x {sides[1]}. For small images take a ResNet such as `resnet8`, or `mlp`."
+            f"got {sides[0]} x {sides[1]}. For small images use a ResNet such as `resnet8`, or `mlp`."
         )
     return VGG(CONVS_PER_STAGE[depth], positive("width", width), channels=channels, classes=classes)
 
 
 def vgg11(*, shape: tuple[int, ...], classes: int, width: int = 64) -> VGG:
-    """Eight convolutions."""
+    """VGG with eight convolutions."""
     return vgg(11, width, shape=shape, classes=classes)
 
 
 def vgg13(*, shape: tuple[int, ...], classes: int, width: int = 64) -> VGG:
-    """Ten convolutions."""
+    """VGG with ten convolutions."""
     return vgg(13, width, shape=shape, classes=classes)
 
 
 def vgg16(*, shape: tuple[int, ...], classes: int, width: int = 64) -> VGG:
-    """Thirteen convolutions."""
+    """VGG with thirteen convolutions."""
     return vgg(16, width, shape=shape, classes=classes)
 
 
 def vgg19(*, shape: tuple[int, ...], classes: int, width: int = 64) -> VGG:
-    """Sixteen convolutions: the VGG of the HyperSparse paper, 20 million weights."""
+    """VGG with sixteen convolutions: the VGG of the HyperSparse paper, with 20 million weights."""
     return vgg(19, width, shape=shape, classes=classes)

@@ -1,4 +1,4 @@
-"""Wide residual networks; WRN-22-2, the network of the RigL paper's CIFAR runs, by default.
+"""Wide residual networks; the default is WRN-22-2, used for CIFAR in the RigL paper.
 
 Reference: Zagoruyko and Komodakis, "Wide residual networks", BMVC 2016.
 """
@@ -10,7 +10,7 @@ from hypersparse.errors import OptionError
 from hypersparse.models.arguments import blocks_per_stage, image_shape, positive
 from hypersparse.models.initialization import initialize_
 
-FIRST_WIDTH = 16  # channels of the first convolution, whatever the factor
+FIRST_WIDTH = 16  # channels of the first convolution, independent of the factor
 
 
 class WideBlock(nn.Module):
@@ -30,7 +30,7 @@ class WideBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         active = relu(self.bn1(x))
         out = self.conv2(self.dropout(relu(self.bn2(self.conv1(active)))))
-        # A shortcut that changes the size starts behind batch norm and ReLU, the identity before them.
+        # A shortcut convolution reads the output of batch norm and ReLU; the identity reads their input.
         total: Tensor = out + (self.downsample(active) if self.changes_size else x)
         return total
 
@@ -65,8 +65,8 @@ def wide_resnet(
 ) -> WideResNet:
     """A wide residual network of `depth` = 6 n + 4 layers, `factor` times as wide as a plain one.
 
-    `shape` is (channels, height, width) of an image; any height and width will do.
-    `dropout` is the chance in [0, 1) that a value between the two convolutions of a block is zeroed.
+    `shape` is (channels, height, width) of an image; height and width are arbitrary.
+    `dropout` is the probability in [0, 1) of zeroing a value between the two convolutions of a block.
     """
     if not 0 <= dropout < 1:
         raise OptionError(f"`dropout` is a fraction and must be in [0, 1); got {dropout!r}.")

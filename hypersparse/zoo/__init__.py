@@ -1,8 +1,8 @@
-"""Trained sparse networks that come with the package, each in kilobytes rather than megabytes.
+"""Trained sparse networks that ship with the package, each a file of kilobytes.
 
-`hypersparse zoo` lists them. An entry is two files beside this one: NAME.hsp, the network in the deploy profile, and
-NAME.json, what its run gave and its outputs for inputs that we made up; the JSON file is written last. Entries of other
-folders, such as the one that `hypersparse sweep --networks` fills, are read the same way.
+`hypersparse zoo` lists them. An entry consists of two files in this folder: NAME.hsp, the network in the deploy
+profile, and NAME.json, the results of its run and its outputs for synthetic inputs. The JSON file is written last.
+Entries of other folders, such as those of `hypersparse sweep --networks`, are read in the same way.
 """
 
 import json
@@ -23,31 +23,35 @@ from hypersparse_runtime.model import SparseModel
 FOLDER = Path(__file__).parent
 MOST_BYTES = 5_000_000  # of all files that ship with the package
 NETWORK, FACTS, INPUTS = ".hsp", ".json", ".npy"
-KINDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number from 0 to 1"}  # of what an entry says
+KINDS: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number from 0 to 1",
+}  # of the fields of an entry
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is known of a network. Accuracies are shares of the test images."""
+    """Facts about a network. Accuracies are fractions of the test images."""
 
     name: str
     data: str
     model: str
     recipe: str  # the label of its run
     seed: int
-    sparsity: float  # share of the prunable weights that its mask removed
+    sparsity: float  # fraction of the prunable weights that the mask removes
     kept: int
     total: int
-    last: float  # accuracy in the last epoch, as the run took it down; that is the network in the file
-    best: float  # accuracy of the best epoch, whose weights are not kept
+    last: float  # accuracy in the last epoch of its run, which is the network in the file
+    best: float  # accuracy of the best epoch, whose weights are not stored
     best_picked_on: str
-    test_accuracy: float  # of the file itself, in the sparse runtime
+    test_accuracy: float  # of the file, measured with the sparse runtime
     test_images: int
     bytes: int  # of the file
 
 
 def names(folder: Path = FOLDER) -> list[str]:
-    """All networks of a folder, in the order of their names.
+    """The names of all networks in a folder, sorted.
 
     >>> "digits-resnet8-0.98" in names()
     True
@@ -56,21 +60,21 @@ def names(folder: Path = FOLDER) -> list[str]:
 
 
 def entry(name: str, folder: Path = FOLDER) -> Entry:
-    """What is known of a network."""
+    """The facts about a network."""
     facts = _facts(name, folder)
     own: dict[str, Any] = {field.name: facts.get(field.name) for field in fields(Entry)}
     own |= {"name": name, "bytes": path_of(name, folder).stat().st_size}
     if missing := [key for key, value in own.items() if value is None]:
-        raise RunError(f"{name}{FACTS} in {folder} does not say `{missing[0]}`; make the entry anew.")
+        raise RunError(f"{name}{FACTS} in {folder} has no field `{missing[0]}`; add the network again.")
     for field in fields(Entry):
         if not _fits(came := own[field.name], field.type):
-            said = f"says {came!r:.40} for `{field.name}`, which should be {KINDS[field.type]}"
-            raise RunError(f"{name}{FACTS} in {folder} {said}; make the entry anew.")
+            problem = f"has {came!r:.40} for `{field.name}`, which must be {KINDS[field.type]}"
+            raise RunError(f"{name}{FACTS} in {folder} {problem}; add the network again.")
     return Entry(**own)
 
 
 def entries(folder: Path = FOLDER) -> list[Entry]:
-    """All networks of a folder."""
+    """All entries of a folder."""
     return [entry(name, folder) for name in names(folder)]
 
 
@@ -82,8 +86,8 @@ def path_of(name: str, folder: Path = FOLDER) -> Path:
 
 
 def nothing_in(folder: Path) -> str:
-    """What to say of a folder without networks."""
-    return f"There are no networks in {folder}; `hypersparse zoo --add RUN --folder {folder}` puts one there."
+    """The message for a folder without networks."""
+    return f"There are no networks in {folder}; `hypersparse zoo --add RUN --folder {folder}` adds one."
 
 
 @overload
@@ -91,9 +95,9 @@ def load(name: str, *, runtime: Literal[False] = False, folder: Path = ...) -> N
 @overload
 def load(name: str, *, runtime: Literal[True], folder: Path = ...) -> SparseModel: ...
 def load(name: str, *, runtime: bool = False, folder: Path = FOLDER) -> Network | SparseModel:
-    """A trained network: a PyTorch module in evaluation mode, or with `runtime` for the sparse runtime (numpy).
+    """Load a trained network: a PyTorch module in evaluation mode, or with `runtime` a model of the sparse runtime.
 
-    Both take normalised images; `about["normalisation"]` and `about["classes"]` say how and what comes out.
+    Both expect normalised images. `about["normalisation"]` and `about["classes"]` describe inputs and outputs.
 
     >>> load("digits-resnet8-0.98").input_shape
     (1, 8, 8)
@@ -103,7 +107,7 @@ def load(name: str, *, runtime: bool = False, folder: Path = FOLDER) -> Network 
 
 
 def probe(name: str, folder: Path = FOLDER) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The made-up inputs of an entry, normalised, and the outputs that were stored for them."""
+    """The synthetic inputs of an entry, normalised, and the outputs stored for them."""
     facts, path = _facts(name, folder), path_of(name, folder)
     try:
         pixels = np.load(folder / str(facts["inputs"]), allow_pickle=False)
@@ -114,10 +118,10 @@ def probe(name: str, folder: Path = FOLDER) -> tuple[NDArray[np.float32], NDArra
 
 
 def normalised(pixels: NDArray[Any], graph: Graph) -> NDArray[np.float32]:
-    """A batch of pixels as a network is to be given them."""
+    """Normalise a batch of pixels as the network expects."""
     rule = Normalisation.read(graph.about, graph.input_shape[0])
     if rule is None:
-        raise RunError("The network's file does not say how images are normalised; export it anew.")
+        raise RunError("The network's file does not say how images are normalised; export it again.")
     return rule(pixels)
 
 
@@ -125,7 +129,7 @@ def _fits(value: object, kind: object) -> bool:
     if isinstance(value, bool):
         return False
     if kind is float:
-        return isinstance(value, int | float) and 0 <= value <= 1  # all of them are shares
+        return isinstance(value, int | float) and 0 <= value <= 1  # all of them are fractions
     return isinstance(value, int if kind is int else str)
 
 
@@ -134,7 +138,7 @@ def _facts(name: str, folder: Path) -> dict[str, Any]:
     try:
         found: Any = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read ({error}); make the entry anew.") from None
+        raise RunError(f"{path} cannot be read ({error}); add the network again.") from None
     if not isinstance(found, dict):
-        raise RunError(f"{path} should hold a JSON object; make the entry anew.")
+        raise RunError(f"{path} must hold a JSON object; add the network again.")
     return found

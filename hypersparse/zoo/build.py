@@ -1,4 +1,4 @@
-"""`add`: a finished run becomes an entry of a zoo."""
+"""`add`: add the network of a finished run to a zoo."""
 
 import re
 from pathlib import Path
@@ -22,24 +22,24 @@ from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.model import SparseModel
 
 PROBES = 8  # inputs for which outputs are stored
-PATCH = 4  # pixels: the inputs are coarse patches under fine noise, so that outputs are neither all alike nor huge
-USUAL = "-art-hypersparse"  # goes without saying in a name
-FARTHEST = 0.01  # accuracy of the file from that of the run's last epoch, which may have been in bf16 on a GPU
-DIGITS = 7  # of a stored output: a float32
+PATCH = 4  # pixels: inputs are coarse patches plus noise, so that outputs differ and are not huge
+DEFAULT_METHOD = "-art-hypersparse"  # omitted in a name
+MAX_DIFFERENCE = 0.01  # in accuracy between the file and the run's last epoch, which may have used bf16 on a GPU
+DIGITS = 7  # of a stored output, which is a float32
 
 
 def name_of(recipe: Recipe) -> str:
-    """What an entry is called: data, model, method if it is not the usual one, sparsity."""
-    return recipe.label.removesuffix(f"-{recipe.key}").replace(USUAL, "")
+    """The name of an entry: data, model, method unless it is the default, and sparsity."""
+    return recipe.label.removesuffix(f"-{recipe.key}").replace(DEFAULT_METHOD, "")
 
 
 def add(
     run: RunFolder, trained: TrainedModel, folder: Path = zoo.FOLDER, *, name: str | None = None, replace: bool = False
 ) -> zoo.Entry:
-    """Write a finished run's network in the deploy profile, with what it gave and its outputs for made-up inputs.
+    """Write a finished run's network in the deploy profile, with its results and its outputs for synthetic inputs.
 
-    Values are rounded only as far as all test images are predicted as before. What ships with the package stays below
-    5 MB.
+    Values are rounded only as far as the predictions for all test images stay the same. The networks that ship with
+    the package take at most 5 MB.
     """
     name = _checked(name or name_of(trained.recipe), folder, replace)
     facts = _facts(run)
@@ -49,15 +49,17 @@ def add(
     make_folder(folder)
     inputs = _stored_inputs(folder, trained.dataset.shape)
     with TemporaryDirectory(dir=folder, prefix=".") as beside:
-        network, said = Path(beside) / f"{name}{zoo.NETWORK}", Path(beside) / f"{name}{zoo.FACTS}"
+        network, facts_file = Path(beside) / f"{name}{zoo.NETWORK}", Path(beside) / f"{name}{zoo.FACTS}"
         save_graph(graph, network)
         facts |= _tested(name, network, check, facts["last"])
-        write_json(said, facts | {"inputs": inputs.name, "logits": _outputs(network, inputs)})
-        _check_size(folder, network, said)
+        write_json(facts_file, facts | {"inputs": inputs.name, "logits": _outputs(network, inputs)})
+        _check_size(folder, network, facts_file)
         with writing(folder):
-            (folder / said.name).unlink(missing_ok=True)  # it means whole: never beside another network
+            (folder / facts_file.name).unlink(
+                missing_ok=True
+            )  # marks the entry as complete: must not exist beside another network
             network.replace(folder / network.name)
-            said.replace(folder / said.name)
+            facts_file.replace(folder / facts_file.name)
     return zoo.entry(name, folder)
 
 
@@ -67,8 +69,8 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in suffixes)
 
 
-def made_up(shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Images that nobody took: coarse patches under fine noise, the same every time."""
+def synthetic_images(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Synthetic images of coarse patches plus noise, the same in every call."""
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 64, (PROBES, *shape), dtype=np.uint8)
     if len(shape) != 3:
@@ -89,7 +91,7 @@ def _checked(name: str, folder: Path, replace: bool) -> str:
 
 
 def _facts(run: RunFolder) -> dict[str, Any]:
-    """What a run gave, in the words of an entry."""
+    """The results of a run, by the field names of an entry."""
     result = run.result()
     if result is None or result["until"] is not None:
         raise RunError(f"{run.path} is not finished; the zoo takes networks of finished runs.")
@@ -103,24 +105,24 @@ def _facts(run: RunFolder) -> dict[str, Any]:
 
 
 def _tested(name: str, network: Path, check: PredictionCheck, expected: float) -> dict[str, Any]:
-    """How good the file is in the sparse runtime, on all test images: about as good as its run says."""
+    """Accuracy of the file in the sparse runtime on all test images; an error if it differs from the run's."""
     came = check.accuracy(_in_runtime(load_graph(network)))
-    if abs(came - expected) > FARTHEST:
+    if abs(came - expected) > MAX_DIFFERENCE:
         raise ModelError(
-            f"{name} is right on {100 * came:.2f} % of the test images but its run says {100 * expected:.2f} %; "
+            f"{name} has a test accuracy of {100 * came:.2f} % but its run reached {100 * expected:.2f} %; "
             "point --data-dir to the data it was trained on."
         )
     return {"test_accuracy": came, "test_images": check.count}
 
 
 def _in_runtime(graph: Graph) -> Predict:
-    """Much faster than PyTorch on a CPU, for all the images there are."""
+    """A prediction function of the sparse runtime, which is much faster than PyTorch on a CPU."""
     model = SparseModel(graph)
     return lambda images: torch.from_numpy(model(images.numpy()))
 
 
 def _outputs(network: Path, inputs: Path) -> list[list[float]]:
-    """What the file gives for the made-up inputs."""
+    """The outputs of the file for the synthetic inputs."""
     given = zoo.normalised(np.load(inputs, allow_pickle=False), load_graph(network))
     with torch.no_grad():
         logits = load_sparse(network)(torch.from_numpy(given))
@@ -139,13 +141,13 @@ def _check_size(folder: Path, *new: Path) -> None:
 
 
 def _stored_inputs(folder: Path, shape: tuple[int, ...]) -> Path:
-    """The file with the made-up inputs of a shape; it is never changed once it is there."""
+    """The file with the synthetic inputs of a shape; written once and never changed."""
     path = folder / f"inputs-{'x'.join(map(str, shape))}{zoo.INPUTS}"
     if not path.is_file():
 
         def write(beside: Path) -> None:
             with beside.open("wb") as file:
-                np.save(file, made_up(shape), allow_pickle=False)
+                np.save(file, synthetic_images(shape), allow_pickle=False)
 
         write_atomically(path, write)
     return path

@@ -38,10 +38,7 @@ def test_a_run_is_added_and_listed(tmp_path: Path, tmp_path_factory: pytest.Temp
 
 def test_an_empty_folder_has_no_table(tmp_path: Path) -> None:
     text = call("--folder", tmp_path)
-    assert (
-        text
-        == f"There are no networks in {tmp_path}; `hypersparse zoo --add RUN --folder {tmp_path}` puts one there.\n"
-    )
+    assert text == f"There are no networks in {tmp_path}; `hypersparse zoo --add RUN --folder {tmp_path}` adds one.\n"
     assert json.loads(call("--folder", tmp_path, "--json")) == []
 
 

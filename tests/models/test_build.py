@@ -125,7 +125,7 @@ def test_unknown_option_names_the_known_ones(option: str) -> None:
 
 @pytest.mark.usefixtures("user_file")
 def test_errors_of_user_factories() -> None:
-    with pytest.raises(ModelError, match=r"should give a torch.nn.Module; got str"):
+    with pytest.raises(ModelError, match=r"must return a torch.nn.Module; got str"):
         build_mine("wrong")
     with pytest.raises(OptionError, match="needs the option `outputs`"):
         build_mine("needy")

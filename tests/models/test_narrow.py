@@ -5,22 +5,22 @@ import torch
 from torch import nn
 
 from hypersparse.errors import OptionError
-from hypersparse.models.narrow import narrowed, parameters_of
+from hypersparse.models.narrow import count_parameters, narrowed
 
 
 @pytest.mark.parametrize(
     ("name", "options", "width"),
     [("resnet8", {}, "width"), ("mlp", {}, "hidden"), ("wide_resnet", {"factor": 4}, "factor"), ("vgg11", {}, "width")],
 )
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
-def test_the_width_is_the_nearest(name: str, options: dict[str, Any], width: str, share: float) -> None:
+@pytest.mark.parametrize("fraction", [0.02, 0.1, 0.5])
+def test_the_width_is_the_nearest(name: str, options: dict[str, Any], width: str, fraction: float) -> None:
     shape = (3, 16, 16)
-    wanted = int(share * parameters_of(name, shape=shape, classes=10, options=options))
+    wanted = int(fraction * count_parameters(name, shape=shape, classes=10, options=options))
     found = narrowed(name, shape=shape, classes=10, options=options, parameters=wanted)
 
     def miss(value: Any) -> int:
         changed = {**options, width: value}
-        return abs(parameters_of(name, shape=shape, classes=10, options=changed) - wanted)
+        return abs(count_parameters(name, shape=shape, classes=10, options=changed) - wanted)
 
     value = found[width]
     around = [value - 1, value + 1] if isinstance(value, int) else [[value[0] + by, value[1]] for by in (-2, 2)]

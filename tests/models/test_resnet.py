@@ -102,5 +102,5 @@ def test_impossible_arguments_are_refused() -> None:
         resnet(2, shape=(3, 32, 32), classes=10)
     with pytest.raises(OptionError, match="`width` must be a whole number of at least 1; got 0"):
         resnet8(shape=(3, 32, 32), classes=10, width=0)
-    with pytest.raises(ModelError, match=r"`resnet8` takes images .* got \(784,\)"):
+    with pytest.raises(ModelError, match=r"`resnet8` expects images .* got \(784,\)"):
         resnet8(shape=(784,), classes=10)

@@ -13,7 +13,7 @@ from hypersparse.recipe import merge, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.weights_io import load_weights_
 from hypersparse.training.network import build_network
-from hypersparse.zoo.build import add, made_up, name_of
+from hypersparse.zoo.build import add, name_of, synthetic_images
 from tests.runs.tiny import FINISHED, TABLES, UNTIL, recipe, run_of
 
 NAME = "synthetic-resnet8-0.95"
@@ -46,7 +46,7 @@ def test_a_run_becomes_an_entry(store: RunStore, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_entry_is_replaced_only_if_asked_and_by_a_network_as_good_as_its_run_says(
+def test_an_entry_is_replaced_only_on_request_and_by_a_network_with_the_accuracy_of_its_run(
     store: RunStore, tmp_path: Path
 ) -> None:
     run, network, folder = run_of(store, FINISHED), trained(store), tmp_path / "zoo"
@@ -70,7 +70,9 @@ def test_a_run_that_is_not_finished_is_refused(store: RunStore, tmp_path: Path) 
     assert not (tmp_path / "zoo").exists()
 
 
-def test_what_ships_stays_small(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_networks_stay_below_the_size_limit(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
     monkeypatch.setattr(zoo, "MOST_BYTES", 3000)
     with pytest.raises(ModelError, match="may take 3,000 bytes; with this one it is"):
@@ -85,16 +87,16 @@ def test_a_dense_run_is_refused(store: RunStore, tmp_path: Path) -> None:
         add(run, trained(store), tmp_path / "zoo")
 
 
-def test_names_leave_out_what_goes_without_saying() -> None:
+def test_names_omit_the_default_method() -> None:
     pressed = resolve(merge(TABLES, {"method": {"penalty": "l1"}}))
     assert (name_of(recipe()), name_of(pressed)) == (NAME, "synthetic-resnet8-art-l1-0.95")
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 7, 9), (20,)])
-def test_made_up_inputs_are_the_same_every_time_and_differ_from_each_other(shape: tuple[int, ...]) -> None:
-    pixels = made_up(shape)
+def test_synthetic_inputs_are_reproducible_and_differ_from_each_other(shape: tuple[int, ...]) -> None:
+    pixels = synthetic_images(shape)
     assert pixels.dtype == np.uint8
     assert pixels.shape == (8, *shape)
-    assert np.array_equal(pixels, made_up(shape))
+    assert np.array_equal(pixels, synthetic_images(shape))
     assert len({image.tobytes() for image in pixels}) == 8
     assert 40 < pixels.std() < 80

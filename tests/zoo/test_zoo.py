@@ -26,7 +26,7 @@ CLOSE = 1e-4  # of the largest output
 
 
 @pytest.mark.parametrize("name", zoo.names())
-def test_an_entry_gives_its_stored_outputs_in_pytorch_and_in_the_runtime(name: str) -> None:
+def test_stored_outputs_match_pytorch_and_the_runtime(name: str) -> None:
     inputs, wanted = zoo.probe(name)
     assert wanted.std() > 0.1  # outputs that are all alike would prove little
     with torch.no_grad():
@@ -38,7 +38,7 @@ def test_an_entry_gives_its_stored_outputs_in_pytorch_and_in_the_runtime(name: s
 
 
 @pytest.mark.parametrize("name", zoo.names())
-def test_an_entry_says_what_its_recipe_says(name: str) -> None:
+def test_an_entry_matches_its_recipe(name: str) -> None:
     entry, about = zoo.entry(name), zoo.load(name).about
     recipe = Recipe.from_toml(about["recipe"])
     assert (recipe.label, recipe.data.name, recipe.model.name) == (entry.recipe, entry.data, entry.model)
@@ -51,11 +51,11 @@ def test_an_entry_says_what_its_recipe_says(name: str) -> None:
     assert entry.bytes < 1_000_000  # in kilobytes rather than megabytes, as docs/zoo.md says
 
 
-def test_all_of_them_are_small() -> None:
+def test_all_networks_are_small() -> None:
     assert 0 < size(zoo.FOLDER) <= zoo.MOST_BYTES == 5_000_000
 
 
-def test_nothing_else_lies_there() -> None:
+def test_the_folder_contains_no_other_files() -> None:
     entries = {f"{name}{suffix}" for name in zoo.names() for suffix in (".hsp", ".json")}
     inputs = {json.loads((zoo.FOLDER / f"{name}.json").read_text())["inputs"] for name in zoo.names()}
     there = {path.name for path in zoo.FOLDER.iterdir() if path.suffix != ".py" and path.name != "__pycache__"}
@@ -78,18 +78,18 @@ def test_accuracy_on_the_real_test_images(name: str) -> None:
     assert abs(right - entry.test_accuracy * entry.test_images) <= 2  # another CPU may round a close call otherwise
 
 
-def test_a_name_nobody_knows_gets_the_nearest() -> None:
+def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(OptionError, match=r"no network `digits-resnet-0\.98`; did you mean `digits-resnet8-0\.98`\?"):
         zoo.load("digits-resnet-0.98")
 
 
-def test_a_damaged_entry_is_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_entry_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.hsp").write_bytes(b"nothing")
     (tmp_path / "a.json").write_text("[]")
-    with pytest.raises(RunError, match="should hold a JSON object"):
+    with pytest.raises(RunError, match="must hold a JSON object"):
         zoo.entry("a", tmp_path)
     (tmp_path / "a.json").write_text('{"data": "digits"}')
-    with pytest.raises(RunError, match="does not say `model`"):
+    with pytest.raises(RunError, match="has no field `model`"):
         zoo.entry("a", tmp_path)
     with pytest.raises(RunError, match="not a whole"):
         zoo.load("a", folder=tmp_path)
@@ -113,7 +113,7 @@ def test_a_damaged_entry_is_one_sentence(tmp_path: Path) -> None:
         ("best_picked_on", ["test"]),
     ],
 )
-def test_a_fact_of_a_wrong_kind_is_one_sentence(tmp_path: Path, key: str, value: object) -> None:
+def test_a_field_of_a_wrong_type_raises_an_error(tmp_path: Path, key: str, value: object) -> None:
     name = "digits-resnet8-0.98"
     for suffix in (".hsp", ".json"):
         shutil.copy(zoo.FOLDER / f"{name}{suffix}", tmp_path)
@@ -121,12 +121,12 @@ def test_a_fact_of_a_wrong_kind_is_one_sentence(tmp_path: Path, key: str, value:
     facts = json.loads((tmp_path / f"{name}.json").read_text())
     (tmp_path / f"{name}.json").write_text(json.dumps({**facts, key: value}))
     with pytest.raises(
-        RunError, match=rf"says .* for `{key}`, which should be (a text|a whole number|a number from 0 to 1);"
+        RunError, match=rf"has .* for `{key}`, which must be (a text|a whole number|a number from 0 to 1);"
     ):
         zoo.entries(tmp_path)
 
 
-def test_inputs_are_scaled_as_the_file_says() -> None:
+def test_inputs_are_normalised_as_stored_in_the_file() -> None:
     pixels = np.full((1, 1, 1, 2), 4, np.uint8)
     graph = linear((1, 1, 2), normalisation={"scale": 2, "mean": [1.0], "std": [0.5]})
     assert zoo.normalised(pixels, graph).tolist() == [[[[2.0, 2.0]]]]
@@ -135,7 +135,7 @@ def test_inputs_are_scaled_as_the_file_says() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_all_of_them(tmp_path: Path) -> None:
+def test_the_wheel_contains_all_networks(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ def test_the_wheel_has_all_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.names() if not name.startswith("digits")])
-def test_an_entry_says_what_its_stored_run_says(name: str) -> None:
+def test_an_entry_matches_its_stored_run(name: str) -> None:
     entry = zoo.entry(name)
     result = json.loads((ROOT / "results" / entry.recipe / f"seed-{entry.seed}" / "result.json").read_text())
     assert (entry.last, entry.best) == (result["sparse"]["last"], result["sparse"]["best"])
