@@ -81,7 +81,7 @@ def test_a_method_a_model_and_a_tracker_from_outside(toy_package: str, tmp_path:
     tracker = Losses()
     job = Job(recipe, 0, tmp_path / "run")
     with Trackers(lambda _: tracker) as trackers:  # type: ignore[arg-type,return-value]
-        result = train(recipe, 0, Machine(device="cpu"), job.folder, watcher=trackers.callback(job))
+        result = train(recipe, 0, Machine(device="cpu"), job.folder, callback=trackers.callback(job))
     assert result["epochs"] == {"dense": 1, "sparse": 2}
     assert result["kept"] == result["total"] - int(0.9 * result["total"])
     assert len(tracker.losses) == 3

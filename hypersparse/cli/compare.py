@@ -105,14 +105,14 @@ def compare(
     make_folder(out)  # says now if it cannot be, not after the training
     display = forecast(console, jobs, machine, runs_dir)
     with stopped_by_signals(stop), options.trackers() as tell, display:
-        watched = [replace(job, watcher=tell(job, display.watcher(job))) for job in jobs]
+        watched = [replace(job, callback=tell(job, display.callback(job))) for job in jobs]
         results = train_together(
             watched,
             machine,
             load(),
             at_once=options.jobs,
             stop=stop,
-            stages=options.phase_cache,
+            phase_cache=options.phase_cache,
             ended=noting(display.ended),
         )
     finished = [result for result in results if isinstance(result, dict)]

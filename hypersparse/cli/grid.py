@@ -56,7 +56,7 @@ class Grid(TerminalView):
         self._done: set[Path] = set()
         self._failed: set[Path] = set()
 
-    def watcher(self, job: Job) -> _Counted:
+    def callback(self, job: Job) -> _Counted:
         """Who is told about one of the runs."""
         return _Counted(self, job)
 

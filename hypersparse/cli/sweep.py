@@ -123,12 +123,19 @@ def sweep(
     )
     with stopped_by_signals(stop), keeping as keep, options.trackers() as tell, workers as chosen, display:
 
-        def watcher(job: Job) -> Callback:
-            return tell(job, display.watcher(job))
+        def callback(job: Job) -> Callback:
+            return tell(job, display.callback(job))
 
         ended = partial(_ended, display=display, keep=keep)
         outcomes = train_all(
-            left, chosen, store, stages=options.phase_cache, results=results, stop=stop, watcher=watcher, ended=ended
+            left,
+            chosen,
+            store,
+            phase_cache=options.phase_cache,
+            results=results,
+            stop=stop,
+            callback=callback,
+            ended=ended,
         )
     _write_page(console, found, runs_dir, results, wanted=options.report)
     _report(console, jobs, outcomes)

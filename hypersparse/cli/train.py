@@ -128,9 +128,9 @@ def _train_one(job: Job, session: Session, tell: Tell) -> None:
                 session.machine,
                 job.folder,
                 dataset=session.dataset,
-                watcher=tell(job, display),
+                callback=tell(job, display),
                 stop=stop,
-                stages=options.phase_cache,
+                phase_cache=options.phase_cache,
                 record=session.record,
             )
     except Stopped:
@@ -147,7 +147,7 @@ def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
     title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {session.machine.torch_device()}"
     display = SeveralRuns(console, title)
     watched = [
-        replace(job, watcher=tell(job, display.row(name, job.folder)))
+        replace(job, callback=tell(job, display.row(name, job.folder)))
         for name, job in zip(names_of(jobs), jobs, strict=True)
     ]
     with stopped_by_signals(stop), display:
@@ -157,7 +157,7 @@ def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
             session.dataset,
             at_once=options.jobs,
             stop=stop,
-            stages=options.phase_cache,
+            phase_cache=options.phase_cache,
             record=session.record,
         )
     table_console().print(results_table(jobs, results))

@@ -120,23 +120,23 @@ class RayCluster:
         by_gpu = there.get("GPU", 0) / self.gpus if self.gpus else there["CPU"]
         return max(1, int(min(there["CPU"], by_gpu)))
 
-    def train(self, jobs: Sequence[Job], *, stages: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
+    def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
         """Train the jobs in their order on the cluster."""
         if not jobs or stop.requested():
             return [Stopped(stop.reason) for _ in jobs]
-        stages = stages.absolute()
+        phase_cache = phase_cache.absolute()
         described = self._remote(_describe).remote(self._machine)
         stopper = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Stopper).remote()
         found = self._ray.get(described)
         if isinstance(found, Exception):
             raise found
         machine = self._machine
-        caches = [PhaseCache(stages, job.recipe, job.seed, found) for job in jobs]
+        caches = [PhaseCache(phase_cache, job.recipe, job.seed, found) for job in jobs]
         task = self._remote(_train)
 
         def train_one(job: Job) -> Result:
             told = (job.recipe.to_toml(), job.recipe.imported)
-            sent = (told, job.seed, machine, job.folder.absolute(), stages, self._folders, stopper)
+            sent = (told, job.seed, machine, job.folder.absolute(), phase_cache, self._folders, stopper)
             return self._watch(job, lambda: task.remote(*sent), stopper, stop)
 
         count = min(len(jobs), self._at_once or self.places)
@@ -148,7 +148,7 @@ class RayCluster:
 
     def _watch(self, job: Job, send: Any, stopper: Any, stop: StopRequest) -> Result:
         """Send a run and tell its epochs; sent again when its worker dies, it goes on from its checkpoint."""
-        reader = LogReader(RunFolder(job.folder), job.watcher)
+        reader = LogReader(RunFolder(job.folder), job.callback)
         tries, before = 0, -1
         while True:
             answer = send()
@@ -252,7 +252,7 @@ def _train(
     seed: int,
     machine: Machine,
     folder: Path,
-    stages: Path,
+    phase_cache: Path,
     folders: tuple[Path, ...],
     stopper: Any,
 ) -> Result | Exception:
@@ -263,7 +263,7 @@ def _train(
         text, own_code = told
         made = Recipe.from_toml(text, own_code=own_code)
         dataset = _load(made.data.name, json.dumps(made.data.options, sort_keys=True), folders)
-        return train(made, seed, machine, folder, dataset=dataset, stop=stop, stages=stages)
+        return train(made, seed, machine, folder, dataset=dataset, stop=stop, phase_cache=phase_cache)
     except (HypersparseError, Stopped) as error:
         return error
 

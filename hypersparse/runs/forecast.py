@@ -75,7 +75,7 @@ def cost_of(jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, load: Load
     """What runs cost on a machine, by those that are finished in these folders."""
     measured = measured_on(machine, runs_dir, results)
     trial = partial(tried, machine=machine, load=load)
-    return cost(jobs, machine, stages=runs_dir / PHASE_CACHE, measured=measured, trial=trial)
+    return cost(jobs, machine, phase_cache=runs_dir / PHASE_CACHE, measured=measured, trial=trial)
 
 
 def epochs_ahead(
@@ -84,7 +84,7 @@ def epochs_ahead(
     """How many epochs each folder's run has left, and how long phases are expected to be."""
     expected = partial(expected_epochs, measured=measured_on(machine, runs_dir, results))
     going = unfinished(jobs)
-    lefts = epochs_left(going, machine, stages=runs_dir / PHASE_CACHE, expected=expected)
+    lefts = epochs_left(going, machine, phase_cache=runs_dir / PHASE_CACHE, expected=expected)
     return {job.folder: sum(epochs for _, epochs in left) for job, left in zip(going, lefts, strict=True)}, expected
 
 
@@ -93,14 +93,16 @@ def measured_on(machine: Machine, *folders: Path | None) -> list[Measured]:
     return measured_in([RunStore(folder) for folder in folders if folder], machine)
 
 
-def cost(jobs: Sequence[Job], machine: Machine, *, stages: Path, measured: Sequence[Measured], trial: Trial) -> Cost:
+def cost(
+    jobs: Sequence[Job], machine: Machine, *, phase_cache: Path, measured: Sequence[Measured], trial: Trial
+) -> Cost:
     """Epochs and time by phase; open ends are as in finished runs, or guessed."""
     rows: dict[tuple[str, str, str], Row] = {}
     trials: dict[tuple[str, str], float | None] = {}  # of the first run on data and model
     own_code = own_code_of(job.recipe for job in jobs)
     names = variants([job.recipe.to_mapping() for job in jobs], own_code=own_code)
     expected = partial(expected_epochs, measured=measured)
-    lefts = epochs_left(jobs, machine, stages=stages, expected=expected)
+    lefts = epochs_left(jobs, machine, phase_cache=phase_cache, expected=expected)
     for job, name, left in zip(jobs, names, lefts, strict=True):
         recipe = job.recipe
         place = recipe.data.name, recipe.model.name

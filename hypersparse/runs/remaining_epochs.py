@@ -22,7 +22,7 @@ Expected = Callable[[Recipe, Phase], int]  # epochs of a phase
 Left = list[tuple[str, int]]  # the phases of a plan and how many epochs of each are to be trained
 
 
-def epochs_left(jobs: Sequence[Job], machine: Machine, *, stages: Path, expected: Expected) -> Iterator[Left]:
+def epochs_left(jobs: Sequence[Job], machine: Machine, *, phase_cache: Path, expected: Expected) -> Iterator[Left]:
     """Of each run, when they are trained one after another in this order.
 
     One with a checkpoint goes on from it. Others begin from the furthest stage that is kept, or that an earlier run
@@ -33,7 +33,7 @@ def epochs_left(jobs: Sequence[Job], machine: Machine, *, stages: Path, expected
     for job in jobs:
         recipe, saved = _standing(job)
         plan = recipe.plan()
-        caches = [PhaseCache(stages, recipe, job.seed, each) for each in described]
+        caches = [PhaseCache(phase_cache, recipe, job.seed, each) for each in described]
         ends = [set(filter(None, files)) for files in zip(*(cache.paths(plan) for cache in caches), strict=True)]
         begun, epoch = (saved["phase_index"], saved["epoch"]) if saved else (_furthest(ends, made), 0)
         made.update(*ends[begun:])

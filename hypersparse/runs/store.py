@@ -7,7 +7,7 @@ from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
 
-PHASE_CACHE = ".stages"  # a folder beside the runs: ends of phases that several of them share
+PHASE_CACHE = ".phase_cache"  # a folder beside the runs: ends of phases that several of them share
 
 
 class RunStore:

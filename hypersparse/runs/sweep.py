@@ -29,7 +29,7 @@ log = logging.getLogger("hypersparse")
 class Executor(Protocol):
     """Where the runs of a sweep are trained."""
 
-    def train(self, jobs: Sequence[Job], *, stages: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
+    def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
         """Train them in order, several at once; `ended` is told of each that was begun or could not be."""
 
 
@@ -41,7 +41,7 @@ class Local:
     load: Callable[[Recipe], Dataset]
     at_once: int | None = None
 
-    def train(self, jobs: Sequence[Job], *, stages: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
+    def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
         """Train them in order, several at once."""
         outcomes: list[Outcome] = []
         for same in _by_data(jobs):
@@ -56,7 +56,7 @@ class Local:
                     ended(job, error)
                 continue
             outcomes += train_together(
-                same, self.machine, dataset, at_once=self.at_once, stop=stop, stages=stages, ended=ended
+                same, self.machine, dataset, at_once=self.at_once, stop=stop, phase_cache=phase_cache, ended=ended
             )
         return outcomes
 
@@ -66,10 +66,10 @@ def sweep(
     executor: Executor,
     store: RunStore,
     *,
-    stages: Path,
+    phase_cache: Path,
     results: Path | None = None,
     stop: StopRequest | None = None,
-    watcher: Callable[[Job], Callback] | None = None,
+    callback: Callable[[Job], Callback] | None = None,
     ended: Ended | None = None,
 ) -> list[Outcome]:
     """Train the runs in order, as many at once as is fastest; one that fails is noted and the rest goes on.
@@ -83,10 +83,10 @@ def sweep(
     for run, outcome in zip(runs, found, strict=True):
         job = job_of(run, store)
         if outcome is None:
-            jobs.append(replace(job, watcher=watcher(job) if watcher else None))
+            jobs.append(replace(job, callback=callback(job) if callback else None))
         elif is_failure(outcome):
             note(job, outcome)
-    outcomes = iter(executor.train(jobs, stages=stages, stop=stop or StopRequest(), ended=note))
+    outcomes = iter(executor.train(jobs, phase_cache=phase_cache, stop=stop or StopRequest(), ended=note))
     return [next(outcomes) if outcome is None else outcome for outcome in found]
 
 

@@ -37,23 +37,23 @@ class NullCallback:
 class CallbackList:
     """Tells several watchers, in their order."""
 
-    def __init__(self, watchers: Sequence[Callback]) -> None:
-        self._watchers = watchers
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = callbacks
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
         """Tell all."""
-        for watcher in self._watchers:
-            watcher.started(sparsifier, entries, steps)
+        for callback in self._callbacks:
+            callback.started(sparsifier, entries, steps)
 
     def stepped(self, step: int) -> None:
         """Tell all."""
-        for watcher in self._watchers:
-            watcher.stepped(step)
+        for callback in self._callbacks:
+            callback.stepped(step)
 
     def finished_epoch(self, entry: Entry) -> None:
         """Tell all."""
-        for watcher in self._watchers:
-            watcher.finished_epoch(entry)
+        for callback in self._callbacks:
+            callback.finished_epoch(entry)
 
 
 class LogReader:
@@ -62,14 +62,14 @@ class LogReader:
     An epoch that is trained again after a crash is not told again.
     """
 
-    def __init__(self, run: RunFolder, watcher: Callback | None) -> None:
-        self._run, self._watcher = run, watcher
+    def __init__(self, run: RunFolder, callback: Callback | None) -> None:
+        self._run, self._callback = run, callback
         self.told = len(run.log())
 
     def tell(self) -> None:
         """Tell what is new since the last time."""
         entries = self._run.log()
         for entry in entries[self.told :]:
-            if self._watcher:
-                self._watcher.finished_epoch(entry)
+            if self._callback:
+                self._callback.finished_epoch(entry)
         self.told = max(self.told, len(entries))

@@ -61,17 +61,17 @@ def train(
     *,
     dataset: Dataset | None = None,
     data_folders: Sequence[Path] = (),
-    watcher: Callback | None = None,
+    callback: Callback | None = None,
     stop: StopRequest | None = None,
-    stages: Path | None = None,
+    phase_cache: Path | None = None,
     record: bool = True,
 ) -> Result:
     """Train a recipe with a seed in a folder; goes on where an earlier try stopped. Returns the result.
 
-    Raises `Stopped` when `stop` asked for it. A finished run is not trained again. `stages` is a folder in which phases
-    that several runs have in common, such as the pre-training for six sparsities, are kept for the next one. `record`
-    leaves a `record.npz` too, which changes nothing of the result and costs a look at the training images an epoch.
-    A run that is past the phase the recipe ends after goes on to its end.
+    Raises `Stopped` if `stop` asks for it. A finished run is not trained again. `phase_cache` is a folder with phases
+    that several runs share, such as the pre-training for six sparsities. `record` also writes `record.npz`,
+    which does not change the result and costs one pass over the training images per epoch. A run that is past the
+    phase after which the recipe ends continues to its end.
     """
     machine = machine or Machine()
     run = RunFolder(folder)
@@ -83,14 +83,14 @@ def train(
         recipe = unless_past(recipe, run)
         dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
         with GATE.building():  # it sets the random numbers that all threads have in common
-            training = Training(recipe, seed, machine, device, dataset, run, stages, record=record)
+            training = Training(recipe, seed, machine, device, dataset, run, phase_cache, record=record)
             resume_(training)
             training.scorer.prepare(training.images)
         # Only now: what could not even begin leaves no run behind, and takes no result away.
         run.write_recipe(recipe, seed)
         run.result_file.unlink(missing_ok=True)
         run.record_file.unlink(missing_ok=True)
-        return training.run_plan(watcher or NullCallback(), stop or StopRequest())
+        return training.run_plan(callback or NullCallback(), stop or StopRequest())
 
 
 def is_complete(recipe: Recipe, ended_after: str | None) -> bool:
@@ -116,7 +116,7 @@ class Training:
         device: torch.device,
         dataset: Dataset,
         run: RunFolder,
-        stages: Path | None = None,
+        phase_cache: Path | None = None,
         *,
         record: bool = True,
     ) -> None:
@@ -147,7 +147,9 @@ class Training:
         self.epoch_loss = EpochLoss(device)
         self.learner = build_learner(self.driver, machine)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
-        self.stages = PhaseCache(stages, recipe, seed, describe(machine), record=record) if stages else None
+        self.phase_cache = (
+            PhaseCache(phase_cache, recipe, seed, describe(machine), record=record) if phase_cache else None
+        )
         self.entries: list[Entry] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
         self.began = 0.0  # when its steps did, in this process
@@ -172,17 +174,17 @@ class Training:
             on_collapse=self.machine.on_collapse,
         )
 
-    def run_plan(self, watcher: Callback, stop: StopRequest) -> Result:
+    def run_plan(self, callback: Callback, stop: StopRequest) -> Result:
         """Train all epochs that are left, then write the final network and the result."""
         run, seconds = self.run, self.machine.checkpoint_seconds
         writer = CheckpointWriter(run.checkpoint_file, run.state_file, seconds, check=run.check_lock)
-        watcher.started(self.sparsifier, self.entries, len(self.batches))
+        callback.started(self.sparsifier, self.entries, len(self.batches))
         try:
             while self.begin_epoch():
-                self.train_epoch(self.step_of_phase(), watcher, stop, writer)
+                self.train_epoch(self.step_of_phase(), callback, stop, writer)
                 phase = self.sparsifier.phase
                 with GATE.working():
-                    watcher.finished_epoch(self.finish_epoch())
+                    callback.finished_epoch(self.finish_epoch())
                     state = state_of(self)
                 writer.submit(state)
                 self.keep_stage(phase, state)
@@ -202,9 +204,9 @@ class Training:
     def keep_stage(self, phase: Phase, state: dict[str, Any]) -> None:
         """If that epoch was the last of its phase, keep its end for other runs."""
         plan = self.sparsifier.plan
-        if self.stages and (self.sparsifier.phase is not phase or self.sparsifier.done):
+        if self.phase_cache and (self.sparsifier.phase is not phase or self.sparsifier.done):
             recorded = self.recorder.epochs if self.recorder else None
-            self.stages.save(plan[: plan.index(phase) + 1], state, self.entries, recorded)
+            self.phase_cache.save(plan[: plan.index(phase) + 1], state, self.entries, recorded)
 
     def step_of_phase(self) -> Step:
         """The step for the phase at hand, built when the phase changes and only then."""
@@ -215,14 +217,14 @@ class Training:
             self.step = phase, masked, built
         return self.step[2]
 
-    def train_epoch(self, step: Step, watcher: Callback, stop: StopRequest, writer: CheckpointWriter) -> None:
+    def train_epoch(self, step: Step, callback: Callback, stop: StopRequest, writer: CheckpointWriter) -> None:
         """The steps of one epoch, from wherever it stands."""
         if self.batches.position == 0:
             self.epoch_loss.reset()
         self.began = saved = time.monotonic()
         for number in self.batches.numbers():
             step(number)
-            watcher.stepped(self.batches.position)
+            callback.stepped(self.batches.position)
             if self.batches.position == len(self.batches):
                 continue
             now = time.monotonic()

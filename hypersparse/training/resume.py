@@ -82,7 +82,7 @@ def resume_(training: "Training") -> None:
     state = take_checkpoint(training.run)
     if state is None:
         training.run.cut_log(0)
-        stage = training.stages.load(training.sparsifier.plan) if training.stages else None
+        stage = training.phase_cache.load(training.sparsifier.plan) if training.phase_cache else None
         if stage is None:
             return
         state = stage

@@ -25,7 +25,7 @@ CPU = Machine(device="cpu")
 def lines(jobs: Sequence[Job], measured: Sequence[Measured], trial: Trial) -> list[list[str]]:
     """The words of the table; of three regularized epochs at the most, one is guessed."""
     console = Console(file=io.StringIO(), width=200)
-    console.print(cost_table(cost(jobs, CPU, stages=Path("none"), measured=measured, trial=trial)))
+    console.print(cost_table(cost(jobs, CPU, phase_cache=Path("none"), measured=measured, trial=trial)))
     return [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 

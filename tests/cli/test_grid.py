@@ -52,9 +52,9 @@ def test_time_left_goes_by_the_epochs_trained_since_the_first_began(
 ) -> None:
     jobs = [Job(small(), seed, tmp_path / f"{seed}") for seed in range(4)]
     finish(jobs[0])
-    watcher = StopAfter(4 * 3)  # stopped there yesterday, after three epochs of four steps
+    callback = StopAfter(4 * 3)  # stopped there yesterday, after three epochs of four steps
     with pytest.raises(Stopped):
-        train(jobs[1].recipe, 1, Machine(device="cpu"), jobs[1].folder, watcher=watcher, stop=watcher.request)
+        train(jobs[1].recipe, 1, Machine(device="cpu"), jobs[1].folder, callback=callback, stop=callback.request)
     grid, clock = grid_of(jobs, monkeypatch)
     assert grid.left() == "time left not known yet"
     grid.count(jobs[3], entry(0, shared=True))  # of a stage another run had trained, long ago

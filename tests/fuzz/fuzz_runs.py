@@ -83,9 +83,9 @@ def make_template(root: Path) -> Path:
     recipe = resolve(merge(TABLES, {"data": {"images": 64, "test_images": 32}}))
     machine, store = Machine(device="cpu", threads=1, checkpoint_seconds=0.0), RunStore(root / LABEL)
     train(recipe, 0, machine, store.folder(recipe, 0).path)
-    watcher = StopAfter(7)
+    callback = StopAfter(7)
     with contextlib.suppress(Stopped):
-        train(recipe, 1, machine, store.folder(recipe, 1).path, watcher=watcher, stop=watcher.request)
+        train(recipe, 1, machine, store.folder(recipe, 1).path, callback=callback, stop=callback.request)
     (root / "recipe.toml").write_text(recipe.to_toml())
     pack([run.path for run in store.runs()], root / "pack", 20_000)
     return root

@@ -59,7 +59,7 @@ def cluster() -> Iterator[RayCluster]:
 
 
 def go(cluster: RayCluster, runs: list[Run], folder: Path, **more: Any) -> list[Any]:
-    return sweep(runs, cluster, RunStore(folder / "runs"), stages=folder / "stages", **more)
+    return sweep(runs, cluster, RunStore(folder / "runs"), phase_cache=folder / "stages", **more)
 
 
 def folder_of(run: Run, folder: Path) -> Path:
@@ -106,10 +106,10 @@ def test_a_worker_that_dies_costs_the_last_epoch_of_one_run(cluster: RayCluster,
     runs = [Run(small(training={"epochs": 60}, model=model(held)), 0), Run(small(), 1)]
     kills = Kills(folder_of(runs[0], tmp_path), 2, held)
 
-    def watcher(job: Job) -> NullCallback:
+    def callback(job: Job) -> NullCallback:
         return kills if job.seed == 0 else NullCallback()
 
-    outcomes = go(cluster, runs, tmp_path, watcher=watcher)
+    outcomes = go(cluster, runs, tmp_path, callback=callback)
     assert [type(outcome) for outcome in outcomes] == [dict, dict]
     assert len(kills.lost) == 2  # killed twice
     assert all(lost <= 1 for lost in kills.lost)
@@ -138,7 +138,7 @@ def test_a_run_that_fails_is_noted_and_the_rest_goes_on(cluster: RayCluster, tmp
 def test_a_common_beginning_is_trained_once(cluster: RayCluster, tmp_path: Path) -> None:
     counter = CountsDense()
     runs = [Run(small(method={"sparsity": sparsity}), 0) for sparsity in (0.9, 0.95)]
-    outcomes = go(cluster, runs, tmp_path, watcher=lambda job: counter)
+    outcomes = go(cluster, runs, tmp_path, callback=lambda job: counter)
     assert all(isinstance(outcome, dict) for outcome in outcomes)
     assert counter.dense == 2  # epochs of pre-training, once
 
@@ -157,7 +157,7 @@ def test_a_stop_saves_and_the_same_sweep_goes_on(cluster: RayCluster, tmp_path: 
     asks = Asks()
     slow = small(training={"epochs": 60}, model=model(tmp_path / "held"))
     runs = [Run(slow, seed) for seed in range(3)]
-    outcomes = go(cluster, runs, tmp_path, stop=asks.request, watcher=lambda job: asks)
+    outcomes = go(cluster, runs, tmp_path, stop=asks.request, callback=lambda job: asks)
     assert all(isinstance(outcome, Stopped) for outcome in outcomes)
     assert not folder_of(runs[2], tmp_path).exists()  # two workers: it was not begun
     state = json.loads((folder_of(runs[0], tmp_path) / "state.json").read_text())

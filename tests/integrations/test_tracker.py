@@ -49,8 +49,8 @@ def train_in_two_goes(job: Job, views: Sequence[Trackers]) -> None:
         stop = StopAfter(10)
         with each:
             try:
-                watcher = CallbackList([each.callback(job), stop])
-                asked = {"watcher": watcher, "stop": None if number else stop.request}
+                callback = CallbackList([each.callback(job), stop])
+                asked = {"callback": callback, "stop": None if number else stop.request}
                 train(job.recipe, job.seed, CPU, job.folder, **asked)  # type: ignore[arg-type]
             except Stopped:
                 assert not number
@@ -90,7 +90,7 @@ def test_a_view_that_fails_is_said_once_and_training_goes_on(tmp_path: Path, cap
 
     job = job_in(tmp_path)
     with Trackers(lambda _: Fails()) as views:
-        train(job.recipe, 0, CPU, job.folder, watcher=views.callback(job))
+        train(job.recipe, 0, CPU, job.folder, callback=views.callback(job))
     assert RunFolder(job.folder).result() is not None
     assert caplog.text.count("nobody answers") == 1
 
@@ -100,7 +100,7 @@ def test_finished_runs_are_closed_when_the_next_one_opens(tmp_path: Path) -> Non
     kept = {job.folder: Kept() for job in jobs}
     with Trackers(lambda job: kept[job.folder]) as views:
         for job in jobs:
-            train(job.recipe, 0, CPU, job.folder, watcher=views.callback(job))
+            train(job.recipe, 0, CPU, job.folder, callback=views.callback(job))
         assert [view.closed for view in kept.values()] == [1, 0]
     assert [view.closed for view in kept.values()] == [1, 1]
 
@@ -124,9 +124,9 @@ def test_a_log_is_told_as_it_grows_and_not_again_after_a_cut(tmp_path: Path) -> 
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             self.epochs.append(entry["epoch"])
 
-    run, watcher = RunFolder(tmp_path), Counts()
+    run, callback = RunFolder(tmp_path), Counts()
     run.append_log(whole_entry(epoch=0))
-    reader = LogReader(run, watcher)
+    reader = LogReader(run, callback)
     for epoch in (1, 2):
         run.append_log(whole_entry(epoch=epoch))
         reader.tell()
@@ -135,7 +135,7 @@ def test_a_log_is_told_as_it_grows_and_not_again_after_a_cut(tmp_path: Path) -> 
     for epoch in (2, 3):
         run.append_log(whole_entry(epoch=epoch))
         reader.tell()
-    assert watcher.epochs == [1, 2, 3]
+    assert callback.epochs == [1, 2, 3]
 
 
 def test_a_missing_extra_is_named() -> None:

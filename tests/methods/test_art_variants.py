@@ -32,9 +32,9 @@ def test_each_trains_to_its_end(variant: dict[str, dict[str, object]], tmp_path:
 def test_stopped_in_the_middle_of_the_regularized_phase_it_ends_the_same(tmp_path: Path) -> None:
     recipe = small()
     train(recipe, 0, Machine(device="cpu"), tmp_path / "whole")
-    watcher = StopAfter(4 * 2 + 6)  # four steps an epoch, two of pre-training
+    callback = StopAfter(4 * 2 + 6)  # four steps an epoch, two of pre-training
     with pytest.raises(Stopped):
-        train(recipe, 0, Machine(device="cpu"), tmp_path / "halves", watcher=watcher, stop=watcher.request)
+        train(recipe, 0, Machine(device="cpu"), tmp_path / "halves", callback=callback, stop=callback.request)
     train(recipe, 0, Machine(device="cpu"), tmp_path / "halves")
     ends = [tmp_path / name / "final.safetensors" for name in ("whole", "halves")]
     assert ends[0].read_bytes() == ends[1].read_bytes()

@@ -29,15 +29,15 @@ def left(folder: Path, *runs: tuple[Recipe, int], machine: Machine = CPU, expect
     def length(recipe: Recipe, phase: Any) -> int:
         return expected if phase.stop_when else expected_epochs(recipe, phase, [])
 
-    found = epochs_left(jobs, machine, stages=folder / "stages", expected=length)
+    found = epochs_left(jobs, machine, phase_cache=folder / "stages", expected=length)
     return [[epochs for _, epochs in phases] for phases in found]
 
 
 def stop_in(folder: Path, recipe: Recipe, steps: int) -> RunFolder:
     """Train a run for some steps; its folder."""
-    run, watcher = RunFolder(folder / recipe.key / "0"), StopAfter(steps)
+    run, callback = RunFolder(folder / recipe.key / "0"), StopAfter(steps)
     with pytest.raises(Stopped):
-        train(recipe, 0, CPU, run.path, watcher=watcher, stop=watcher.request)
+        train(recipe, 0, CPU, run.path, callback=callback, stop=callback.request)
     return run
 
 
@@ -63,7 +63,7 @@ def test_a_common_beginning_is_counted_once(tmp_path: Path, device: str, monkeyp
 def test_a_stage_that_is_kept_is_not_left(tmp_path: Path, threads: int) -> None:
     torch.set_num_threads(threads)  # of this process; a run of such a small network takes one
     try:
-        train(small(until="pre-train"), 0, CPU, tmp_path / "elsewhere", stages=tmp_path / "stages")
+        train(small(until="pre-train"), 0, CPU, tmp_path / "elsewhere", phase_cache=tmp_path / "stages")
         others = [(small(), 1), (small(training={"lr": 0.05}), 0)]
         assert left(tmp_path, (small(), 0), *others) == [[0, 3, 2], [2, 3, 2], [2, 3, 2]]
     finally:

@@ -33,8 +33,8 @@ def load(recipe: Recipe) -> Dataset:
 
 
 def go(runs: list[Run], tmp_path: Path, **more: Any) -> list[Any]:
-    store, stages = RunStore(tmp_path / "runs"), tmp_path / "stages"
-    return sweep(runs, Local(CPU, load, at_once=1), store, stages=stages, **more)
+    store, phase_cache = RunStore(tmp_path / "runs"), tmp_path / "stages"
+    return sweep(runs, Local(CPU, load, at_once=1), store, phase_cache=phase_cache, **more)
 
 
 def test_one_that_fails_is_noted_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -147,17 +147,17 @@ class Told(NullCallback):
 def test_runs_are_trained_in_their_order_and_share_a_beginning(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     runs = [Run(small(method={"sparsity": sparsity}), 0) for sparsity in (0.95, 0.9)]
-    go(runs, tmp_path, watcher=lambda job: Told(job, told))
+    go(runs, tmp_path, callback=lambda job: Told(job, told))
     assert list(dict.fromkeys(name for name, _ in told)) == ["art-hypersparse-0.95", "art-hypersparse-0.9"]
     assert [name for name, phase in told if phase == "pre-train"] == ["art-hypersparse-0.95"] * 2
 
 
 def test_a_run_to_its_final_mask_goes_on_later_with_the_same_bits(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
-    go([Run(small(until="regularize"), 0)], tmp_path, watcher=lambda job: Told(job, told))
+    go([Run(small(until="regularize"), 0)], tmp_path, callback=lambda job: Told(job, told))
     assert {phase for _, phase in told} == {"pre-train", "regularize"}
     told.clear()
-    (outcome,) = go([Run(small(), 0)], tmp_path, watcher=lambda job: Told(job, told))
+    (outcome,) = go([Run(small(), 0)], tmp_path, callback=lambda job: Told(job, told))
     assert {phase for _, phase in told} == {"fine-tune"}
     assert isinstance(outcome, dict)
     assert outcome["until"] is None
@@ -180,7 +180,7 @@ def test_a_result_is_kept_as_soon_as_its_run_ends(tmp_path: Path) -> None:
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             seen.append(len(list(results.glob("*/*/result.json"))))
 
-    go([Run(small(), 0), Run(small(), 1)], tmp_path, results=results, watcher=lambda job: Looks())
+    go([Run(small(), 0), Run(small(), 1)], tmp_path, results=results, callback=lambda job: Looks())
     assert (seen[0], seen[-1]) == (0, 1)
 
 
@@ -197,6 +197,6 @@ def test_an_error_of_any_kind_is_noted(tmp_path: Path) -> None:
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             raise MemoryError("no room")
 
-    (outcome,) = go([Run(small(), 0)], tmp_path, watcher=lambda job: Breaks())
+    (outcome,) = go([Run(small(), 0)], tmp_path, callback=lambda job: Breaks())
     assert isinstance(outcome, MemoryError)
     assert list(failures(RunStore(tmp_path / "runs")).values()) == ["MemoryError: no room"]

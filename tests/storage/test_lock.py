@@ -74,6 +74,6 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, again: bool) -> None
 
     machine = Machine(device="cpu", checkpoint_seconds=0.0)
     with pytest.raises(RunError, match="was deleted or replaced during training"):
-        train(small(), 0, machine, tmp_path, watcher=Meddler())
+        train(small(), 0, machine, tmp_path, callback=Meddler())
     assert not RunFolder(tmp_path).has_checkpoint()
     assert RunFolder(tmp_path).log() == []

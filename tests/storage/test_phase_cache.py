@@ -27,9 +27,9 @@ class Count(NullCallback):
         self.phases.append(entry["phase"])
 
 
-def phases_trained(recipe: Recipe, folder: Path, stages: Path, seed: int = 0) -> set[str]:
+def phases_trained(recipe: Recipe, folder: Path, phase_cache: Path, seed: int = 0) -> set[str]:
     count = Count()
-    train(recipe, seed, CPU, folder, watcher=count, stages=stages)
+    train(recipe, seed, CPU, folder, callback=count, phase_cache=phase_cache)
     return set(count.phases)
 
 
@@ -41,17 +41,17 @@ def values(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_another_sparsity_goes_on_from_the_same_pretraining_to_the_same_bits(tmp_path: Path) -> None:
-    stages = tmp_path / "stages"
-    assert "pre-train" in phases_trained(small(), tmp_path / "first", stages)
+    phase_cache = tmp_path / "stages"
+    assert "pre-train" in phases_trained(small(), tmp_path / "first", phase_cache)
     other = small(method={"sparsity": 0.95})
-    assert "pre-train" not in phases_trained(other, tmp_path / "second", stages)
+    assert "pre-train" not in phases_trained(other, tmp_path / "second", phase_cache)
     train(other, 0, CPU, tmp_path / "alone")
     assert same_network(tmp_path / "second", tmp_path / "alone")
     assert values(tmp_path / "second") == values(tmp_path / "alone")
     result = RunFolder(tmp_path / "second").result()
     assert result is not None
     assert 0 < result["shared_seconds"] < result["wall_seconds"]
-    assert sorted(path.name.split("-")[0] for path in stages.iterdir()) == ["pre", "regularize", "regularize"]
+    assert sorted(path.name.split("-")[0] for path in phase_cache.iterdir()) == ["pre", "regularize", "regularize"]
 
 
 @pytest.mark.parametrize(("record", "shared"), [(True, False), (False, True)])
@@ -62,7 +62,7 @@ def test_a_sparsity_that_is_not_the_papers_needs_masks_of_its_own(tmp_path: Path
             0,
             CPU,
             tmp_path / f"{sparsity}",
-            stages=tmp_path / "stages",
+            phase_cache=tmp_path / "stages",
             record=record,
         )
     logs = [RunFolder(tmp_path / f"{sparsity}").log() for sparsity in (0.9, 0.96, 0.97)]
@@ -81,9 +81,9 @@ def test_a_sparsity_that_is_not_the_papers_needs_masks_of_its_own(tmp_path: Path
 def test_what_comes_after_the_mask_goes_on_from_the_same_mask_to_the_same_bits(
     tmp_path: Path, tables: dict[str, Any]
 ) -> None:
-    stages, other = tmp_path / "stages", small(**tables)
-    train(small(), 0, CPU, tmp_path / "first", stages=stages)
-    assert phases_trained(other, tmp_path / "second", stages) <= {"fine-tune"}
+    phase_cache, other = tmp_path / "stages", small(**tables)
+    train(small(), 0, CPU, tmp_path / "first", phase_cache=phase_cache)
+    assert phases_trained(other, tmp_path / "second", phase_cache) <= {"fine-tune"}
     train(other, 0, CPU, tmp_path / "alone")
     assert same_network(tmp_path / "second", tmp_path / "alone")
     assert values(tmp_path / "second") == values(tmp_path / "alone")
@@ -95,10 +95,10 @@ def test_what_comes_after_the_mask_goes_on_from_the_same_mask_to_the_same_bits(
     "method", [{"sparsity": 0.95}, {"penalty": "l1"}, {"growth": 2.0}, {"strength": 2e-2}, {"stop_reference": "code"}]
 )
 def test_another_way_to_the_mask_is_trained_anew(tmp_path: Path, method: dict[str, Any]) -> None:
-    stages = tmp_path / "stages"
-    train(small(until="regularize"), 0, CPU, tmp_path / "first", stages=stages)
+    phase_cache = tmp_path / "stages"
+    train(small(until="regularize"), 0, CPU, tmp_path / "first", phase_cache=phase_cache)
     other = small(method=method, until="regularize")
-    assert phases_trained(other, tmp_path / "second", stages) == {"regularize"}
+    assert phases_trained(other, tmp_path / "second", phase_cache) == {"regularize"}
 
 
 @pytest.mark.parametrize(
@@ -116,29 +116,29 @@ def test_another_way_to_the_mask_is_trained_anew(tmp_path: Path, method: dict[st
     ],
 )
 def test_what_is_shared_is_what_is_the_same(tmp_path: Path, tables: dict[str, Any], shared: bool) -> None:
-    stages = tmp_path / "stages"
-    train(small(until="pre-train"), 0, CPU, tmp_path / "first", stages=stages)
-    trained = phases_trained(small(until="pre-train", **tables), tmp_path / "second", stages)
+    phase_cache = tmp_path / "stages"
+    train(small(until="pre-train"), 0, CPU, tmp_path / "first", phase_cache=phase_cache)
+    trained = phases_trained(small(until="pre-train", **tables), tmp_path / "second", phase_cache)
     assert ("pre-train" not in trained) is shared
 
 
 def test_another_seed_or_precision_shares_nothing(tmp_path: Path) -> None:
-    stages = tmp_path / "stages"
+    phase_cache = tmp_path / "stages"
     recipe = small(until="pre-train")
-    train(recipe, 0, CPU, tmp_path / "first", stages=stages)
-    assert phases_trained(recipe, tmp_path / "seed", stages, seed=1) == {"pre-train"}
+    train(recipe, 0, CPU, tmp_path / "first", phase_cache=phase_cache)
+    assert phases_trained(recipe, tmp_path / "seed", phase_cache, seed=1) == {"pre-train"}
     count = Count()
     machine = Machine(device="cpu", precision="bf16")
-    train(recipe, 0, machine, tmp_path / "bf16", watcher=count, stages=stages)
+    train(recipe, 0, machine, tmp_path / "bf16", callback=count, phase_cache=phase_cache)
     assert count.phases == ["pre-train", "pre-train"]
 
 
 def test_a_damaged_stage_is_left_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    stages = tmp_path / "stages"
-    train(small(), 0, CPU, tmp_path / "first", stages=stages)
-    for stage in stages.iterdir():
+    phase_cache = tmp_path / "stages"
+    train(small(), 0, CPU, tmp_path / "first", phase_cache=phase_cache)
+    for stage in phase_cache.iterdir():
         stage.write_bytes(stage.read_bytes()[:100])
-    assert "pre-train" in phases_trained(small(method={"sparsity": 0.95}), tmp_path / "second", stages)
+    assert "pre-train" in phases_trained(small(method={"sparsity": 0.95}), tmp_path / "second", phase_cache)
     assert "left aside" in caplog.text
 
 

@@ -70,11 +70,11 @@ def assert_equal(one: Arrays, other: Arrays) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Tensor]]:
     """An uninterrupted run, and its weights after each epoch."""
-    folder, watcher = tmp_path_factory.mktemp("whole"), Weights()
+    folder, callback = tmp_path_factory.mktemp("whole"), Weights()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        train(small(), 0, CPU, folder, watcher=watcher)
-    return folder, watcher.after
+        train(small(), 0, CPU, folder, callback=callback)
+    return folder, callback.after
 
 
 def test_eight_weights_by_hand() -> None:
@@ -156,13 +156,13 @@ def test_dense_samples_are_right_where_the_network_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("penalty", ["hypersparse", "l1", "l2"])
 def test_curves_are_the_sorted_weights_and_their_gradient(tmp_path: Path, penalty: str) -> None:
-    watcher = Weights()
+    callback = Weights()
     method = {"penalty": penalty, "max_regularized_epochs": 12, "strength": 1e-9, "growth": 1.0, "best_by": "mean"}
     with mock.patch("hypersparse.methods.art.ART.dense_score", return_value=2.0):  # never good enough: all 12 epochs
-        record = recorded(small(method=method, training={"epochs": 1}), tmp_path, watcher=watcher)
+        record = recorded(small(method=method, training={"epochs": 1}), tmp_path, callback=callback)
     assert record["curve_epochs"].tolist() == [PRETRAINED, PRETRAINED + 10]
     for number, epoch in enumerate(record["curve_epochs"]):
-        vector = watcher.after[epoch]
+        vector = callback.after[epoch]
         order = vector.abs().argsort()[(record["curve_place"] * len(vector)).astype(int)]
         slopes = {"hypersparse": hypersparse_grad(vector, int(record["keep"])), "l1": vector.sign(), "l2": 2 * vector}
         np.testing.assert_allclose(record["curve_magnitude"][number], vector[order].abs(), rtol=2**-11)
@@ -201,9 +201,9 @@ def test_the_same_seed_leaves_the_same_file(whole: tuple[Path, list[Tensor]], tm
 
 @pytest.mark.parametrize("steps", [1, 4, 6, 9, 12, 14, 20, 22])
 def test_stopped_anywhere_and_resumed_it_is_equal(whole: tuple[Path, list[Tensor]], tmp_path: Path, steps: int) -> None:
-    watcher = StopAfter(steps)
+    callback = StopAfter(steps)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+        train(small(), 0, CPU, tmp_path, callback=callback, stop=callback.request)
     history = History(tmp_path / "history")
     for number in range(steps // 4, 6):  # as a kill would leave it: epochs that the checkpoint does not know
         history.write(number, {"levels": [], "dense": pack_bits(torch.ones(128).bool())})
@@ -213,33 +213,33 @@ def test_stopped_anywhere_and_resumed_it_is_equal(whole: tuple[Path, list[Tensor
 
 @pytest.mark.slow
 def test_two_sparsities_from_one_pretraining_have_the_records_of_two_runs_alone(tmp_path: Path) -> None:
-    stages = tmp_path / "stages"
+    phase_cache = tmp_path / "stages"
     for sparsity in (0.9, 0.95, 0.998):
         recipe = small(method={"sparsity": sparsity})
         folder = tmp_path / str(sparsity)
-        trained = phases_trained(recipe, folder, stages)
+        trained = phases_trained(recipe, folder, phase_cache)
         assert ("pre-train" in trained) is (sparsity == 0.9)
         assert_equal(read_record(folder), recorded(recipe, tmp_path / f"{sparsity} alone"))
 
 
 @pytest.mark.slow
 def test_a_stage_without_the_masks_a_run_needs_is_not_used(tmp_path: Path) -> None:
-    stages = tmp_path / "stages"
-    train(small(until="pre-train"), 0, CPU, tmp_path / "0.9", stages=stages)
+    phase_cache = tmp_path / "stages"
+    train(small(until="pre-train"), 0, CPU, tmp_path / "0.9", phase_cache=phase_cache)
     other = small(method={"sparsity": 0.8})
-    assert "pre-train" in phases_trained(other, tmp_path / "0.8", stages)
+    assert "pre-train" in phases_trained(other, tmp_path / "0.8", phase_cache)
     assert_equal(read_record(tmp_path / "0.8"), recorded(other, tmp_path / "0.8 alone"))
-    assert len(list(stages.glob("pre-train-*"))) == 2
-    train(other, 0, CPU, tmp_path / "off", stages=stages, record=False)
-    assert len(list(stages.glob("pre-train-*"))) == 3
-    assert "pre-train" in phases_trained(small(method={"sparsity": 0.7}), tmp_path / "0.7", stages)
+    assert len(list(phase_cache.glob("pre-train-*"))) == 2
+    train(other, 0, CPU, tmp_path / "off", phase_cache=phase_cache, record=False)
+    assert len(list(phase_cache.glob("pre-train-*"))) == 3
+    assert "pre-train" in phases_trained(small(method={"sparsity": 0.7}), tmp_path / "0.7", phase_cache)
 
 
 def test_what_was_trained_without_a_record_is_missing_in_it(whole: tuple[Path, list[Tensor]], tmp_path: Path) -> None:
-    watcher = StopAfter(6)
+    callback = StopAfter(6)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path / "run", watcher=watcher, stop=watcher.request, record=False)
-    record = recorded(small(), tmp_path / "run", stages=tmp_path / "stages")
+        train(small(), 0, CPU, tmp_path / "run", callback=callback, stop=callback.request, record=False)
+    record = recorded(small(), tmp_path / "run", phase_cache=tmp_path / "stages")
     assert not (tmp_path / "stages").exists()  # half a history would be the next run's too
     full = read_record(whole[0])
     assert record["dense_epochs"] == 1

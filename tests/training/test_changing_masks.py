@@ -38,9 +38,9 @@ def test_stopped_anywhere_and_resumed_to_the_same_bits(tmp_path: Path, name: str
     train(recipe, 0, CPU, tmp_path / "whole")
     stops = 0
     while True:
-        watcher = StopAfter(5)  # in the middle of an epoch, another place each time
+        callback = StopAfter(5)  # in the middle of an epoch, another place each time
         try:
-            train(recipe, 0, CPU, tmp_path / "parts", watcher=watcher, stop=watcher.request)
+            train(recipe, 0, CPU, tmp_path / "parts", callback=callback, stop=callback.request)
             break
         except Stopped:
             stops += 1
@@ -53,19 +53,19 @@ def test_stopped_anywhere_and_resumed_to_the_same_bits(tmp_path: Path, name: str
     ("name", "own"), [("lth", {"train"}), ("imp", {"round 1", "round 2"}), ("powerprop", {"fine-tune"})]
 )
 def test_another_sparsity_shares_the_dense_training(tmp_path: Path, name: str, own: set[str]) -> None:
-    stages, other = tmp_path / "stages", recipe_of(name, sparsity=0.95)
-    assert phases_trained(recipe_of(name), tmp_path / "first", stages) > own
-    assert phases_trained(other, tmp_path / "second", stages) == own
+    phase_cache, other = tmp_path / "stages", recipe_of(name, sparsity=0.95)
+    assert phases_trained(recipe_of(name), tmp_path / "first", phase_cache) > own
+    assert phases_trained(other, tmp_path / "second", phase_cache) == own
     train(other, 0, CPU, tmp_path / "alone")
     assert same_network(tmp_path / "second", tmp_path / "alone")
     assert values(tmp_path / "second") == values(tmp_path / "alone")
 
 
 @pytest.mark.parametrize(("name", "stages"), [("gmp", "dsss"), ("acdc", "sdds"), ("set", "ssss")])
-def test_the_best_sparse_epoch_is_one_as_sparse_as_the_last(tmp_path: Path, name: str, stages: str) -> None:
+def test_the_best_sparse_epoch_is_one_as_sparse_as_the_last(tmp_path: Path, name: str, phase_cache: str) -> None:
     result = train(recipe_of(name), 0, CPU, tmp_path)
     log = RunFolder(tmp_path).log()
-    assert "".join(entry["stage"][0] for entry in log) == stages
+    assert "".join(entry["stage"][0] for entry in log) == phase_cache
     alike = [entry for entry in log if entry["kept"] == result["kept"]]
     assert result["sparse"]["best"] == max(entry["test_accuracy"] for entry in alike)
     assert result["sparse"]["best_epoch"] in [entry["epoch"] for entry in alike]

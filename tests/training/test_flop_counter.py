@@ -130,7 +130,9 @@ def test_stopping_changes_no_count(tmp_path: Path) -> None:
     assert whole["inference_flops_sparse"] < whole["inference_flops"]
     stopping = StopAfter(14)  # in a regularized epoch
     with pytest.raises(Stopped):
-        train(small(), 0, Machine(device="cpu", threads=1), tmp_path / "again", watcher=stopping, stop=stopping.request)
+        train(
+            small(), 0, Machine(device="cpu", threads=1), tmp_path / "again", callback=stopping, stop=stopping.request
+        )
     again = result_of(tmp_path / "again")
     for name in ("training_flops", "training_flops_sparse", "scoring_flops", "epochs_total", "effective_kept"):
         assert again[name] == whole[name]

@@ -86,9 +86,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(whole: Path, tmp
 @pytest.mark.parametrize("steps", [1, 4, 6, 8, 9, 12, 14, 20, 22, 24, 27])
 def test_stopped_anywhere_and_resumed_is_bit_identical(whole: Path, tmp_path: Path, steps: int) -> None:
     """4 steps an epoch: 8 pre-train, up to 12 regularize, 8 fine-tune; on and between epoch ends."""
-    watcher = StopAfter(steps)
+    callback = StopAfter(steps)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+        train(small(), 0, CPU, tmp_path, callback=callback, stop=callback.request)
     assert not (tmp_path / "result.json").exists()
     torch.manual_seed(99)  # a fresh process has other random numbers
     train(small(), 0, CPU, tmp_path)
@@ -99,9 +99,9 @@ def test_stopped_anywhere_and_resumed_is_bit_identical(whole: Path, tmp_path: Pa
 def test_a_masked_checkpoint_holds_kept_weights_only(tmp_path: Path) -> None:
     sizes = {}
     for phase, steps in {"pre-train": 7, "fine-tune": 27}.items():
-        watcher = StopAfter(steps)
+        callback = StopAfter(steps)
         with pytest.raises(Stopped):
-            train(small(), 0, CPU, tmp_path / phase, watcher=watcher, stop=watcher.request)
+            train(small(), 0, CPU, tmp_path / phase, callback=callback, stop=callback.request)
         state = json.loads((tmp_path / phase / "state.json").read_text())
         assert state["phase"] == phase
         tensors = load_file(tmp_path / phase / "checkpoint.safetensors").values()
@@ -114,9 +114,9 @@ def test_a_masked_checkpoint_holds_kept_weights_only(tmp_path: Path) -> None:
 def test_a_run_past_until_goes_on_to_its_end(whole: Path, tmp_path: Path) -> None:
     steps = 4  # an epoch
     before = sum(entry["phase"] != "fine-tune" for entry in RunFolder(whole).log())
-    watcher = StopAfter(steps * before + 2)
+    callback = StopAfter(steps * before + 2)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+        train(small(), 0, CPU, tmp_path, callback=callback, stop=callback.request)
     result = train(small(until="regularize"), 0, CPU, tmp_path)
     assert result["until"] is None
     assert values(tmp_path) == values(whole)
@@ -159,9 +159,9 @@ def test_start_begins_at_the_penalty(tmp_path: Path) -> None:
     result = train(recipe, 0, CPU, tmp_path / "from")
     assert list(result["epochs"]) == ["regularize", "fine-tune"]
     assert result["dense"] is None
-    watcher = StopAfter(2)
+    callback = StopAfter(2)
     with pytest.raises(Stopped):
-        train(recipe, 0, CPU, tmp_path / "stopped", watcher=watcher, stop=watcher.request)
+        train(recipe, 0, CPU, tmp_path / "stopped", callback=callback, stop=callback.request)
     file.write_bytes(file.read_bytes() + b" ")
     with pytest.raises(ModelError, match="is not the file this recipe began with"):
         train(recipe, 0, CPU, tmp_path / "altered")
@@ -195,9 +195,9 @@ def test_held_out_samples_are_apart_from_the_rest() -> None:
 def test_scoring_images_are_as_the_recipe_says_and_resume(tmp_path: Path, scoring_images: str) -> None:
     recipe = small(data={"scoring_images": scoring_images})
     train(recipe, 0, CPU, tmp_path / "whole")
-    watcher = StopAfter(14)
+    callback = StopAfter(14)
     with pytest.raises(Stopped):
-        train(recipe, 0, CPU, tmp_path / "parts", watcher=watcher, stop=watcher.request)
+        train(recipe, 0, CPU, tmp_path / "parts", callback=callback, stop=callback.request)
     train(recipe, 0, CPU, tmp_path / "parts")
     assert values(tmp_path / "whole") == values(tmp_path / "parts")
 
@@ -219,7 +219,7 @@ def test_a_late_nan_keeps_the_checkpoint_of_the_epoch_before(tmp_path: Path) -> 
                     next(iter(self.sparsifier.weights.values())).fill_(torch.nan)
 
     with pytest.raises(DivergedError, match=r"step 2 of epoch 3 \(regularize\)"):
-        train(small(), 0, CPU, tmp_path, watcher=Poison())
+        train(small(), 0, CPU, tmp_path, callback=Poison())
     assert json.loads((tmp_path / "state.json").read_text())["epochs_finished"] == 3
     floats = [t for t in load_file(tmp_path / "checkpoint.safetensors").values() if t.is_floating_point()]
     assert all(tensor.isfinite().all() for tensor in floats)
@@ -237,7 +237,7 @@ def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Pat
                     next(iter(self.sparsifier.weights.values())).fill_(torch.nan)
 
     with pytest.raises(DivergedError, match=r"step 3 of epoch 3 \(regularize\); the last good checkpoint is kept"):
-        train(small(), 0, CPU, tmp_path, watcher=Poison())
+        train(small(), 0, CPU, tmp_path, callback=Poison())
     assert json.loads((tmp_path / "state.json").read_text())["epochs_finished"] == 3
 
 
@@ -254,8 +254,8 @@ def test_what_cannot_begin_leaves_no_run_and_takes_no_result_away(tmp_path: Path
 
 def test_the_same_run_makes_the_same_files(whole: Path, tmp_path: Path) -> None:
     for number in range(3):  # metadata in a random order would agree half of the time
-        stages = tmp_path / "stages" if number else None  # the last one begins with what the second one trained
-        train(small(), 0, CPU, tmp_path / str(number), stages=stages)
+        phase_cache = tmp_path / "stages" if number else None  # the last one begins with what the second one trained
+        train(small(), 0, CPU, tmp_path / str(number), phase_cache=phase_cache)
         for name in SAME_EVERY_TIME:
             assert (tmp_path / str(number) / name).read_bytes() == (whole / name).read_bytes(), name
     times = [sum(bool(time.get("shared")) for time in RunFolder(tmp_path / name).timing()) for name in "012"]
@@ -263,18 +263,18 @@ def test_the_same_run_makes_the_same_files(whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_one_sentence(tmp_path: Path) -> None:
-    watcher = StopAfter(6)
+    callback = StopAfter(6)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+        train(small(), 0, CPU, tmp_path, callback=callback, stop=callback.request)
     damage(tmp_path)
     with pytest.raises(RunError, match="is damaged"):
         train(small(), 0, CPU, tmp_path)
 
 
 def test_a_folder_in_place_of_a_checkpoint_is_one_sentence(tmp_path: Path) -> None:
-    watcher = StopAfter(6)
+    callback = StopAfter(6)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+        train(small(), 0, CPU, tmp_path, callback=callback, stop=callback.request)
     (tmp_path / "checkpoint.safetensors").unlink()
     (tmp_path / "checkpoint.safetensors").mkdir()
     with pytest.raises(RunError, match="could not be written"):
@@ -291,9 +291,9 @@ def damage(folder: Path) -> None:
 def test_a_flipped_bit_in_a_checkpoint_costs_a_checkpoint_and_no_bit(
     whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, steps: int
 ) -> None:
-    watcher = StopAfter(steps)
+    callback = StopAfter(steps)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+        train(small(), 0, CPU, tmp_path, callback=callback, stop=callback.request)
     newest, before = RunFolder(tmp_path).checkpoint_file, RunFolder(tmp_path).previous_file
     assert before.exists()
     content = bytearray(newest.read_bytes())
@@ -308,9 +308,9 @@ def test_a_flipped_bit_in_a_checkpoint_costs_a_checkpoint_and_no_bit(
 
 
 def test_a_log_cut_in_the_middle_of_a_line_is_repaired(whole: Path, tmp_path: Path) -> None:
-    watcher = StopAfter(14)
+    callback = StopAfter(14)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+        train(small(), 0, CPU, tmp_path, callback=callback, stop=callback.request)
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"epoch": 7, "pha')
     train(small(), 0, CPU, tmp_path)
@@ -320,9 +320,9 @@ def test_a_log_cut_in_the_middle_of_a_line_is_repaired(whole: Path, tmp_path: Pa
 def test_a_full_disk_is_one_sentence_and_loses_nothing(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watcher = StopAfter(6)
+    callback = StopAfter(6)
     with pytest.raises(Stopped):
-        train(small(), 0, CPU, tmp_path, watcher=watcher, stop=watcher.request)
+        train(small(), 0, CPU, tmp_path, callback=callback, stop=callback.request)
     saved = (tmp_path / "checkpoint.safetensors").read_bytes()
 
     def full(*_: object, **__: object) -> None:
@@ -366,9 +366,9 @@ def test_the_data_set_can_be_passed_in(tmp_path: Path) -> None:
 def test_a_run_on_the_gpu_is_bit_identical_when_deterministic(tmp_path: Path) -> None:
     machine = Machine(device="cuda", deterministic=True, checkpoint_seconds=0.0)
     train(small(), 0, machine, tmp_path / "one")
-    watcher = StopAfter(14)
+    callback = StopAfter(14)
     with pytest.raises(Stopped):
-        train(small(), 0, machine, tmp_path / "two", watcher=watcher, stop=watcher.request)
+        train(small(), 0, machine, tmp_path / "two", callback=callback, stop=callback.request)
     train(small(), 0, machine, tmp_path / "two")
     assert values(tmp_path / "one") == values(tmp_path / "two")
     assert same_network(tmp_path / "one", tmp_path / "two")

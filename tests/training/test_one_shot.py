@@ -30,9 +30,9 @@ def test_a_run_keeps_exactly_what_it_should_and_can_be_stopped(name: str, tmp_pa
     assert result["kept"] == result["total"] - int(result["total"] * 0.9)
     assert result["sparse"]["last_epoch"] == (3 if name == "magnitude" else 1)
     for steps in (1, 4, 6):  # in an epoch, and at the end of one
-        folder, watcher = tmp_path / str(steps), StopAfter(steps)
+        folder, callback = tmp_path / str(steps), StopAfter(steps)
         with pytest.raises(Stopped):
-            train(recipe_of(name), 0, CPU, folder, watcher=watcher, stop=watcher.request)
+            train(recipe_of(name), 0, CPU, folder, callback=callback, stop=callback.request)
         torch.manual_seed(99)
         train(recipe_of(name), 0, CPU, folder)
         assert same_network(tmp_path / "whole", folder)
@@ -50,21 +50,21 @@ def test_the_authors_counts(name: str, more: int | None, tmp_path: Path) -> None
 
 
 def test_sparsities_share_the_dense_training_of_magnitude_pruning(tmp_path: Path) -> None:
-    stages = tmp_path / "stages"
-    assert phases_trained(recipe_of("magnitude"), tmp_path / "first", stages) == {"pre-train", "fine-tune"}
+    phase_cache = tmp_path / "stages"
+    assert phases_trained(recipe_of("magnitude"), tmp_path / "first", phase_cache) == {"pre-train", "fine-tune"}
     other = recipe_of("magnitude", sparsity=0.95)
-    assert phases_trained(other, tmp_path / "second", stages) == {"fine-tune"}
+    assert phases_trained(other, tmp_path / "second", phase_cache) == {"fine-tune"}
     train(other, 0, CPU, tmp_path / "alone")
     assert same_network(tmp_path / "second", tmp_path / "alone")
     longer = recipe_of("magnitude", dense_epochs=3)
-    assert "pre-train" in phases_trained(longer, tmp_path / "third", stages)
+    assert "pre-train" in phases_trained(longer, tmp_path / "third", phase_cache)
 
 
 def test_arts_pretraining_is_not_taken_for_magnitudes(tmp_path: Path) -> None:
     """The one holds its learning rate, the other goes through the schedule."""
-    stages = tmp_path / "stages"
-    train(small(until="pre-train"), 0, CPU, tmp_path / "art", stages=stages)
-    assert "pre-train" in phases_trained(recipe_of("magnitude"), tmp_path / "magnitude", stages)
+    phase_cache = tmp_path / "stages"
+    train(small(until="pre-train"), 0, CPU, tmp_path / "art", phase_cache=phase_cache)
+    assert "pre-train" in phases_trained(recipe_of("magnitude"), tmp_path / "magnitude", phase_cache)
     rates = [entry["lr"] for entry in RunFolder(tmp_path / "magnitude").log()]
     assert rates == pytest.approx([0.1, 0.01, 0.1, 0.01])
 

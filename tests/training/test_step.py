@@ -59,10 +59,10 @@ def check_parity(
     tmp_path: Path, device: str, engine: Literal["compiled", "cudagraph"], phase: str, precision: Any, tolerance: float
 ) -> None:
     recipe = recipe_of({"name": "resnet8", "width": 8} if device == "cuda" else {"name": "mlp"})
-    watcher = StopAfter(PHASES[phase])
+    callback = StopAfter(PHASES[phase])
     start = Machine(device=device, engine="eager", checkpoint_seconds=0.0)
     with pytest.raises(Stopped):
-        train(recipe, 0, start, tmp_path, watcher=watcher, stop=watcher.request)
+        train(recipe, 0, start, tmp_path, callback=callback, stop=callback.request)
     eager, other = (
         trained(recipe, tmp_path, Machine(device=device, engine=name, precision=precision))
         for name in ("eager", engine)
@@ -135,9 +135,9 @@ def test_a_captured_run_stops_and_goes_on(
 ) -> None:
     machine = Machine(device="cuda", engine="cudagraph", checkpoint_seconds=0.0)
     recipe = small(**{"method": {"max_regularized_epochs": 2, "strength": 1e-4}, **tables})
-    watcher = StopAfter(11)
+    callback = StopAfter(11)
     with pytest.raises(Stopped):
-        train(recipe, 0, machine, tmp_path, watcher=watcher, stop=watcher.request)
+        train(recipe, 0, machine, tmp_path, callback=callback, stop=callback.request)
     result = train(recipe, 0, machine, tmp_path)
     assert result["kept"] == result["total"] - int(result["total"] * 0.9)
     assert result["epochs"] == {"pre-train": 2, "regularize": 2, "fine-tune": 2}

@@ -46,7 +46,7 @@ class Job:
     recipe: Recipe
     seed: int
     folder: Path
-    watcher: Callback | None = None
+    callback: Callback | None = None
 
 
 Outcome = Result | Exception  # a run's result, or why there is none
@@ -60,14 +60,14 @@ def train_together(
     *,
     at_once: int | None = None,
     stop: StopRequest | None = None,
-    stages: Path | None = None,
+    phase_cache: Path | None = None,
     record: bool = True,
     ended: Ended | None = None,
 ) -> list[Outcome]:
     """Train several runs on one data set, `at_once` of them side by side; without it a short trial finds the fastest.
 
     Results come in the order of the jobs. A run that fails or is stopped leaves its exception in its place and the
-    others go on. A run whose beginning another one is just training waits for it, if it is kept in `stages`. `ended`
+    others go on. A run whose beginning another run is training waits for it, if it is kept in `phase_cache`. `ended`
     is told of every run that was begun, in the thread that trained it.
     """
     stop = stop or StopRequest()
@@ -75,17 +75,19 @@ def train_together(
         dataset = dataset.to(device)
         count = _at_once(at_once, unfinished(jobs), machine, device, dataset)
         several = count > 1 and device.type == "cpu"
-        asked: dict[str, Any] = {"stop": stop, "stages": stages, "record": record}
+        asked: dict[str, Any] = {"stop": stop, "phase_cache": phase_cache, "record": record}
         with Processes(count, machine, dataset) if several else nullcontext() as processes:
 
             def train_one(job: Job) -> Result:
-                own = {**asked, "watcher": job.watcher}
+                own = {**asked, "callback": job.callback}
                 if processes:
                     return processes.train(job.recipe, job.seed, job.folder, **own)
                 return train(job.recipe, job.seed, machine, job.folder, dataset=dataset, **own)
 
             threads = processes.threads if processes else torch.get_num_threads()
-            caches = _caches(jobs, machine, dataset, stages, record=record, threads=threads) if stages else None
+            caches = (
+                _caches(jobs, machine, dataset, phase_cache, record=record, threads=threads) if phase_cache else None
+            )
             return work_through(jobs, train_one, count=count, caches=caches, stop=stop, ended=ended, device=device)
 
 
@@ -166,7 +168,7 @@ def _draws(recipe: Recipe, dataset: Dataset) -> bool:
 
 
 def _caches(
-    jobs: Sequence[Job], machine: Machine, dataset: Dataset, stages: Path, *, record: bool, threads: int
+    jobs: Sequence[Job], machine: Machine, dataset: Dataset, phase_cache: Path, *, record: bool, threads: int
 ) -> list[PhaseCache]:
     """The stages of each job, by the names that the thread or process which trains it will give them."""
     found = describe(machine)
@@ -177,7 +179,7 @@ def _caches(
         if model not in used:
             used[model] = 1 if machine.threads is None and _is_small(job.recipe, dataset) else threads
         there = found | {"threads": used[model]}
-        caches.append(PhaseCache(stages, job.recipe, job.seed, there, record=record))
+        caches.append(PhaseCache(phase_cache, job.recipe, job.seed, there, record=record))
     return caches
 
 
@@ -194,10 +196,10 @@ class _Queue:
         with self._changed:
             while self._waiting and not stop.requested():
                 for number in self._waiting:
-                    stages = self._missing_stages(number)
-                    if self._making.keys().isdisjoint(stages):
+                    phase_cache = self._missing_phases(number)
+                    if self._making.keys().isdisjoint(phase_cache):
                         self._waiting.remove(number)
-                        self._making |= dict.fromkeys(stages, number)
+                        self._making |= dict.fromkeys(phase_cache, number)
                         return number
                 self._changed.wait(SECONDS_BETWEEN_LOOKS)
         return None
@@ -208,7 +210,7 @@ class _Queue:
             self._making = {stage: maker for stage, maker in self._making.items() if maker != number}
             self._changed.notify_all()
 
-    def _missing_stages(self, number: int) -> list[Path]:
+    def _missing_phases(self, number: int) -> list[Path]:
         job = self._jobs[number]
         folder = RunFolder(job.folder)
         if self._caches is None or folder.has_checkpoint() or folder.result_file.exists():

@@ -54,15 +54,15 @@ class Processes:
         seed: int,
         folder: Path,
         *,
-        watcher: Callback | None,
+        callback: Callback | None,
         stop: StopRequest,
-        stages: Path | None,
+        phase_cache: Path | None,
         record: bool,
     ) -> Result:
         """Train a run in one of the processes; its epochs are told as they appear in its log."""
-        reader = LogReader(RunFolder(folder), watcher)
+        reader = LogReader(RunFolder(folder), callback)
         told = (recipe.to_toml(), recipe.imported)
-        future = self._pool.submit(_train, told, seed, self._machine, folder, stages, record)
+        future = self._pool.submit(_train, told, seed, self._machine, folder, phase_cache, record)
         while not wait([future], SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED).done:
             if stop.requested():
                 self._stop.set()
@@ -105,8 +105,8 @@ def _begin(dataset: Dataset, event: Event, threads: int) -> None:
 
 
 def _train(
-    told: tuple[str, frozenset[str]], seed: int, machine: Machine, folder: Path, stages: Path | None, record: bool
+    told: tuple[str, frozenset[str]], seed: int, machine: Machine, folder: Path, phase_cache: Path | None, record: bool
 ) -> Result:
     text, own_code = told
     made = Recipe.from_toml(text, own_code=own_code)
-    return train(made, seed, machine, folder, dataset=_dataset, stop=_stop, stages=stages, record=record)
+    return train(made, seed, machine, folder, dataset=_dataset, stop=_stop, phase_cache=phase_cache, record=record)

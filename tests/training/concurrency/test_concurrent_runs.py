@@ -35,8 +35,8 @@ def images(recipe: Recipe) -> Dataset:
     return data.load(recipe.data.name, options=recipe.data.options)
 
 
-def jobs_in(folder: Path, recipes: Sequence[Recipe], watcher: Any = None) -> list[Job]:
-    return [Job(recipe, seed, folder / f"{seed}", watcher) for seed, recipe in enumerate(recipes)]
+def jobs_in(folder: Path, recipes: Sequence[Recipe], callback: Any = None) -> list[Job]:
+    return [Job(recipe, seed, folder / f"{seed}", callback) for seed, recipe in enumerate(recipes)]
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -80,7 +80,7 @@ def test_captured_runs_on_the_gpu_train_side_by_side(tmp_path: Path, caplog: pyt
     recipes = [small(method={"strength": 1e-4}) for _ in range(4)]
     recipes += [small(method={"name": "rigl", "sparsity": 0.9, "update_every": 2}) for _ in range(2)]
     jobs = jobs_in(tmp_path, recipes)
-    for result in train_together(jobs, machine, images(recipes[0]), at_once=4, stages=tmp_path / "stages"):
+    for result in train_together(jobs, machine, images(recipes[0]), at_once=4, phase_cache=tmp_path / "stages"):
         assert isinstance(result, dict)
         assert result["kept"] == result["total"] - int(result["total"] * 0.9)
     assert "line by line" not in caplog.text
@@ -105,11 +105,11 @@ def test_a_common_beginning_is_trained_once(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(concurrent_runs, "SECONDS_BETWEEN_LOOKS", 0.01)
     torch.set_num_threads(1)
     recipes = [small(method={"sparsity": sparsity}) for sparsity in (0.9, 0.95, 0.98)]
-    watcher = CountsDense()
-    jobs = [Job(recipe, 0, tmp_path / f"{recipe.key}", watcher) for recipe in recipes]
-    results = train_together(jobs, CPU, images(recipes[0]), at_once=2, stages=tmp_path / "stages")
+    callback = CountsDense()
+    jobs = [Job(recipe, 0, tmp_path / f"{recipe.key}", callback) for recipe in recipes]
+    results = train_together(jobs, CPU, images(recipes[0]), at_once=2, phase_cache=tmp_path / "stages")
     assert all(isinstance(result, dict) for result in results)
-    assert watcher.dense == 2
+    assert callback.dense == 2
     for recipe in recipes:
         train(recipe, 0, CPU, tmp_path / "alone" / recipe.key)
         assert_same_run(tmp_path / recipe.key, tmp_path / "alone" / recipe.key)
@@ -132,14 +132,14 @@ def test_runs_that_part_after_the_mask_make_it_once(tmp_path: Path, monkeypatch:
     torch.set_num_threads(1)
     tables: list[dict[str, Any]] = [{}, {"training": {"schedule": "cosine"}}, {"method": {"sparsity": 0.95}}]
     recipes = [small(**table) for table in tables]
-    watcher = CountsPhases()
-    jobs = [Job(recipe, 0, tmp_path / recipe.key, watcher) for recipe in recipes]
-    results = train_together(jobs, CPU, images(recipes[0]), at_once=3, stages=tmp_path / "stages")
+    callback = CountsPhases()
+    jobs = [Job(recipe, 0, tmp_path / recipe.key, callback) for recipe in recipes]
+    results = train_together(jobs, CPU, images(recipes[0]), at_once=3, phase_cache=tmp_path / "stages")
     epochs = [result["epochs"] for result in results if isinstance(result, dict)]
     assert len(epochs) == 3
-    assert watcher.counts["pre-train"] == 2
-    assert watcher.counts["regularize"] == epochs[0]["regularize"] + epochs[2]["regularize"]
-    assert watcher.counts["fine-tune"] == 6
+    assert callback.counts["pre-train"] == 2
+    assert callback.counts["regularize"] == epochs[0]["regularize"] + epochs[2]["regularize"]
+    assert callback.counts["fine-tune"] == 6
     for recipe in recipes:
         train(recipe, 0, CPU, tmp_path / "alone" / recipe.key)
         assert_same_run(tmp_path / recipe.key, tmp_path / "alone" / recipe.key)
@@ -147,12 +147,12 @@ def test_runs_that_part_after_the_mask_make_it_once(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_a_stage_is_looked_for_by_the_name_that_its_process_gives_it(tmp_path: Path) -> None:
-    recipes, stages = [small(until="pre-train")] * 2, tmp_path / "stages"
+    recipes, phase_cache = [small(until="pre-train")] * 2, tmp_path / "stages"
     torch.set_num_threads(2)  # of this process; those that train such small networks take one
     try:
-        train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=2, stages=stages)
+        train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=2, phase_cache=phase_cache)
         jobs = jobs_in(tmp_path, recipes)
-        caches = concurrent_runs._caches(jobs, CPU, images(recipes[0]), stages, record=True, threads=2)
+        caches = concurrent_runs._caches(jobs, CPU, images(recipes[0]), phase_cache, record=True, threads=2)
         assert [cache.missing(job.recipe.plan()) for cache, job in zip(caches, jobs, strict=True)] == [[], []]
     finally:
         torch.set_num_threads(1)
@@ -185,9 +185,9 @@ def test_stopped_runs_go_on_later(tmp_path: Path, at_once: int) -> None:
     held = tmp_path / "held"
     slow = small(training={"epochs": 30}, model=model(held))
     recipes = [slow, slow, small()]
-    watcher = StopAfterEpochs(4)
-    jobs = jobs_in(tmp_path, recipes, watcher)
-    results = train_together(jobs, CPU, images(recipes[0]), at_once=at_once, stop=watcher.request)
+    callback = StopAfterEpochs(4)
+    jobs = jobs_in(tmp_path, recipes, callback)
+    results = train_together(jobs, CPU, images(recipes[0]), at_once=at_once, stop=callback.request)
     assert all(isinstance(result, Stopped) for result in results)
     assert not (tmp_path / "2").exists()
     held.unlink()
@@ -231,10 +231,10 @@ def test_networks_that_draw_random_numbers_are_trained_one_by_one(
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     recipe = small()
     first = train(recipe, 0, CPU, tmp_path / "0")
-    watcher = CountsDense()
-    (again,) = train_together([Job(recipe, 0, tmp_path / "0", watcher)], CPU, images(recipe))
+    callback = CountsDense()
+    (again,) = train_together([Job(recipe, 0, tmp_path / "0", callback)], CPU, images(recipe))
     assert again == first
-    assert watcher.dense == 0
+    assert callback.dense == 0
 
 
 def test_the_first_error_is_raised_after_all_have_ended() -> None:
