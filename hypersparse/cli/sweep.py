@@ -27,7 +27,7 @@ from hypersparse.runs.epoch_times import is_elsewhere
 from hypersparse.runs.experiment import Experiment, folders_of, named_code, parse_only
 from hypersparse.runs.forecast import cost_of
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import Executor, Local, images_of, job_of, keep_finished, missing
+from hypersparse.runs.sweep import Executor, LocalExecutor, images_of, job_of, keep_finished, missing
 from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure
@@ -119,7 +119,7 @@ def sweep(
     workers: AbstractContextManager[Executor] = (
         RayCluster(machine, folders=options.folders, address=ray_address, gpus=gpus_per_run, at_once=options.jobs)
         if executor == "ray"
-        else nullcontext(Local(machine, load, options.jobs))
+        else nullcontext(LocalExecutor(machine, load, options.jobs))
     )
     with stopped_by_signals(stop), keeping as keep, options.trackers() as tell, workers as chosen, display:
 

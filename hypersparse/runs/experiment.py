@@ -1,4 +1,4 @@
-"""`Experiment`: a named list of runs, in the order of their worth, from a TOML file."""
+"""`Experiment`: a named list of runs from a TOML file, in order of priority."""
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,26 +13,26 @@ from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe, merge, parse_toml, resolve
 from hypersparse.runs.store import RunStore
 
-AXES = ("data", "model", "method", "penalty", "sparsity")  # of a grid, the last one varying fastest
+AXES = ("data", "model", "method", "penalty", "sparsity")  # of a grid; the last one varies fastest
 GRID_KEYS = (*AXES, "seeds", "until", "options")
 KEYS = ("title", "grid", "options")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One recipe and seed."""
+    """A recipe and a seed."""
 
     recipe: Recipe
     seed: int
 
     def matches(self, wanted: Mapping[str, str]) -> bool:
-        """Whether it has these values, such as data=cifar10."""
-        return all(_is(_value(self, name), value) for name, value in wanted.items())
+        """Whether the run has these values, such as data=cifar10."""
+        return all(_equals(_value(self, name), value) for name, value in wanted.items())
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a table or a figure needs."""
+    """The runs of a table or a figure."""
 
     name: str
     title: str
@@ -40,23 +40,23 @@ class Experiment:
 
     @classmethod
     def read(cls, path: Path, *, own_code: Collection[str] = ()) -> "Experiment":
-        """From a TOML file with grids; of own code that it names only what is in `own_code` is imported.
+        """Read a TOML file with grids; user code is imported only if `own_code` contains its name.
 
-        A run that two of them name is there once, where it comes first, and ends with the later of its two ends.
+        A run in several grids is listed once, at its first position, with the latest of its ends.
         """
         tables, grids = _read(path)
         found: dict[tuple[str, int], Run] = {}
         for grid in grids:
             for run in _runs(grid, tables.get("options", {}), own_code):
-                there = found.setdefault((run.recipe.label, run.seed), run)
-                if there is not run and len(run.recipe.plan()) > len(there.recipe.plan()):
+                earlier = found.setdefault((run.recipe.label, run.seed), run)
+                if earlier is not run and len(run.recipe.plan()) > len(earlier.recipe.plan()):
                     found[run.recipe.label, run.seed] = run
         if not found:
             raise OptionError(f"The experiment {path} has no runs; it needs a [[grid]] with a method.")
         return cls(path.stem, str(tables.get("title", path.stem)), tuple(found.values()))
 
     def only(self, wanted: Mapping[str, str]) -> "Experiment":
-        """The runs with these values."""
+        """The experiment with only the runs that have these values."""
         if unknown_names := wanted.keys() - {*AXES, "seed"}:
             raise OptionError(unknown("axis", min(unknown_names), (*AXES, "seed")))
         kept = tuple(run for run in self.runs if run.matches(wanted))
@@ -67,7 +67,7 @@ class Experiment:
 
 
 def parse_only(text: str | None) -> dict[str, str]:
-    """Values of axes from `data=cifar10,model=resnet32`.
+    """Parse values of axes, such as `data=cifar10,model=resnet32`.
 
     >>> parse_only("data=cifar10,sparsity=0.98")
     {'data': 'cifar10', 'sparsity': '0.98'}
@@ -84,14 +84,14 @@ def parse_only(text: str | None) -> dict[str, str]:
 
 
 def named_code(path: Path) -> frozenset[str]:
-    """The own code that an experiment's file names; nothing is imported."""
+    """The names of user code in an experiment's file; nothing is imported."""
     tables, grids = _read(path)
     points = [point for grid in grids for point in _points(grid, tables.get("options", {}))]
     return frozenset(name for options, chosen in points for name in own.named_in(merge(options, chosen)))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
-    """All of a file, and its grids."""
+    """The tables of a file, and its grids."""
     try:
         tables = parse_toml(path.read_text(), str(path))
     except OSError as error:
@@ -101,7 +101,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
     _check(tables, KEYS, f"part of the experiment {path}")
     grids = tables.get("grid", [])
     if not isinstance(grids, list):
-        raise OptionError(f"A grid in {path} begins with [[grid]], in double brackets; got {grids!r}.")
+        raise OptionError(f"A grid in {path} must begin with [[grid]], in double brackets; got {grids!r}.")
     for grid in grids:
         _check(grid, GRID_KEYS, f"part of a grid in {path}")
     return tables, grids
@@ -113,41 +113,41 @@ def _runs(grid: Mapping[str, Any], common: Any, own_code: Collection[str]) -> It
             method = merge(options, chosen)["method"]
             kind = methods.find(method.get("name", "art"), own_code=own_code)
             if all(field.name != "sparsity" for field in dataclasses.fields(kind)):  # type: ignore[arg-type]
-                chosen["method"].pop("sparsity", None)  # the axis is for those that prune
+                chosen["method"].pop("sparsity", None)  # the axis applies to pruning methods only
             yield Run(resolve(merge(options, chosen), own_code=own_code), seed)
 
 
 def _points(grid: Mapping[str, Any], common: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The options and the tables chosen by the axes, for each point of a grid."""
-    axes = [_listed(axis, grid.get(axis)) for axis in AXES]
+    """The options, and the tables set by the axes, for each point of a grid."""
+    axes = [_as_list(axis, grid.get(axis)) for axis in AXES]
     for table in (common, grid.get("options", {})):
         if not isinstance(table, Mapping):
-            raise OptionError(f"`options` of an experiment are tables such as [options.training]; got {table!r}.")
+            raise OptionError(f"`options` of an experiment must be tables such as [options.training]; got {table!r}.")
     for data, model, method, penalty, sparsity in product(*axes):
         chosen: dict[str, Any] = {
-            "data": _said({"name": data}),
-            "model": _said({"name": model}),
-            "method": _said({"name": method, "penalty": penalty, "sparsity": sparsity}),
-            **_said({"until": grid.get("until")}),
+            "data": _without_none({"name": data}),
+            "model": _without_none({"name": model}),
+            "method": _without_none({"name": method, "penalty": penalty, "sparsity": sparsity}),
+            **_without_none({"until": grid.get("until")}),
         }
         yield merge(common, grid.get("options", {})), chosen
 
 
 def _seeds(given: Any) -> Sequence[int]:
-    """From how many they are, or from a list of them."""
+    """The seeds, from their number or a list."""
     seeds = range(given) if type(given) is int else given
     if not (isinstance(seeds, range | list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds)):
-        raise OptionError(f"`seeds` of a grid is how many, from 0 on, or a list such as [0, 2]; got {given!r}.")
+        raise OptionError(f"`seeds` of a grid must be a number of seeds or a list such as [0, 2]; got {given!r}.")
     return seeds
 
 
-def _listed(axis: str, value: Any) -> Sequence[Any]:
+def _as_list(axis: str, value: Any) -> Sequence[Any]:
     if value == []:
-        raise OptionError(f"`{axis}` of a grid is a value or a list of some; got []. Leave it out for the default.")
+        raise OptionError(f"`{axis}` of a grid must be a value or a non-empty list; got []. Omit it for the default.")
     return value if isinstance(value, list) else [value]
 
 
-def _said(table: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if value is not None}
 
 
@@ -157,8 +157,8 @@ def _value(run: Run, name: str) -> Any:
     return values[name] if name in values else recipe.to_mapping()["method"].get(name)
 
 
-def _is(found: Any, wanted: str) -> bool:
-    """Whether a value is the one that was typed; 0.90 is 0.9."""
+def _equals(found: Any, wanted: str) -> bool:
+    """Whether a value equals a typed one; 0.90 equals 0.9."""
     try:
         return float(found) == float(wanted)
     except (TypeError, ValueError):
@@ -167,7 +167,7 @@ def _is(found: Any, wanted: str) -> bool:
 
 def _check(table: Any, known: Sequence[str], kind: str) -> None:
     if not isinstance(table, Mapping):
-        raise OptionError(f"A {kind} is NAME = VALUE with one of {', '.join(known)}; got {table!r}.")
+        raise OptionError(f"A {kind} must be NAME = VALUE with one of {', '.join(known)}; got {table!r}.")
     if unknown_names := table.keys() - set(known):
         raise OptionError(unknown(kind, min(unknown_names), known))
 

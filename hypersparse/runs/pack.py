@@ -1,4 +1,4 @@
-"""`pack` and `unpack`: runs as a few files of a limited size, to be carried between machines."""
+"""`pack` and `unpack`: store runs in a few files of a limited size, to move them between machines."""
 
 import glob
 import io
@@ -17,9 +17,9 @@ from hypersparse.storage.files import is_alive, writing
 from hypersparse.storage.lock import is_locked
 from hypersparse.storage.run_folder import RunFolder
 
-PICTURE, REPORT = "curves.png", "report.html"  # stay behind: `hypersparse show` and `report` make them again
-RUN_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f]+/seed-\d+")  # no character that a terminal obeys
-# Of data: no program is run from such a file, and none takes its settings from one.
+PICTURE, REPORT = "curves.png", "report.html"  # not packed: `hypersparse show` and `report` create them again
+RUN_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f]+/seed-\d+")  # without control characters
+# Data files only: none is executed, or read as settings by other programs.
 SUFFIXES = (".toml", ".json", ".jsonl", ".safetensors", ".npz", ".npy", ".csv", ".txt", ".md", ".png")
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -27,7 +27,7 @@ Skipped = Callable[[str], None]
 
 
 def parse_bytes(text: str) -> int:
-    """A size in bytes from what a person writes.
+    """Parse a size in bytes.
 
     >>> parse_bytes("15M"), parse_bytes("64 KiB"), parse_bytes("1.5GB"), parse_bytes("2000")
     (15000000, 65536, 1500000000, 2000)
@@ -35,12 +35,12 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.strip().lower())
     size = int(float(match[1]) * UNITS[match[2] or ""]) if match else 0
     if size < 1:
-        raise OptionError(f"A size is a number and k, M or G (or KiB, MiB, GiB), such as 15M; got {text!r}.")
+        raise OptionError(f"A size must be a number with k, M or G (or KiB, MiB, GiB), such as 15M; got {text!r}.")
     return size
 
 
 def pack(folders: Sequence[Path], out: Path, max_bytes: int) -> list[Path]:
-    """Write runs into `out` as part-000.hspack ... of at most `max_bytes` each; the same runs make the same bytes.
+    """Write runs to `out` as part-000.hspack ... of at most `max_bytes` each; equal runs give equal bytes.
 
     An earlier pack in `out` is replaced. Returns the parts and, last, the index.
     """
@@ -64,10 +64,10 @@ def only_in(out: Path, folders: Sequence[Path], runs_dir: Path) -> list[str]:
 
 
 def unpack(source: Path, root: Path, *, skipped: Skipped | None = None) -> list[Path]:
-    """Bring the runs of a pack into `root`; returns the folders that are new or got further.
+    """Extract the runs of a pack into `root`; returns the folders that are new or replaced.
 
-    A run that is there already, is being trained, or has got as far as the one in the pack stays as it
-    is; `skipped` is told in a sentence.
+    An existing run is replaced only if the packed one has more epochs and no process trains it. `skipped` receives a
+    sentence about each run that is not extracted.
     """
     index = Index.read(source)
     index.check(source)
@@ -78,7 +78,7 @@ def unpack(source: Path, root: Path, *, skipped: Skipped | None = None) -> list[
         with tempfile.TemporaryDirectory(prefix=f"{_scratch_prefix()}{os.getpid()}-", dir=root) as scratch:
             fresh = Path(scratch) / "new"
             _extract(source, index, fresh)
-            return _place_all(index.runs, fresh, root, skipped or _nobody)
+            return _place_all(index.runs, fresh, root, skipped or _ignore)
 
 
 def run_name(folder: Path) -> str:
@@ -92,7 +92,7 @@ def run_name(folder: Path) -> str:
 
 
 def run_files(folder: Path) -> list[Path]:
-    """The files that belong to a run, sorted, relative to its folder: data, no lock, nothing temporary."""
+    """The data files of a run, sorted, relative to its folder; no locks and no temporary files."""
     relative = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in relative if path.name not in (PICTURE, REPORT) and _is_data(path))
 
@@ -122,8 +122,8 @@ def _add_run(tar: tarfile.TarFile, name: str, folder: Path) -> None:
 
 
 def _check_run_names(names: Sequence[str], source: Path) -> None:
-    if stranger := next((name for name in names if not RUN_NAME.fullmatch(name) or _hidden(Path(name))), None):
-        raise RunError(f"{source} holds a run {stranger!r}; runs are called <label>/seed-<n>. Nothing was unpacked.")
+    if invalid := next((name for name in names if not RUN_NAME.fullmatch(name) or _hidden(Path(name))), None):
+        raise RunError(f"{source} holds a run {invalid!r}; runs are called <label>/seed-<n>. Nothing was unpacked.")
 
 
 def _extract(source: Path, index: Index, target: Path) -> None:
@@ -138,7 +138,7 @@ def _extract(source: Path, index: Index, target: Path) -> None:
             raise RunError(f"The runs in {source} cannot be read ({error}); pack them again.") from None
     for name in index.runs:
         if not (target / name / "recipe.toml").is_file():
-            raise RunError(f"{source} lists {name} but does not hold it whole; pack it again. Nothing was unpacked.")
+            raise RunError(f"{source} lists {name} but does not hold all of it; pack it again. Nothing was unpacked.")
 
 
 def _check_member(member: tarfile.TarInfo, names: Sequence[str], source: Path) -> None:
@@ -152,30 +152,30 @@ def _place_all(names: Sequence[str], fresh: Path, root: Path, skipped: Skipped) 
     placed = []
     for name in names:
         target = root / name
-        if reason := _reason_to_leave(target, fresh / name):
+        if reason := _reason_to_keep(target, fresh / name):
             skipped(f"{target} {reason}.")
             continue
         try:
-            _place(fresh / name, target, aside=fresh.with_name("old") / name)
-        except RunError as error:  # training began there just now
+            _place(fresh / name, target, backup=fresh.with_name("old") / name)
+        except RunError as error:  # training has just begun there
             skipped(str(error))
             continue
         placed.append(target)
     return placed
 
 
-def _place(new: Path, target: Path, *, aside: Path) -> None:
+def _place(new: Path, target: Path, *, backup: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
         new.rename(target)
         return
     with RunFolder(target).locked():
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        target.rename(aside)
+        backup.parent.mkdir(parents=True, exist_ok=True)
+        target.rename(backup)
         try:
             new.rename(target)
         except BaseException:
-            aside.rename(target)
+            backup.rename(target)
             raise
 
 
@@ -184,37 +184,37 @@ def _scratch_prefix() -> str:
 
 
 def _remove_scratch(root: Path) -> None:
-    """Delete what killed processes of this machine left, after putting back the runs that they had moved aside."""
+    """Clean up after killed processes of this machine: restore runs they moved, then delete their folders."""
     for folder in root.glob(f"{glob.escape(_scratch_prefix())}*-*"):
         process = folder.name.removeprefix(_scratch_prefix()).partition("-")[0]
         if not process.isdigit() or is_alive(int(process)):
             continue
-        for aside in folder.glob("old/*/seed-*"):
-            if not (target := root / aside.relative_to(folder / "old")).exists():
-                aside.rename(target)
+        for backup in folder.glob("old/*/seed-*"):
+            if not (target := root / backup.relative_to(folder / "old")).exists():
+                backup.rename(target)
         shutil.rmtree(folder)
 
 
-def _reason_to_leave(target: Path, new: Path) -> str | None:
-    """Why the run that is there stays, or None."""
+def _reason_to_keep(target: Path, new: Path) -> str | None:
+    """The reason to keep the existing run, or None."""
     if not target.exists():
         return None
     if is_locked(target):
-        return "is being trained by another process and was left alone"
+        return "is being trained by another process and was not changed"
     if _same(target, new):
         return "is already there"
     there, coming = _progress(target), _progress(new)
     if coming > there:
         return None
     if there[0] > coming[0]:
-        return "is finished and the one in the pack is not; it was left alone"
+        return "is finished and the one in the pack is not; it was not changed"
     if there == coming:
-        return "got as far as the one in the pack but differs from it; it was left alone, delete it to take the other"
-    return f"has {there[1]} epochs and the one in the pack {coming[1]}; it was left alone"
+        return "has as many epochs as the one in the pack but differs; it was not changed, delete it to use the other"
+    return f"has {there[1]} epochs and the one in the pack {coming[1]}; it was not changed"
 
 
 def _progress(folder: Path) -> tuple[int, int]:
-    """How far a run got: 2 finished, 1 finished until a phase, 0 not; then its epochs. Damaged is (-1, 0)."""
+    """Progress of a run: 2 finished, 1 finished until a phase, 0 unfinished; then its epochs. (-1, 0) if damaged."""
     run = RunFolder(folder)
     try:
         result = run.result()
@@ -248,5 +248,5 @@ def _hidden(path: PurePosixPath | Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _nobody(sentence: str) -> None:
-    """Nobody asked."""
+def _ignore(sentence: str) -> None:
+    """The default of `skipped`."""

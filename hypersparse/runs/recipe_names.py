@@ -1,7 +1,7 @@
-"""`variant`: what a run trains, in the words that every table, legend and report uses for it.
+"""`variant`: the short name of a run in tables, legends and reports.
 
-Runs are told apart by their recipe's tables, not by a Recipe: one whose method is not imported here has a name too.
-`own_code` names what may be: then the options of a method of one's own that have their defaults go without saying.
+Names are derived from the recipe's tables, not from a `Recipe`, so that methods need not be imported. If `own_code`
+permits importing a user's method, options with their defaults are omitted from its name.
 """
 
 from collections import Counter
@@ -11,16 +11,28 @@ from typing import Any
 from hypersparse.errors import HypersparseError
 from hypersparse.recipe import flatten, resolve
 
-Tables = Mapping[str, Any]  # of a recipe, nested as in TOML
-HEAD = ("data.name", "model.name", "method.name", "method.penalty", "method.sparsity")  # the preset fills in the rest
-ELSEWHERE = (*HEAD, "ablation.name", "until", "init_from", "init_digest")  # said in other words, or not of the variant
+Tables = Mapping[str, Any]  # a recipe as nested tables, as in TOML
+HEAD = (
+    "data.name",
+    "model.name",
+    "method.name",
+    "method.penalty",
+    "method.sparsity",
+)  # the preset determines the others
+NOT_IN_VARIANT = (
+    *HEAD,
+    "ablation.name",
+    "until",
+    "init_from",
+    "init_digest",
+)  # named differently, or not part of a variant
 PRETRAINING = "method.pretrain_epochs"
 
 
 def variant(tables: Tables) -> str:
-    """The method with its penalty, and whatever else is not as the data set's preset has it.
+    """The method, its penalty, and the options that differ from the data set's preset.
 
-    Seed, sparsity, data and model are not part of it: runs of one variant differ in nothing else.
+    Seed, sparsity, data and model are not part of the name. Runs of one variant differ in these only.
 
     >>> variant({"data": {"name": "digits"}, "method": {"name": "art", "penalty": "l1", "growth": 1.5}})
     'art l1, growth=1.5'
@@ -29,9 +41,9 @@ def variant(tables: Tables) -> str:
 
 
 def variants(recipes: Sequence[Tables], *, own_code: Collection[str] = ()) -> list[str]:
-    """The variant of each, without the options that all of them have in common."""
+    """The variant of each recipe, without the options that all recipes share."""
     changes = [changed(tables, own_code=own_code) for tables in recipes]
-    whole = [_usual(tables, own_code) | flatten(tables) for tables in recipes]
+    whole = [_preset_options(tables, own_code) | flatten(tables) for tables in recipes]
     common = {
         option
         for option in {option for own in changes for option in own}
@@ -44,38 +56,38 @@ def variants(recipes: Sequence[Tables], *, own_code: Collection[str] = ()) -> li
 
 
 def names(recipes: Sequence[Tables], *more: str, own_code: Collection[str] = ()) -> list[str]:
-    """The variant of each, and of `more` (sparsity, model, data) what not all of them share.
+    """The variant of each recipe, with those of `more` (sparsity, model, data) that differ among the recipes.
 
-    With two sparsities that is `art hypersparse, 90 %` and `art hypersparse, 98 %`, whatever the seeds.
+    Two sparsities give `art hypersparse, 90 %` and `art hypersparse, 98 %`, independent of the seeds.
     """
-    said = [{word: _said(tables, word) for word in more} for tables in recipes]
-    # A dense run has no sparsity, which is no other one.
+    said = [{word: _value_text(tables, word) for word in more} for tables in recipes]
+    # A dense run has no sparsity, which does not count as another one.
     differing = [word for word in more if len({own[word] for own in said} - {None}) > 1]
     return [
-        ", ".join([name, *(told for word in differing if (told := own[word]) is not None)])
+        ", ".join([name, *(text for word in differing if (text := own[word]) is not None)])
         for name, own in zip(variants(recipes, own_code=own_code), said, strict=True)
     ]
 
 
 def matches_preset(tables: Tables) -> bool:
-    """Whether all is as in the preset: only then the paper's numbers are of the same training."""
+    """Whether a recipe equals its preset; only then it is comparable with the paper."""
     return not _course(tables) and not changed(tables)
 
 
 def changed(tables: Tables, *, own_code: Collection[str] = ()) -> dict[str, Any]:
-    """The options that are not as in the preset, by names such as `training.lr`."""
-    usual = _usual(tables, own_code)
-    said = {name: value for name, value in flatten(tables).items() if name not in ELSEWHERE}
-    # Without pre-training is in words.
+    """The options that differ from the preset, by names such as `training.lr`."""
+    preset = _preset_options(tables, own_code)
+    said = {name: value for name, value in flatten(tables).items() if name not in NOT_IN_VARIANT}
+    # `_course` names runs without pre-training.
     return {
         name: value
         for name, value in said.items()
-        if usual.get(name) != value and not (name == PRETRAINING and value == 0)
+        if preset.get(name) != value and not (name == PRETRAINING and value == 0)
     }
 
 
-def _usual(tables: Tables, own_code: Collection[str] = ()) -> dict[str, Any]:
-    """All options as the preset has them; of a method that is not imported here none of its own."""
+def _preset_options(tables: Tables, own_code: Collection[str] = ()) -> dict[str, Any]:
+    """All options of the preset, without those of a method that is not imported."""
     said: dict[str, dict[str, Any]] = {}
     for place in HEAD:
         part, name = place.split(".")
@@ -89,7 +101,7 @@ def _usual(tables: Tables, own_code: Collection[str] = ()) -> dict[str, Any]:
 
 
 def _named(tables: Tables, options: Mapping[str, Any]) -> str:
-    whole = _usual(tables) | flatten(tables)
+    whole = _preset_options(tables) | flatten(tables)
     method, penalty = str(whole["method.name"]).rpartition(":")[2], whole.get("method.penalty")
     head = method if penalty is None else f"{method} {penalty}"
     last = Counter(name.rpartition(".")[2] for name in flatten(tables))
@@ -98,7 +110,7 @@ def _named(tables: Tables, options: Mapping[str, Any]) -> str:
 
 
 def _course(tables: Tables) -> list[str]:
-    """What makes it another course of training, in words; always said."""
+    """Phrases for a different course of training, which are never omitted."""
     ablation = tables.get("ablation", {}).get("name", "none")
     words = {
         "from trained weights": bool(tables.get("init_digest")),
@@ -108,7 +120,7 @@ def _course(tables: Tables) -> list[str]:
     return [word for word, holds in words.items() if holds]
 
 
-def _said(tables: Tables, word: str) -> str | None:
+def _value_text(tables: Tables, word: str) -> str | None:
     if word != "sparsity":
         return str(tables[word]["name"])
     sparsity = tables["method"].get("sparsity")

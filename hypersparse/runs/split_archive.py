@@ -1,4 +1,4 @@
-"""One long stream of bytes as files of a limited size, and the index that says what belongs to it."""
+"""A byte stream split into files of a limited size, with an index."""
 
 import hashlib
 import io
@@ -20,7 +20,7 @@ from hypersparse.storage.schemas import Count, Word, read_json
 INDEX = "index.json"
 VERSION = 1
 PART_NAME = re.compile(r"part-\d{3,}\.hspack")
-SMALLEST_PART = 1024  # bytes; below it the files would outnumber what they hold
+MIN_PART_BYTES = 1024  # bytes; avoids a huge number of files
 CHUNK = 1 << 20
 
 
@@ -53,18 +53,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Index:
-    """What a pack consists of, and the runs inside as `<label>/seed-<n>`."""
+    """The parts of a pack, and the names of its runs as `<label>/seed-<n>`."""
 
     parts: tuple[Part, ...]
     runs: tuple[str, ...]
 
     def write(self, folder: Path) -> None:
-        """Write it into the folder of the parts; it comes last and means that all of them are there."""
+        """Write the index into the folder of the parts, after all parts are complete."""
         write_json(folder / INDEX, {"version": VERSION, **asdict(self)})
 
     @classmethod
     def read(cls, folder: Path) -> "Index":
-        """The index of a folder of parts."""
+        """Read the index from a folder of parts."""
         if not (folder / INDEX).exists():
             raise RunError(
                 f"{folder} is not a pack: it has no {INDEX}, which `hypersparse pack` writes last. "
@@ -74,12 +74,12 @@ class Index:
         if tables["version"] != VERSION:
             raise RunError(f"{folder} is a pack of version {tables['version']}; this hypersparse reads {VERSION}.")
         parts = tuple(Part(**part) for part in tables["parts"])
-        if stranger := next((part.file for part in parts if not PART_NAME.fullmatch(part.file)), None):
-            raise RunError(f"{folder / INDEX} names a part {stranger!r}; parts are called part-000.hspack and so on.")
+        if unknown := next((part.file for part in parts if not PART_NAME.fullmatch(part.file)), None):
+            raise RunError(f"{folder / INDEX} names a part {unknown!r}; parts are called part-000.hspack and so on.")
         return cls(parts, tuple(tables["runs"]))
 
     def check(self, folder: Path) -> None:
-        """Compare every part with what the index says of it."""
+        """Compare the size and digest of every part with the index."""
         for part in self.parts:
             path = folder / part.file
             try:
@@ -98,8 +98,8 @@ class PartWriter(io.RawIOBase):
     """Writes a stream into part-000.hspack, part-001.hspack ... of at most `max_bytes` each."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        if max_bytes < SMALLEST_PART:
-            raise OptionError(f"A part of a pack has at least {SMALLEST_PART:,} bytes; got {max_bytes:,}.")
+        if max_bytes < MIN_PART_BYTES:
+            raise OptionError(f"A part of a pack must have at least {MIN_PART_BYTES:,} bytes; got {max_bytes:,}.")
         super().__init__()
         self.parts: list[Part] = []
         self._folder, self._max_bytes = folder, max_bytes
@@ -111,17 +111,17 @@ class PartWriter(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Write as much as fits into the current part, and say how much that was."""
+        """Write as much as fits into the current part; returns the number of bytes written."""
         if self._file is None:
             self._file = self._path().open("wb")
             self._hash, self._size = hashlib.sha256(), 0
-        taken = memoryview(data)[: self._max_bytes - self._size]
-        self._file.write(taken)
-        self._hash.update(taken)
-        self._size += len(taken)
+        chunk = memoryview(data)[: self._max_bytes - self._size]
+        self._file.write(chunk)
+        self._hash.update(chunk)
+        self._size += len(chunk)
         if self._size == self._max_bytes:
             self._finish_part()
-        return len(taken)
+        return len(chunk)
 
     def close(self) -> None:
         """Finish the last part."""
@@ -142,7 +142,7 @@ class PartWriter(io.RawIOBase):
 
 
 class PartReader(io.RawIOBase):
-    """Reads the parts of a pack as the one stream they are."""
+    """Reads the parts of a pack as one stream."""
 
     def __init__(self, folder: Path, parts: Sequence[Part]) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class PartReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from where the stream stands; 0 at its end."""
+        """Read into a buffer; returns 0 at the end of the stream."""
         while self._file is not None or self._paths:
             if self._file is None:
                 self._file = open_regular(self._paths.pop(0))
@@ -167,14 +167,14 @@ class PartReader(io.RawIOBase):
         return 0
 
     def close(self) -> None:
-        """Close the part that is open."""
+        """Close the current part."""
         if self._file is not None:
             self._file.close()
         super().close()
 
 
 def clear(folder: Path) -> None:
-    """Remove an earlier pack, index first, so that a half-written one is never taken for whole."""
+    """Remove an earlier pack, index first, so that an incomplete pack is never read."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / INDEX).unlink(missing_ok=True)
@@ -184,7 +184,7 @@ def clear(folder: Path) -> None:
 
 
 def _sha256(path: Path, size: int) -> str:
-    """Of a file, or of the beginning of one that is longer than it should be."""
+    """Digest of a file; reads little more than `size` bytes of a longer file."""
     found = hashlib.sha256()
     with open_regular(path) as file:
         while file.tell() <= size and (chunk := file.read(CHUNK)):

@@ -7,26 +7,26 @@ from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
 
-PHASE_CACHE = ".phase_cache"  # a folder beside the runs: ends of phases that several of them share
+PHASE_CACHE = ".phase_cache"  # folder beside the runs, with the ends of phases that several runs share
 
 
 class RunStore:
-    """Finds the folder of a recipe and seed, and the runs that are there."""
+    """Finds the folder of a recipe and seed, and lists all runs."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
 
     def folder(self, recipe: Recipe, seed: int) -> RunFolder:
-        """Where this recipe is trained with this seed."""
+        """The folder of a recipe and seed."""
         return RunFolder(self.root / recipe.label / f"seed-{seed}")
 
     def runs(self) -> Iterator[RunFolder]:
-        """Every run, by name."""
+        """All runs, sorted by name."""
         for recipe_file in sorted(self.root.glob("*/seed-*/recipe.toml")):
             yield RunFolder(recipe_file.parent)
 
     def find(self, name: str) -> RunFolder:
-        """A run by its path, or by a part of its label that only one has."""
+        """Find a run by its path, or by a unique part of its label."""
         for path in (Path(name), self.root / name):
             found = [path, *path.glob("seed-*")]
             folders = [folder for folder in found if (folder / "recipe.toml").is_file()]
@@ -38,7 +38,7 @@ class RunStore:
         if not matches:
             raise RunError(f"There is no run `{name}` in {self.root}; `hypersparse runs` lists them.")
         some = ", ".join(str(run.path.relative_to(self.root)) for run in matches[:4])
-        raise RunError(f"`{name}` fits {len(matches)} runs ({some}); say more of its name.")
+        raise RunError(f"`{name}` matches {len(matches)} runs ({some}); give a longer part of the name.")
 
 
 def find_all(names: Sequence[str], store: RunStore) -> list[Path]:

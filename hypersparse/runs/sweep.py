@@ -1,4 +1,4 @@
-"""`sweep`: train what is missing of an experiment, and keep the small files of what is finished."""
+"""`sweep`: train the missing runs of an experiment, and copy the small files of finished runs."""
 
 import json
 import logging
@@ -27,22 +27,22 @@ log = logging.getLogger("hypersparse")
 
 
 class Executor(Protocol):
-    """Where the runs of a sweep are trained."""
+    """Trains the runs of a sweep."""
 
     def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
-        """Train them in order, several at once; `ended` is told of each that was begun or could not be."""
+        """Train the runs in order, several concurrently; `ended` is called for each that ended or could not start."""
 
 
 @dataclass(frozen=True)
-class Local:
-    """On the device of this machine, those that follow each other on the same data at once."""
+class LocalExecutor:
+    """Trains on a device of this machine; successive runs on the same data are trained concurrently."""
 
     machine: Machine
     load: Callable[[Recipe], Dataset]
     at_once: int | None = None
 
     def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
-        """Train them in order, several at once."""
+        """Train the runs in order, several concurrently."""
         outcomes: list[Outcome] = []
         for same in _by_data(jobs):
             if stop.requested():
@@ -50,7 +50,7 @@ class Local:
                 continue
             try:
                 dataset = self.load(same[0].recipe)
-            except HypersparseError as error:  # data that are not there must not keep the others from being trained
+            except HypersparseError as error:  # missing data must not stop runs on other data
                 outcomes += [error] * len(same)
                 for job in same:
                     ended(job, error)
@@ -72,10 +72,10 @@ def sweep(
     callback: Callable[[Job], Callback] | None = None,
     ended: Ended | None = None,
 ) -> list[Outcome]:
-    """Train the runs in order, as many at once as is fastest; one that fails is noted and the rest goes on.
+    """Train the runs in order, several concurrently; a failure is recorded and does not stop the other runs.
 
-    A run whose result lies in `results` is not trained again; new results are copied there, without weights, as they
-    come. `ended` is told of each run that ended, well or not, in the thread that trained it.
+    A run with a result in `results` is not trained again. New results are copied there without weights as soon as
+    their run ends. `ended` is called for each run that succeeded or failed, in the thread that trained it.
     """
     found = [_found(run, store, results) for run in runs]
     note = noting(ended, results)
@@ -91,24 +91,24 @@ def sweep(
 
 
 def job_of(run: Run, store: RunStore) -> Job:
-    """A run and where it is trained."""
+    """The job of a run, with its folder."""
     return Job(run.recipe, run.seed, store.folder(run.recipe, run.seed).path)
 
 
 def images_of(recipe: Recipe) -> str:
-    """What tells the images of one recipe from those of another: two data sets may differ in their options alone."""
+    """Identify the images of a recipe by the data set and its options."""
     return json.dumps([recipe.data.name, recipe.data.options], sort_keys=True)
 
 
 def missing(runs: Sequence[Run], store: RunStore, results: Path | None) -> list[Run]:
-    """The runs without a result, here or in `results`; one whose result is damaged is among them."""
+    """The runs without a valid result in the store or in `results`."""
     return [run for run in runs if not isinstance(_found(run, store, results), dict)]
 
 
 def finished(run: Run, store: RunStore, results: Path | None) -> Result | None:
-    """What came out of a run, if it went as far as its recipe asks; a kept result may have gone further.
+    """The result of a run that reached the end of its recipe, from the store or `results`.
 
-    A damaged result is an error only where there is no whole one.
+    A damaged result is an error only if there is no valid one.
     """
     damaged = None
     for place in (store, *([RunStore(results)] if results else [])):
@@ -126,17 +126,23 @@ def finished(run: Run, store: RunStore, results: Path | None) -> Result | None:
 def _found(run: Run, store: RunStore, results: Path | None) -> Outcome | None:
     try:
         return finished(run, store, results)
-    except RunError as error:  # damaged, which must not keep the others from being trained
+    except RunError as error:  # a damaged result must not stop the other runs
         return error
 
 
 def keep_small(folder: Path, results: Path) -> Path:
-    """Copy what figures and tables need of a finished run: everything but the weights."""
+    """Copy the files of a finished run that figures and tables need: all but the weights."""
     source = RunFolder(folder)
     kept = RunFolder(results / folder.parent.name / folder.name)
     make_folder(kept.path)
     remove_leftovers(kept.path, alone=False)
-    for name in ("recipe_file", "timing_file", "log_file", "record_file", "result_file"):  # the result means finished
+    for name in (
+        "recipe_file",
+        "timing_file",
+        "log_file",
+        "record_file",
+        "result_file",
+    ):  # the result comes last: it marks the run as finished
         old, new = getattr(source, name), getattr(kept, name)
         if old.exists():
             write_atomically(new, lambda beside, old=old: shutil.copyfile(old, beside))  # type: ignore[misc]
@@ -144,21 +150,21 @@ def keep_small(folder: Path, results: Path) -> Path:
 
 
 def failures(store: RunStore) -> dict[Path, str]:
-    """The runs whose last try failed, and why."""
+    """The runs whose last attempt failed, with the reason."""
     notes = (RunFolder(folder).failure_file for folder in sorted(store.root.glob("*/seed-*")))
     return {note.parent: read_text(note).strip() for note in notes if note.is_file()}
 
 
 def keep_finished(runs: Sequence[Run], store: RunStore, results: Path) -> None:
-    """Copy the runs that are finished here and are not among the results, such as after a crash."""
-    make_folder(results)  # before anything is trained for it
+    """Copy finished runs that are missing in the results, such as after a crash."""
+    make_folder(results)  # fails early if the folder cannot be written
     for run in missing(runs, RunStore(results), None):
         if isinstance(_found(run, store, None), dict):
             keep_small(store.folder(run.recipe, run.seed).path, results)
 
 
 def noting(ended: Ended | None, results: Path | None = None) -> Ended:
-    """`ended`, before which what a run gave is copied to `results`, or why it failed is noted in its folder."""
+    """Wrap `ended`: first copy a run's result to `results`, or record its failure in its folder."""
 
     def note(job: Job, outcome: Outcome) -> None:
         _note(job, outcome, results)
@@ -177,11 +183,11 @@ def _note(job: Job, outcome: Outcome, results: Path | None) -> None:
         kind = "" if isinstance(outcome, HypersparseError) else f"{type(outcome).__name__}: "
         try:
             write_text(note, f"{kind}{outcome}\n")
-        except RunError as error:  # such as a disk that is full; the failure itself is said in the end
-            log.warning("Why %s failed is not noted there: %s", job.folder, error)
+        except RunError as error:  # such as a full disk; the failure itself is reported at the end
+            log.warning("The failure of %s could not be recorded there: %s", job.folder, error)
 
 
 def _by_data(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Runs that follow each other on the same data: they can share a device."""
+    """Group successive runs on the same data, which can share a device."""
     for _, same in groupby(jobs, key=lambda job: images_of(job.recipe)):
         yield list(same)

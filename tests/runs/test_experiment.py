@@ -17,7 +17,7 @@ def experiment(tmp_path: Path, text: str) -> Experiment:
     return Experiment.read(path)
 
 
-def test_runs_stand_in_the_order_of_their_grids_and_only_once(tmp_path: Path) -> None:
+def test_runs_are_in_the_order_of_their_grids_and_unique(tmp_path: Path) -> None:
     found = experiment(
         tmp_path,
         """
@@ -54,13 +54,13 @@ def test_runs_stand_in_the_order_of_their_grids_and_only_once(tmp_path: Path) ->
     assert (found.name, found.title) == ("mine", "mine")
 
 
-def test_of_two_ends_of_a_run_the_later_one_counts(tmp_path: Path) -> None:
+def test_the_later_of_two_ends_of_a_run_is_used(tmp_path: Path) -> None:
     grids = ['method = "art"\nuntil = "regularize"', 'method = "dense"', 'method = "art"']
     found = experiment(tmp_path, "".join(f'[[grid]]\ndata = "digits"\n{grid}\n' for grid in grids))
     assert [(run.recipe.method.name, run.recipe.until) for run in found.runs] == [("art", None), ("dense", None)]
 
 
-def test_some_of_the_runs(tmp_path: Path) -> None:
+def test_only_selects_runs(tmp_path: Path) -> None:
     found = experiment(tmp_path, '[[grid]]\ndata = "digits"\nmethod = "art"\nsparsity = [0.9, 0.98]\nseeds = 2')
     some = found.only(parse_only("sparsity=0.98,seed=1"))
     assert [(run.recipe.method.label(), run.seed) for run in some.runs] == [("art-hypersparse-0.98", 1)]
@@ -92,7 +92,7 @@ def test_some_of_the_runs(tmp_path: Path) -> None:
         *((f'[[grid]]\nmethod = "art"\nseeds = {seeds}', "`seeds`") for seeds in ("-1", "0", '"ab"', "[0.5]", "[-3]")),
     ],
 )
-def test_a_file_with_a_mistake_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_file_raises_an_error(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(OptionError, match=said):
         experiment(tmp_path, text)
     with pytest.raises(OptionError, match="cannot be read"):
@@ -103,13 +103,13 @@ def test_a_file_with_a_mistake_is_said(tmp_path: Path, text: str, said: str) -> 
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_experiments_that_come_along_can_be_read(path: Path) -> None:
+def test_the_shipped_experiments_can_be_read(path: Path) -> None:
     found = Experiment.read(path)
     assert found.runs
     assert len({(run.recipe.label, run.seed) for run in found.runs}) == len(found.runs)
 
 
-def test_the_table_of_the_paper_is_whole() -> None:
+def test_the_table_of_the_paper_is_complete() -> None:
     (accuracy,) = (Experiment.read(path) for path in FILES if path.stem == "accuracy")
     # Data, models, methods (ART in four ways) and sparsities and dense, seeds.
     assert len(accuracy.runs) == 3 * 2 * (10 * 6 + 1) * 5

@@ -25,7 +25,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file): (folder / file).read_bytes() for file in run_files(folder)}
 
 
-def test_runs_come_out_as_they_went_in(folders: list[Path], tmp_path: Path) -> None:
+def test_unpacked_runs_equal_the_packed_ones(folders: list[Path], tmp_path: Path) -> None:
     written = pack(folders, tmp_path / "pack", 20_000)
     assert [path.name for path in written[:2]] == ["part-000.hspack", "part-001.hspack"]
     assert written[-1].name == "index.json"
@@ -38,7 +38,7 @@ def test_runs_come_out_as_they_went_in(folders: list[Path], tmp_path: Path) -> N
     assert not list((tmp_path / "elsewhere").glob(".*"))
 
 
-def test_locks_temporary_files_and_pictures_stay_behind(folders: list[Path], tmp_path: Path) -> None:
+def test_locks_temporary_files_and_pictures_are_not_packed(folders: list[Path], tmp_path: Path) -> None:
     for name in (".lock", ".checkpoint.safetensors.123", "curves.png", "payload.py", "matplotlibrc"):
         (folders[0] / name).write_text("x")
     (folders[0] / "notes").mkdir()
@@ -57,7 +57,7 @@ def test_locks_temporary_files_and_pictures_stay_behind(folders: list[Path], tmp
     }
 
 
-def test_the_same_runs_make_the_same_bytes(folders: list[Path], tmp_path: Path) -> None:
+def test_equal_runs_give_equal_bytes(folders: list[Path], tmp_path: Path) -> None:
     first = pack(folders, tmp_path / "a", 50_000)
     for path in folders[0].iterdir():
         path.touch()
@@ -87,7 +87,7 @@ def test_two_runs_of_the_same_name_cannot_share_a_pack(
         pack([folders[0], run_of(other, FINISHED).path], tmp_path / "pack", 10**6)
 
 
-def test_what_cannot_be_packed_is_said_and_an_earlier_pack_survives(folders: list[Path], tmp_path: Path) -> None:
+def test_invalid_runs_raise_an_error_and_keep_an_earlier_pack(folders: list[Path], tmp_path: Path) -> None:
     earlier = pack(folders, tmp_path / "pack", 10**6)
     with pytest.raises(RunError, match="not a run folder"):
         pack([tmp_path], tmp_path / "pack", 10**6)
@@ -135,7 +135,7 @@ def test_a_damaged_part_is_named_and_nothing_is_unpacked(
         ('{"version": 1, "parts": [], "runs": ["../../x"]}', "runs are called"),
     ],
 )
-def test_a_bad_index_is_one_sentence(tmp_path: Path, index: str | None, words: str) -> None:
+def test_an_invalid_index_raises_an_error(tmp_path: Path, index: str | None, words: str) -> None:
     if index is not None:
         (tmp_path / "index.json").write_text(index)
     with pytest.raises(RunError, match=words):
@@ -184,8 +184,8 @@ def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
         unpack(forged(tmp_path / "pack", member), tmp_path / "runs")
 
 
-def test_a_run_that_is_listed_but_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="does not hold it whole"):
+def test_a_listed_run_that_is_missing_raises_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="does not hold all of it"):
         unpack(forged(tmp_path / "pack", tarfile.TarInfo("a/seed-0/log.jsonl"), b"x"), tmp_path / "runs")
 
 
@@ -194,7 +194,7 @@ def unpack_again(pack_folder: Path, root: Path) -> tuple[list[Path], list[str]]:
     return unpack(pack_folder, root, skipped=sentences.append), sentences
 
 
-def test_what_is_there_already_is_skipped(folders: list[Path], store: RunStore, tmp_path: Path) -> None:
+def test_existing_runs_are_skipped(folders: list[Path], store: RunStore, tmp_path: Path) -> None:
     pack(folders, tmp_path / "pack", 10**6)
     (folders[0] / "curves.png").write_text("a picture")
     placed, sentences = unpack_again(tmp_path / "pack", store.root)
@@ -228,7 +228,7 @@ def test_of_two_unfinished_runs_the_longer_one_stays(store: RunStore, tmp_path: 
     assert len(run.log()) == 4
 
 
-def test_a_different_finished_run_is_left_alone_and_a_damaged_one_replaced(store: RunStore, tmp_path: Path) -> None:
+def test_a_different_finished_run_is_kept_and_a_damaged_one_replaced(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
     pack([run.path], tmp_path / "pack", 10**6)
     run.result_file.write_text(run.result_file.read_text().replace('"python": "', '"python": "9.', 1))
@@ -240,7 +240,7 @@ def test_a_different_finished_run_is_left_alone_and_a_damaged_one_replaced(store
     assert run.result() is not None
 
 
-def test_a_run_being_trained_is_left_alone(store: RunStore, tmp_path: Path) -> None:
+def test_a_run_being_trained_is_kept(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
     pack([run.path], tmp_path / "pack", 10**6)
     cut(run, epochs=3)
@@ -250,7 +250,7 @@ def test_a_run_being_trained_is_left_alone(store: RunStore, tmp_path: Path) -> N
     assert "being trained" in sentences[0]
 
 
-def test_a_stopped_run_travels_with_its_checkpoint(store: RunStore, tmp_path: Path) -> None:
+def test_a_stopped_run_is_packed_with_its_checkpoint(store: RunStore, tmp_path: Path) -> None:
     pack([run_of(store, seed).path for seed in (STOPPED, UNTIL)], tmp_path / "pack", 10**6)
     for path in unpack(tmp_path / "pack", tmp_path / "elsewhere"):
         assert RunFolder(path).checkpoint_file.is_file()
@@ -270,7 +270,7 @@ def test_other_sizes_are_refused(text: str) -> None:
         parse_bytes(text)
 
 
-def test_what_a_killed_unpack_left_is_put_back_or_removed(store: RunStore, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_unpack_are_restored_or_removed(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
     before = contents(run.path)
     pack([run.path], tmp_path / "pack", 10**6)

@@ -34,12 +34,12 @@ def recipe(**tables: Any) -> dict[str, Any]:
         ({"method": {"name": "dense"}}, "dense"),
     ],
 )
-def test_the_name_says_what_is_not_as_in_the_preset(tables: dict[str, Any], name: str) -> None:
+def test_the_name_lists_differences_from_the_preset(tables: dict[str, Any], name: str) -> None:
     assert variant(recipe(**tables)) == name
     assert matches_preset(recipe(**tables)) == (", " not in name)
 
 
-def test_seed_sparsity_data_model_and_where_it_ends_are_said_elsewhere() -> None:
+def test_seed_sparsity_data_model_and_end_are_not_in_the_name() -> None:
     alike = [
         recipe(),
         recipe(method={"sparsity": 0.5}),
@@ -53,7 +53,7 @@ def test_seed_sparsity_data_model_and_where_it_ends_are_said_elsewhere() -> None
     ]
 
 
-def test_what_all_have_in_common_is_left_out_and_the_course_of_training_never_is() -> None:
+def test_common_options_are_omitted_but_not_the_course_of_training() -> None:
     short = {"training": {"epochs": 2}}
     bare = {"method": {"pretrain_epochs": 0}}
     assert variants([recipe(**short), recipe(method={"name": "snip"}, **short)]) == ["art hypersparse", "snip"]
@@ -65,20 +65,20 @@ def test_what_all_have_in_common_is_left_out_and_the_course_of_training_never_is
     assert variant(grown) == "art hypersparse, growth=1.5"  # by itself in full
 
 
-def test_an_option_that_an_older_recipe_does_not_say_has_its_usual_value() -> None:
+def test_an_option_missing_in_an_older_recipe_has_its_default() -> None:
     old, new = recipe(), recipe(method={"best_by": "mean"})
     del old["method"]["best_by"]
     assert variants([old, recipe()]) == ["art hypersparse"] * 2
     assert variants([old, new]) == ["art hypersparse", "art hypersparse, best_by=mean"]
 
 
-def test_sparsities_are_said_where_they_differ() -> None:
+def test_sparsities_are_named_if_they_differ() -> None:
     runs = [recipe(), recipe(method={"sparsity": 0.998}), recipe(method={"name": "dense"})]
     assert names(runs, "sparsity") == ["art hypersparse, 98 %", "art hypersparse, 99.8 %", "dense"]
     assert names(runs[::2], "sparsity") == ["art hypersparse", "dense"]
 
 
-def test_all_options_of_a_method_that_is_not_here_are_said() -> None:
+def test_all_options_of_a_method_that_is_not_imported_are_named() -> None:
     tables = {"data": {"name": "cifar10"}, "method": {"name": "no_such.package:Mine", "sparsity": 0.9, "force": 2}}
     assert variant(tables) == "Mine, force=2"
     assert changed(tables) == {"method.force": 2}

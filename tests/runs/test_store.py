@@ -23,7 +23,7 @@ def test_a_folder_is_named_by_label_and_seed() -> None:
     assert RunStore("runs").folder(recipe, 3).path == Path("runs") / recipe.label / "seed-3"
 
 
-def test_runs_come_by_name_and_only_where_a_recipe_is(store: RunStore) -> None:
+def test_runs_are_sorted_and_need_a_recipe(store: RunStore) -> None:
     (store.root / "something" / "seed-0").mkdir(parents=True)
     found = [run.path for run in store.runs()]
     assert found == sorted(found)
@@ -41,8 +41,8 @@ def test_find_takes_a_path_or_a_part_of_the_name(store: RunStore) -> None:
         assert store.find(name).path == run.path
 
 
-def test_find_says_what_is_there_when_a_name_fits_several_or_none(store: RunStore) -> None:
-    with pytest.raises(RunError, match=r"fits 2 runs .*seed-0.*seed-1"):
+def test_find_lists_runs_if_a_name_matches_several_or_none(store: RunStore) -> None:
+    with pytest.raises(RunError, match=r"matches 2 runs .*seed-0.*seed-1"):
         store.find(resolve({}).key)
     with pytest.raises(RunError, match="no run `vgg`"):
         store.find("vgg")

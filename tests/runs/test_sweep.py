@@ -11,7 +11,7 @@ from hypersparse.errors import DataError, DivergedError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import Local, failures, finished, job_of, keep_finished, missing, sweep
+from hypersparse.runs.sweep import LocalExecutor, failures, finished, job_of, keep_finished, missing, sweep
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.callbacks import NullCallback
 from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
@@ -34,10 +34,10 @@ def load(recipe: Recipe) -> Dataset:
 
 def go(runs: list[Run], tmp_path: Path, **more: Any) -> list[Any]:
     store, phase_cache = RunStore(tmp_path / "runs"), tmp_path / "stages"
-    return sweep(runs, Local(CPU, load, at_once=1), store, phase_cache=phase_cache, **more)
+    return sweep(runs, LocalExecutor(CPU, load, at_once=1), store, phase_cache=phase_cache, **more)
 
 
-def test_one_that_fails_is_noted_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_failing_run_is_recorded_and_the_others_continue(tmp_path: Path) -> None:
     runs = [
         Run(small(), 0),
         Run(small(training={"lr": 1e30}), 0),
@@ -55,22 +55,24 @@ def test_one_that_fails_is_noted_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert "stopped being finite" in reason
 
 
-def test_a_note_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_that_cannot_be_recorded_does_not_stop_the_sweep(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run, store = Run(small(training={"lr": 1e30}), 0), RunStore(tmp_path / "runs")
     (store.folder(run.recipe, 0).failure_file / "in the way").mkdir(parents=True)
     (outcome,) = go([run], tmp_path)
     assert isinstance(outcome, DivergedError)
-    assert "failed is not noted there" in caplog.text
+    assert "could not be recorded there" in caplog.text
 
 
-def test_a_run_that_is_finished_after_all_has_not_failed(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_a_failure(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.failure_file.write_text("The disk was full.")
     folder.write_result(whole_result())
     assert not folder.failure_file.exists()
 
 
-def test_results_that_were_kept_are_not_trained_again(tmp_path: Path) -> None:
+def test_runs_with_stored_results_are_not_trained_again(tmp_path: Path) -> None:
     run, results = Run(small(), 0), tmp_path / "results"
     go([run], tmp_path, results=results)
     (kept,) = results.glob("*/seed-0")
@@ -91,7 +93,7 @@ def test_results_that_were_kept_are_not_trained_again(tmp_path: Path) -> None:
     assert missing([run], elsewhere, tmp_path / "short results") == [run]
 
 
-def test_a_stop_leaves_what_was_not_begun(tmp_path: Path) -> None:
+def test_a_stop_skips_runs_that_have_not_started(tmp_path: Path) -> None:
     stop = StopRequest()
     stop.stop("test")
     outcomes = go([Run(small(), 0), Run(small(data={"images": 96}), 0)], tmp_path, stop=stop)
@@ -99,7 +101,7 @@ def test_a_stop_leaves_what_was_not_begun(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_goes_well_later_is_no_failure_any_more(tmp_path: Path) -> None:
+def test_a_run_that_succeeds_later_is_no_failure(tmp_path: Path) -> None:
     run = Run(small(), 0)
     folder = RunStore(tmp_path / "runs").folder(run.recipe, 0).path
     folder.mkdir(parents=True)
@@ -110,7 +112,7 @@ def test_a_run_that_goes_well_later_is_no_failure_any_more(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"until": "another"}'])
-def test_a_damaged_result_keeps_no_other_run_from_being_trained(content: str, tmp_path: Path) -> None:
+def test_a_damaged_result_does_not_stop_other_runs(content: str, tmp_path: Path) -> None:
     runs, store, results = [Run(small(), 0), Run(small(), 1)], RunStore(tmp_path / "runs"), tmp_path / "results"
     damaged = store.folder(runs[0].recipe, 0).path
     damaged.mkdir(parents=True)
@@ -126,7 +128,7 @@ def test_a_damaged_result_keeps_no_other_run_from_being_trained(content: str, tm
     assert list(failures(store)) == [damaged]
 
 
-def test_a_whole_copy_among_the_results_stands_for_a_damaged_one(tmp_path: Path) -> None:
+def test_a_valid_copy_in_the_results_replaces_a_damaged_one(tmp_path: Path) -> None:
     run, store, results = Run(small(), 0), RunStore(tmp_path / "runs"), tmp_path / "results"
     go([run], tmp_path, results=results)
     store.folder(run.recipe, 0).result_file.write_text("{")
@@ -144,7 +146,7 @@ class Told(NullCallback):
         self.told.append((self.name, entry["phase"]))
 
 
-def test_runs_are_trained_in_their_order_and_share_a_beginning(tmp_path: Path) -> None:
+def test_runs_are_trained_in_order_and_share_phases(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     runs = [Run(small(method={"sparsity": sparsity}), 0) for sparsity in (0.95, 0.9)]
     go(runs, tmp_path, callback=lambda job: Told(job, told))
@@ -152,7 +154,7 @@ def test_runs_are_trained_in_their_order_and_share_a_beginning(tmp_path: Path) -
     assert [name for name, phase in told if phase == "pre-train"] == ["art-hypersparse-0.95"] * 2
 
 
-def test_a_run_to_its_final_mask_goes_on_later_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_stopped_at_its_mask_resumes_bit_for_bit(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     go([Run(small(until="regularize"), 0)], tmp_path, callback=lambda job: Told(job, told))
     assert {phase for _, phase in told} == {"pre-train", "regularize"}
@@ -165,7 +167,7 @@ def test_a_run_to_its_final_mask_goes_on_later_with_the_same_bits(tmp_path: Path
     assert_same_run(RunStore(tmp_path / "runs").folder(small(), 0).path, tmp_path / "whole")
 
 
-def test_runs_that_go_on_after_their_mask_are_packed_too(tmp_path: Path) -> None:
+def test_runs_resumed_after_their_mask_are_packed(tmp_path: Path) -> None:
     go([Run(small(until="pre-train"), seed) for seed in range(2)], tmp_path)
     jobs = [job_of(Run(small(), seed), RunStore(tmp_path / "runs")) for seed in range(2)]
     assert unfinished(jobs) == jobs
@@ -173,7 +175,7 @@ def test_runs_that_go_on_after_their_mask_are_packed_too(tmp_path: Path) -> None
     assert unfinished(shorter) == []
 
 
-def test_a_result_is_kept_as_soon_as_its_run_ends(tmp_path: Path) -> None:
+def test_a_result_is_copied_as_soon_as_its_run_ends(tmp_path: Path) -> None:
     results, seen = tmp_path / "results", list[int]()
 
     class Looks(NullCallback):
@@ -184,7 +186,7 @@ def test_a_result_is_kept_as_soon_as_its_run_ends(tmp_path: Path) -> None:
     assert (seen[0], seen[-1]) == (0, 1)
 
 
-def test_what_a_killed_sweep_had_finished_is_kept_by_the_next(tmp_path: Path) -> None:
+def test_the_next_sweep_copies_what_a_killed_one_finished(tmp_path: Path) -> None:
     run, store, results = Run(small(), 0), RunStore(tmp_path / "runs"), tmp_path / "results"
     go([run], tmp_path)  # nothing was copied
     keep_finished([run, Run(small(), 1)], store, results)
@@ -192,7 +194,7 @@ def test_what_a_killed_sweep_had_finished_is_kept_by_the_next(tmp_path: Path) ->
     assert len(list(results.glob("*/*"))) == 1
 
 
-def test_an_error_of_any_kind_is_noted(tmp_path: Path) -> None:
+def test_errors_of_any_type_are_recorded(tmp_path: Path) -> None:
     class Breaks(NullCallback):
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             raise MemoryError("no room")
