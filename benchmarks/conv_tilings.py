@@ -1,4 +1,4 @@
-"""Which convolutions a network has, which tilings of the kernel are worth a try for them, and compiling these."""
+"""The convolutions of a network, candidate tilings of the kernel for them, and their compilation."""
 
 import multiprocessing
 from collections import Counter

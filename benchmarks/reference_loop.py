@@ -1,10 +1,9 @@
-"""How the original works, re-made in our own words to be timed against: nothing here is meant to be fast.
+"""A reimplementation of the authors' training loop, the baseline of the training benchmark; not optimized.
 
-Worker processes that are started anew for every pass and transform one PIL image at a time, fp32 line by line, a full
-sort of all weights and autograd through the whole penalty, masks applied layer by layer, three numbers fetched from the
-device in every step, and a deep copy that is pruned and scored over the augmented training images after every
-regularized epoch. Two things are kinder than the original: images come from memory also where it reads files, and
-no progress bar is drawn.
+Worker processes start again for every pass and transform one PIL image at a time. The step runs eagerly in fp32, sorts
+all weights, differentiates the penalty by autograd, and applies masks layer by layer. Every step fetches three numbers
+from the device. After every regularized epoch a deep copy is pruned and scored on the augmented training images.
+Two things are faster than in the authors' code: images always come from memory, and there is no progress bar.
 """
 
 import copy
@@ -44,7 +43,7 @@ class TransformedImages(Dataset[tuple[Tensor, int]]):
 
 
 def random_crop(image: Image.Image) -> Image.Image:
-    """Black pixels all around, then a cut of the old size anywhere."""
+    """Pad with black pixels, then crop to the original size at a random position."""
     width, height = image.size
     padded = ImageOps.expand(image, border=PADDING, fill=0)
     top = int(torch.randint(0, 2 * PADDING + 1, (1,)).item())
@@ -59,7 +58,7 @@ def as_tensor(image: Image.Image) -> Tensor:
 
 
 def normalised(image: Tensor, mean: list[float], std: list[float]) -> Tensor:
-    """Mean and deviation of each channel taken out."""
+    """Subtract the mean and divide by the deviation of each channel."""
     return (image - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
 
 
@@ -179,7 +178,7 @@ class ReferenceLoop:
             self.note(functional.cross_entropy(outputs, labels), outputs, labels)
 
     def prune(self) -> None:
-        """Go on with the last pruned copy, and a new optimizer."""
+        """Continue with the last pruned copy and a new optimizer."""
         self.model, self.masks = self.kept_copy or self.pruned_copy()
         self.layers = prunable_layers(self.model)
         self.new_optimizer()

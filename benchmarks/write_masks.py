@@ -3,9 +3,9 @@
     python benchmarks/write_masks.py RUN [RUN ...]
 
 Each run folder (`runs/KEY/seed-0`) gives the file of its model and sparsity. ResNet-32 at 0.98 and 0.998 comes with its
-trained weights. Every other file is there for its mask: its weights are one number a layer and its batch norms as
-before training, so that all files together stay small, and the bench draws others. A run that has found its mask and is
-still fine-tuned serves as well, while it has its folder `history`. `about["mask"]` in each file says which it is.
+trained weights. Every other file stores only a mask: its weights are constant per layer and its batch norms are
+untrained, which keeps the files small; the benchmark draws random values. A run that is still fine-tuning can be used
+if it has its folder `history`. `about["mask"]` in each file tells the two kinds apart.
 """
 
 import sys
