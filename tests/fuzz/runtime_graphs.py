@@ -11,6 +11,7 @@ SIDES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100
 LARGE = (255, 1024, 4096, 2**15, 2**17, 2**20, 2**22, 2**31 - 1)
 FEW = (1, 1, 1, 2, 2, 3)
 TRIES = 12
+MOST_FEATURES = 2**21  # that arrays are made for: the fuzzer's own memory counts as well
 
 
 class Builder:
@@ -96,12 +97,16 @@ class Builder:
 
     def _linear(self, name: str) -> None:
         features = self.values[name][0]
+        if features > MOST_FEATURES:
+            return
         rows = self.side((1, 2, 3, 10, 16, 40))
         rows = rows if rows * features <= 2**21 else 1
         roles = {"weight": self._array(rows, features)} | ({"bias": self._array(rows)} if rows % 2 else {})
         self._add("linear", name, roles=roles)
 
     def _norm(self, name: str) -> None:
+        if self.values[name][0] > MOST_FEATURES:
+            return
         roles = {role: self._array(self.values[name][0]) for role in ("weight", "bias", "mean")}
         roles["variance"] = np.abs(self._array(self.values[name][0])) + np.float32(0.1)
         self._add("batch_norm", name, roles=roles, epsilon=1e-5)
