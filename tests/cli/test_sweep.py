@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from hypersparse.cli import sweep as command
 from hypersparse.cli.main import app
+from hypersparse.runs.store import RunStore
 from tests.cli.commands import run, start
 from tests.training.held import model
 
@@ -78,8 +79,8 @@ def test_a_dry_run_counts_the_epochs_that_are_then_trained(tmp_path: Path) -> No
 
 def epochs_trained(folder: Path) -> int:
     """Those in the logs that no other run had trained."""
-    logs = [path.read_text().splitlines() for path in folder.glob("runs/*/seed-0/log.jsonl")]
-    return sum("shared" not in json.loads(line) for log in logs for line in log)
+    logs = [run.log() for run in RunStore(folder / "runs").runs()]
+    return sum(not entry.get("shared") for log in logs for entry in log)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import pytest
 
 import hypersparse
 from hypersparse.cli import main
+from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
 from tests.cli.commands import QUICK, SHORT, run, run_alone, start, the_run
 from tests.cli.test_serve import predict, started
@@ -243,7 +244,7 @@ def test_several_runs_share_a_command(tmp_path: Path) -> None:
     arguments = ["train", "--seed", "0-1", "--sparsity", "0.9,0.95", "--jobs", "2", *SHORT]
     done = run(*arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/seed-*/result.json")]
+    results = [result for run in RunStore(tmp_path / "runs").runs() if (result := run.result())]
     found = sorted((result["seed"], round(result["sparsity"], 2)) for result in results)
     assert found == [(0, 0.9), (0, 0.95), (1, 0.9), (1, 0.95)]
     again = run(*arguments, folder=tmp_path)
