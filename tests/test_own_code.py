@@ -17,7 +17,7 @@ PACKAGE = Path(hypersparse.__file__).parent
 IMPORTERS = {  # every file that imports by a name that is not written in it, and where the name comes from
     "__init__.py": "a table in the file",
     "own_code.py": "names that the caller allowed",
-    "cli/main.py": "a table in the file",
+    "cli/registry.py": "a table in the file",
     "integrations/extras.py": "names in the package's own calls",
     "methods/registry.py": "files of the package",
 }
