@@ -1,4 +1,4 @@
-"""What an epoch takes, and where open ends are expected: from finished runs, otherwise from a short trial."""
+"""Seconds per epoch and expected lengths of open phases, from finished runs or from a short trial."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ from hypersparse.training.concurrency.autotune import seconds_an_epoch
 from hypersparse.training.machine import Machine
 
 Load = Callable[[Recipe], Dataset]
-AS_LARGE = {"cifar10": "cifar100", "cifar100": "cifar10"}  # as many images of one size, so that an epoch takes as long
+AS_LARGE = {"cifar10": "cifar100", "cifar100": "cifar10"}  # equal numbers and sizes of images, so equal times
 
 
 class Pace(NamedTuple):
-    """Seconds of an epoch, None where nothing is known, and where they are from."""
+    """Seconds per epoch, None if unknown, and their source."""
 
     seconds: float | None
     basis: str
@@ -42,23 +42,23 @@ class Measured:
 
 
 def is_elsewhere(machine: Machine) -> bool:
-    """Whether a GPU is meant and none is here: what it would take can be said all the same, by runs of any GPU."""
+    """Whether a GPU is asked for and none is here. Times then come from runs on any GPU."""
     return re.fullmatch(r"cuda(:\d+)?", machine.device) is not None and not torch.cuda.is_available()
 
 
 def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:
-    """The phases of all finished runs of such a device in this precision; a run that lies in two stores counts once."""
+    """The phases of finished runs on this kind of device and precision. A run in two stores counts once."""
     found: dict[tuple[str, str], list[Measured]] = {}
     for run in (run for store in stores for run in store.runs()):
         try:
             found.setdefault((run.path.parent.name, run.path.name), list(_phases(run, machine)))
-        except HypersparseError:  # `hypersparse runs` says of it what is wrong
+        except HypersparseError:  # damaged; `hypersparse runs` reports it
             continue
     return [phase for phases in found.values() for phase in phases]
 
 
 def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | None:
-    """From runs of the method in this phase, otherwise from all on the same data and model, or on data as large."""
+    """From runs of the method in this phase, else from all runs on the same model and data of the same size."""
     for kind, place in _kinds(recipe):
         alike = [each for each in measured if _kind(each.recipe) == kind]
         same = [each for each in alike if (each.recipe.method.name, each.phase) == (recipe.method.name, phase)]
@@ -70,19 +70,19 @@ def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | 
 
 
 def tried(recipe: Recipe, machine: Machine, load: Load) -> float | None:
-    """Seconds of an epoch on this device, by a few steps; None where the device or known data are not there."""
+    """Seconds per epoch on this device, from a few steps; None without the device or the data."""
     if is_elsewhere(machine):
         return None
     try:
         return seconds_an_epoch(recipe, machine, load(recipe))
     except DataError:
-        if recipe.data.name in data.names():  # to be downloaded some day; a wrong path never is there
+        if recipe.data.name in data.names():  # not downloaded yet; a wrong path is an error
             return None
         raise
 
 
 def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:
-    """Those of a phase; an open end is where finished runs with the same options of the method ended, or guessed."""
+    """Epochs of a phase. An open phase is as long as in finished runs with the same options, else estimated."""
     own = [each for each in measured if (each.recipe.method, each.phase) == (recipe.method, phase.name)]
     for kind, _ in _kinds(recipe) if phase.stop_when else ():
         if ended := [each.epochs for each in own if _kind(each.recipe) == kind]:
@@ -91,7 +91,7 @@ def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) 
 
 
 def likely_epochs(phase: Phase) -> int:
-    """Epochs of a phase; one with an open end is guessed to be a third of its limit."""
+    """Epochs of a phase. An open phase is estimated as a third of its limit."""
     return max(1, phase.epochs // 3) if phase.stop_when else phase.epochs
 
 
@@ -115,12 +115,12 @@ def _fits(there: Mapping[str, Any], machine: Machine) -> bool:
 
 
 def _kind(recipe: Recipe) -> tuple[object, ...]:
-    """What decides how long a step takes, apart from the method."""
+    """What determines the time of a step, apart from the method."""
     return recipe.data, recipe.model, recipe.training.batch_size
 
 
 def _kinds(recipe: Recipe) -> Iterator[tuple[tuple[object, ...], str]]:
-    """A recipe's kind, and that on data as large, with the words that say so."""
+    """A recipe's kind and the kind on data of the same size, each with words for the table."""
     _, *others = _kind(recipe)
     yield (recipe.data, *others), ""
     if other := AS_LARGE.get(recipe.data.name):

@@ -1,4 +1,4 @@
-"""What missing runs cost: epochs and time by phase, going by finished runs where there are some."""
+"""Forecast of missing runs: epochs and time by phase, from finished runs if there are any."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,23 +21,23 @@ from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
 from hypersparse.training.machine import Machine
 
-Trial = Callable[[Recipe], float | None]  # seconds of an epoch, measured now; None where the data are not there
+Trial = Callable[[Recipe], float | None]  # measured seconds per epoch; None without the data
 MOST_PHASES = 4  # with a row each; IMP has a phase for each of its rounds
-NO_RUNS = ("a short trial", "nothing")  # what it can be based on otherwise
+NO_RUNS = ("a short trial", "nothing")  # other sources
 
 
 @dataclass
 class Row:
-    """A line of the table: the epochs of a variant's phase on some data and model, and what is known of their time."""
+    """A row of the table: epochs and known seconds of one phase of a variant on some data and model."""
 
     jobs: set[Path] = field(default_factory=set)
     epochs: int = 0
-    seconds: float = 0.0  # of the epochs whose pace is known
-    known: bool = True  # of all
+    seconds: float = 0.0  # of epochs with a known time
+    known: bool = True  # for all epochs
     bases: list[str] = field(default_factory=list)
 
     def add(self, job: Job, epochs: int, pace: Pace) -> None:
-        """Some more epochs."""
+        """Add epochs."""
         self.jobs.add(job.folder)
         self.epochs += epochs
         self.seconds += epochs * (pace.seconds or 0.0)
@@ -50,29 +50,29 @@ Rows = Mapping[tuple[str, str, str], Row]  # by data and model, variant, phase
 
 @dataclass(frozen=True)
 class Cost:
-    """What runs will take, one after another."""
+    """The forecast of runs that are trained one after another."""
 
     runs: int
     rows: Rows
 
     @property
     def epochs(self) -> int:
-        """In all."""
+        """Total epochs."""
         return sum(row.epochs for row in self.rows.values())
 
     @property
     def seconds(self) -> float:
-        """In all, of the epochs whose pace is known."""
+        """Total seconds of epochs with a known time."""
         return sum(row.seconds for row in self.rows.values())
 
     @property
     def known(self) -> bool:
-        """Whether that is all of them."""
+        """Whether the time of all epochs is known."""
         return all(row.known for row in self.rows.values())
 
 
 def cost_of(jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, load: Load, results: Path | None = None) -> Cost:
-    """What runs cost on a machine, by those that are finished in these folders."""
+    """Forecasts runs on a machine from the finished runs in some folders."""
     measured = measured_on(machine, runs_dir, results)
     trial = partial(tried, machine=machine, load=load)
     return cost(jobs, machine, phase_cache=runs_dir / PHASE_CACHE, measured=measured, trial=trial)
@@ -81,7 +81,7 @@ def cost_of(jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, load: Load
 def epochs_ahead(
     jobs: Sequence[Job], machine: Machine, runs_dir: Path, *, results: Path | None = None
 ) -> tuple[dict[Path, int], Expected]:
-    """How many epochs each folder's run has left, and how long phases are expected to be."""
+    """Remaining epochs of each run, with the expected lengths of phases."""
     expected = partial(expected_epochs, measured=measured_on(machine, runs_dir, results))
     going = unfinished(jobs)
     lefts = epochs_left(going, machine, phase_cache=runs_dir / PHASE_CACHE, expected=expected)
@@ -89,14 +89,14 @@ def epochs_ahead(
 
 
 def measured_on(machine: Machine, *folders: Path | None) -> list[Measured]:
-    """The phases of finished runs in these folders that such a machine has trained."""
+    """Phases of finished runs in these folders on this kind of machine."""
     return measured_in([RunStore(folder) for folder in folders if folder], machine)
 
 
 def cost(
     jobs: Sequence[Job], machine: Machine, *, phase_cache: Path, measured: Sequence[Measured], trial: Trial
 ) -> Cost:
-    """Epochs and time by phase; open ends are as in finished runs, or guessed."""
+    """Epochs and time by phase."""
     rows: dict[tuple[str, str, str], Row] = {}
     trials: dict[tuple[str, str], float | None] = {}  # of the first run on data and model
     own_code = own_code_of(job.recipe for job in jobs)

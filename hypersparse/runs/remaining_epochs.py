@@ -1,4 +1,4 @@
-"""What is left of runs: the epochs that will really be trained, those of a common beginning once."""
+"""Remaining epochs of runs. Phases that several runs share count once."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,14 +19,14 @@ from hypersparse.training.result import describe
 from hypersparse.training.resume import saved_position, unless_past
 
 Expected = Callable[[Recipe, Phase], int]  # epochs of a phase
-Left = list[tuple[str, int]]  # the phases of a plan and how many epochs of each are to be trained
+Left = list[tuple[str, int]]  # the phases of a plan and the remaining epochs of each
 
 
 def epochs_left(jobs: Sequence[Job], machine: Machine, *, phase_cache: Path, expected: Expected) -> Iterator[Left]:
-    """Of each run, when they are trained one after another in this order.
+    """The remaining epochs of each run, if the runs are trained one after another in this order.
 
-    One with a checkpoint goes on from it. Others begin from the furthest stage that is kept, or that an earlier run
-    will have made by then.
+    A run with a checkpoint resumes from it. Other runs start from the latest phase in the cache, including phases that
+    earlier runs of the list will store.
     """
     made: set[Path] = set()
     described = _descriptions(machine)
@@ -44,31 +44,31 @@ def epochs_left(jobs: Sequence[Job], machine: Machine, *, phase_cache: Path, exp
 
 
 def _descriptions(machine: Machine) -> list[Mapping[str, Any]]:
-    """What those that will train the runs may say of themselves, by which their stages are named."""
+    """Descriptions of the machines that may train the runs; they are part of the names in the phase cache."""
     if is_elsewhere(machine):
-        return [dict.fromkeys(SAME)]  # nobody can ask it; tells stages apart, and finds none that is kept
+        return [dict.fromkeys(SAME)]  # cannot be asked: names differ by run, and none is found in the cache
     found = describe(machine)
-    # On a CPU a small network takes one thread, and which is small only its data tell.
+    # On a CPU a small network uses one thread, and its size depends on the data.
     return [found | {"threads": count} for count in {1, machine.threads or torch.get_num_threads()}]
 
 
 def _standing(job: Job) -> tuple[Recipe, Position | None]:
-    """What a run will follow, and where it would go on."""
+    """The recipe a run follows, and the position from which it resumes."""
     run = RunFolder(job.folder)
     try:
         return unless_past(job.recipe, run), saved_position(run)
-    except RunError:  # damaged; training will say it
+    except RunError:  # damaged; training reports it
         return job.recipe, None
 
 
 def _furthest(ends: Sequence[set[Path]], made: set[Path]) -> int:
-    """How many phases the furthest stage has behind it."""
+    """The number of phases that the latest stored state has finished."""
     there = (end for end, files in enumerate(ends, 1) if any(file in made or file.exists() for file in files))
     return max(there, default=0)
 
 
 def _epochs(phase: Phase, expected: int, ahead: int, epoch: int) -> int:
-    """Of a phase so many phases ahead of the one that is in its `epoch`, which goes on if its end is open."""
+    """Remaining epochs of the phase that is `ahead` phases after the current one, which is in `epoch`."""
     if ahead:
         return expected if ahead > 0 else 0
     return max(1 if phase.stop_when else 0, expected - epoch)

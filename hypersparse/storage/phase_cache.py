@@ -1,7 +1,7 @@
-"""Stages: the ends of phases that several runs have in common, trained once and kept on disk.
+"""`PhaseCache`: the ends of phases that several runs share, trained once and stored on disk.
 
-Six sparsities, or the penalties HyperSparse, L1 and L2, begin with the same dense pre-training; other schedules for
-fine-tuning ART's network, and ablations of its mask, begin with the same mask too.
+Runs at several sparsities or with other penalties share the dense pre-training. Other schedules of fine-tuning, and
+ablations of the mask, share the regularized phase too.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ Recorded = Callable[[int], list[Epoch] | None]
 
 
 class PhaseCache:
-    """The stages in a folder. They hold a checkpoint each, and the history of its epochs where a run is recorded.
+    """Ends of phases in a folder: a checkpoint each, and the history of its epochs if the run is recorded.
 
-    They are bit-equal to what the run would have computed. `machine` describes the process that trains the run.
+    They are bit-identical to what the run would compute. `machine` describes the process that trains the run.
     """
 
     def __init__(
@@ -46,22 +46,22 @@ class PhaseCache:
     ) -> None:
         self.root = root
         tables = recipe.to_mapping()
-        # What is a user's own may have changed under the same name; nothing of it is shared.
+        # Own code may have changed under the same name, so it is never shared.
         ours = {"model": models.names(), "data": data.names(), "method": methods.names()}
         self._ours = all(tables[table]["name"] in names for table, names in ours.items())
         found = dict(machine)
         if found["device"] != "cpu":
-            found["threads"] = None  # they decide nothing on a GPU
+            found["threads"] = None  # without influence on a GPU
         self._decides = {
             **{name: tables[name] for name in ("data", "model", "training", "init_digest")},
             "seed": seed,
             "machine": {name: found[name] for name in SAME},
-            # A run cannot make its record of epochs whose masks at its own sparsity nobody took down.
+            # A run's record needs masks at its own sparsity, so only recorded epochs can be shared.
             "record": levels_of(recipe.method) if record else None,
         }
 
     def save(self, phases: list[Phase], state: dict[str, Any], entries: list[Entry], recorded: Recorded | None) -> None:
-        """Keep the end of the last of these phases, if all of them are shared."""
+        """Store the end of the last of these phases, if all of them are shared."""
         path = self._path(phases)
         history = recorded(len(entries)) if path and recorded else []
         if path and history is not None:
@@ -70,7 +70,7 @@ class PhaseCache:
             save_tree(path, {**state, "entries": entries, "history": history})
 
     def load(self, plan: list[Phase]) -> PhaseEnd | None:
-        """The furthest stage of a plan that was kept, or None."""
+        """The state after the latest stored phase of a plan, or None."""
         for path in reversed(self.paths(plan)):
             if path and path.exists():
                 try:
@@ -80,13 +80,13 @@ class PhaseCache:
         return None
 
     def missing(self, plan: list[Phase]) -> list[Path]:
-        """The files of the stages after the furthest one that was kept, in their order: others may begin from them."""
+        """The files of the phases after the latest stored one, in order."""
         paths = [path for path in self.paths(plan) if path]
         kept = max((place for place, path in enumerate(paths, 1) if path.exists()), default=0)
         return paths[kept:]
 
     def paths(self, plan: list[Phase]) -> list[Path | None]:
-        """The file of the stage at the end of each phase, kept or not; None from the first phase that is not shared."""
+        """The file of each phase, stored or not; None from the first phase that is not shared."""
         return [self._path(plan[:end]) for end in range(1, len(plan) + 1)]
 
     def _path(self, phases: list[Phase]) -> Path | None:
