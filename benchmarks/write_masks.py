@@ -16,7 +16,7 @@ from torch import nn
 
 from hypersparse import models
 from hypersparse.bench.benchmark_networks import CLASSES, SHAPE, TRAINED
-from hypersparse.export.compressed import exact, save_graph
+from hypersparse.export.sparse_file import exact, save_graph
 from hypersparse.export.trace import trace
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.distributions import keep_count

@@ -45,8 +45,8 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 if TYPE_CHECKING:
     from hypersparse import zoo
-    from hypersparse.export.compressed import load_sparse, save_sparse
     from hypersparse.export.shrink import shrink
+    from hypersparse.export.sparse_file import load_sparse, save_sparse
     from hypersparse.recipe import Recipe
     from hypersparse.training.loop import train
     from hypersparse.training.machine import Machine
@@ -109,8 +109,8 @@ __all__ = [
 _LATER = {  # imported when they are first asked for: a loop of one's own needs none of it
     "Machine": "hypersparse.training.machine",
     "Recipe": "hypersparse.recipe",
-    "load_sparse": "hypersparse.export.compressed",
-    "save_sparse": "hypersparse.export.compressed",
+    "load_sparse": "hypersparse.export.sparse_file",
+    "save_sparse": "hypersparse.export.sparse_file",
     "shrink": "hypersparse.export.shrink",
     "train": "hypersparse.training.loop",
     "zoo": "hypersparse.zoo",

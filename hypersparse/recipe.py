@@ -18,7 +18,7 @@ from hypersparse.errors import OptionError, unknown
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import Method, Phase
-from hypersparse.methods.plan import plan_of
+from hypersparse.methods.phase_plan import plan_of
 from hypersparse.options import non_default, option, options
 from hypersparse.sparsity import schedules
 from hypersparse.sparsity.schedules import Schedule

@@ -15,7 +15,7 @@ from hypersparse.learning_rate import LearningRate
 from hypersparse.loop_errors import LoopCalls, check_acted, check_closure
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
-from hypersparse.methods.plan import plan_of
+from hypersparse.methods.phase_plan import plan_of
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
 from hypersparse.sparsity.mask import Mask

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.graph import GraphError
+from hypersparse_runtime.kernel_tables import KINDS, Ints
 from hypersparse_runtime.layout import ALIGNED
-from hypersparse_runtime.shared import PATTERNS, RANKED
-from hypersparse_runtime.tables import KINDS, Ints
+from hypersparse_runtime.shared_loads import PATTERNS, RANKED
 
 LANES_OF_SHIFTS = 4 + 8 + 16  # words of a group, for vectors of each length
 MOST_SQUARE = 4  # vectors of a plane

@@ -28,7 +28,7 @@ from hypersparse_runtime.container import FileError, container, inflated, parsed
 from hypersparse_runtime.graph import INPUT, OPS, Graph, Node
 from hypersparse_runtime.limits import SMALL, check_sizes
 from hypersparse_runtime.names import strange_name
-from hypersparse_runtime.rice import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
+from hypersparse_runtime.position_coding import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
 
 HALF = "half"  # float32 kept as float16
 DTYPES = ("float32", HALF, "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from hypersparse_runtime.compile_kernel import SOURCES, KernelError, build, file_name
-from hypersparse_runtime.tables import FIELDS
+from hypersparse_runtime.kernel_tables import FIELDS
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 LEVELS = {"x86_64": ("plain", "avx2", "avx512"), "aarch64": ("neon",), "arm64": ("neon",)}

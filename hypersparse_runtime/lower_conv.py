@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hypersparse_runtime.ir import Array, Entries, Layer
+from hypersparse_runtime.kernel_tables import KINDS, NONE, Tables, to_int32
 from hypersparse_runtime.layout import ALIGNED, Geometry, Placed, row_pitch
-from hypersparse_runtime.shared import ASIDE, MOST, PATTERNS, blocks_of, packed, ranks_of
-from hypersparse_runtime.tables import KINDS, NONE, Tables, to_int32
+from hypersparse_runtime.shared_loads import ASIDE, MOST, PATTERNS, blocks_of, packed, ranks_of
 
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
 SIDE = 8  # rows and columns up to which a plane may be summed tap by tap

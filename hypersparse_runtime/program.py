@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from hypersparse_runtime.bounds import Memory, check_program
 from hypersparse_runtime.graph import INPUT, GraphError
 from hypersparse_runtime.ir import Layer
+from hypersparse_runtime.kernel_tables import FIELDS, KINDS, NONE, STEP, Tables
 from hypersparse_runtime.layout import ALIGNED, Geometry, Placed, Split
 from hypersparse_runtime.lower_conv import sums_of
 from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
-from hypersparse_runtime.shared import PATTERNS
-from hypersparse_runtime.tables import FIELDS, KINDS, NONE, STEP, Tables
+from hypersparse_runtime.shared_loads import PATTERNS
 
 MOST_FLOATS = (
     2**26

@@ -10,11 +10,11 @@ from math import ceil
 import numpy as np
 
 from hypersparse_runtime.ir import Array
+from hypersparse_runtime.kernel_tables import KINDS
 from hypersparse_runtime.layout import ALIGNED
 from hypersparse_runtime.library import Kernel
 from hypersparse_runtime.program import Program
-from hypersparse_runtime.shared import MOST
-from hypersparse_runtime.tables import KINDS
+from hypersparse_runtime.shared_loads import MOST
 
 CONV, DIRECT, SHARED = (KINDS.index(name) for name in ("conv", "direct", "shared"))
 TUNED = (CONV, DIRECT, SHARED)

@@ -102,10 +102,10 @@ def test_the_test_sees_imports() -> None:
 
 def test_names_that_are_imported_later_are_the_modules_own() -> None:
     from hypersparse import Machine, Recipe, save_sparse, train, zoo
-    from hypersparse.export import compressed
+    from hypersparse.export import sparse_file
     from hypersparse.training import loop, machine
 
-    assert (train, Machine, save_sparse) == (loop.train, machine.Machine, compressed.save_sparse)
+    assert (train, Machine, save_sparse) == (loop.train, machine.Machine, sparse_file.save_sparse)
     assert Recipe().method == hypersparse.ART()
     assert zoo.__name__ == "hypersparse.zoo"
     assert set(hypersparse.__all__) <= set(dir(hypersparse))

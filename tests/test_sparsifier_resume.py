@@ -9,7 +9,7 @@ from torch import nn
 
 from hypersparse import SNIP, Dense, Sparsifier, Task, schedules
 from hypersparse.errors import OptionError
-from hypersparse.methods.plan import plan_of
+from hypersparse.methods.phase_plan import plan_of
 from tests.plain_loop import (
     PHASES,
     attached,

@@ -12,8 +12,8 @@ from torch import nn
 
 from hypersparse import models
 from hypersparse.errors import OptionError
-from hypersparse.export.compressed import load_graph
 from hypersparse.export.graph_module import to_module
+from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.trace import trace
 from hypersparse.sparsity.distributions import PAPER_SPARSITIES, keep_count
 from hypersparse_runtime.graph import Graph

@@ -9,11 +9,11 @@ from hypersparse.cli.console import Console
 from hypersparse.cli.load_network import NetworkQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import OptionError
-from hypersparse.export.compressed import deployed
 from hypersparse.export.formats import HSP, format_of
 from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.sparse_file import deployed
 from hypersparse.export.trace import trace
-from hypersparse.export.trained import BareModel, TrainedModel
+from hypersparse.export.trained_model import BareModel, TrainedModel
 from hypersparse.export.verify import RANDOM_INPUTS, PredictionCheck, difference
 from hypersparse_runtime.graph import Graph
 

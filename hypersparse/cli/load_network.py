@@ -10,8 +10,8 @@ from hypersparse.cli.load_data import DataDir, data_folders, load_data
 from hypersparse.cli.recipe_options import DataName, ModelName, RunsDir, Settings, parse_setting
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import DataError, ModelError, OptionError
-from hypersparse.export.compressed import load_sparse
-from hypersparse.export.trained import BareModel, TrainedModel
+from hypersparse.export.sparse_file import load_sparse
+from hypersparse.export.trained_model import BareModel, TrainedModel
 from hypersparse.recipe import Recipe, merge, resolve
 from hypersparse.training.network import build_network
 from hypersparse.zoo.find_network import SUFFIX, file_of, fill_network_, stored_recipe

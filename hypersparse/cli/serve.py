@@ -18,7 +18,7 @@ from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.signals import stopped_by_signals
 from hypersparse.cli.trust import TrustCode
 from hypersparse.errors import OptionError
-from hypersparse.export.compressed import exact, load_graph, save_graph
+from hypersparse.export.sparse_file import exact, load_graph, save_graph
 from hypersparse.export.trace import trace
 from hypersparse.serve.listen import PORT, listen, names_apart
 from hypersparse.serve.network import Served

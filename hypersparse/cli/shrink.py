@@ -16,7 +16,7 @@ from hypersparse.errors import ModelError
 from hypersparse.export.formats import format_of
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
-from hypersparse.export.trained import TrainedModel
+from hypersparse.export.trained_model import TrainedModel
 from hypersparse.export.verify import RANDOM_INPUTS, PredictionCheck, difference
 
 CLOSE = 1e-5  # largest difference of an output, of the largest output

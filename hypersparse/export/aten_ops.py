@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hypersparse.errors import ModelError, unknown
 from hypersparse.export.aten_checks import check_arguments, named_arguments
-from hypersparse.export.quiet import first_line
+from hypersparse.export.silence_torch import first_line
 from hypersparse_runtime.graph import Node
 
 GETITEM = "getitem"

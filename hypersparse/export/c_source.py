@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse.errors import ModelError
-from hypersparse.export.graph_passes import readers
+from hypersparse.export.batch_norm_folding import readers
 from hypersparse.storage.files import write_text
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node, Shape, bounds, shapes
 

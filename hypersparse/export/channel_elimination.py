@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypersparse.export.batch_norm_folding import LAYERS, beside, is_flat
 from hypersparse.export.constants import Known, computed, is_channelwise, read_channels
-from hypersparse.export.graph_passes import LAYERS, beside, is_flat
 from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node
 
 Bools = NDArray[np.bool_]

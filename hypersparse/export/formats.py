@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hypersparse.errors import OptionError
 from hypersparse.export.c_source import save_c
-from hypersparse.export.compressed import exact, load_sparse, save_graph
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.onnx import in_onnx_runtime, save_onnx
+from hypersparse.export.sparse_file import exact, load_sparse, save_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.verify import Predict
 from hypersparse_runtime.graph import Graph

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.export import Dim
 
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.export.batch_norm_folding import fresh
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.graph_passes import fresh
-from hypersparse.export.quiet import first_line, quiet
+from hypersparse.export.silence_torch import first_line, quiet
 from hypersparse.storage.files import write_atomically
 from hypersparse_runtime.graph import INPUT, Graph, Node, bounds, shapes
 from hypersparse_runtime.onnx import NAMES, attributes_of

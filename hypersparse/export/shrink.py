@@ -8,10 +8,10 @@ import numpy as np
 from torch import nn
 
 from hypersparse.errors import CollapseWarning, ModelError
+from hypersparse.export.batch_norm_folding import LAYERS, drop_unread, fold_batch_norms, fold_planes, fresh, unshared
 from hypersparse.export.channel_elimination import Plan, make_plan, rebuilt
 from hypersparse.export.constants import Known, find_constants
 from hypersparse.export.graph_module import Network, to_module
-from hypersparse.export.graph_passes import LAYERS, drop_unread, fold_batch_norms, fold_planes, fresh, unshared
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
 from hypersparse_runtime.limits import MOST_OF_A_VALUE

@@ -14,7 +14,7 @@ from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.dry_run import dry_run
 from hypersparse.export.from_aten import BatchSizeError, Translation, translate_
 from hypersparse.export.graph_module import MADE
-from hypersparse.export.quiet import first_line, quiet
+from hypersparse.export.silence_torch import first_line, quiet
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, shapes
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hypersparse.errors import ModelError
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.trained import TrainedModel
+from hypersparse.export.trained_model import TrainedModel
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.training.loaders import EvalLoader
 from hypersparse_runtime.graph import Graph

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError
-from hypersparse.methods.memory import Memory
+from hypersparse.methods.method_state import Memory
 from hypersparse.methods.task import RunningMean, Task
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import Distribution, check_sparsity, keep_count, shares

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hypersparse.errors import ModelError
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.normalisation import Normalisation
+from hypersparse.export.input_normalization import Normalisation
 from hypersparse.serve.images import DIGIT, Pixels, as_png
 from hypersparse_runtime import Graph, GraphError, SparseModel
 from hypersparse_runtime.dense import HAND_OVERS, OnnxRuntimeEngine, is_installed

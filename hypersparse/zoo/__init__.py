@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse.errors import OptionError, RunError, unknown
-from hypersparse.export.compressed import load_graph, load_sparse
 from hypersparse.export.graph_module import Network
-from hypersparse.export.normalisation import Normalisation
+from hypersparse.export.input_normalization import Normalisation
+from hypersparse.export.sparse_file import load_graph, load_sparse
 from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.model import SparseModel
 

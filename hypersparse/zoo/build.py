@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from hypersparse import zoo
 from hypersparse.errors import ModelError, OptionError, RunError
-from hypersparse.export.compressed import deployed, load_graph, load_sparse, save_graph
+from hypersparse.export.sparse_file import deployed, load_graph, load_sparse, save_graph
 from hypersparse.export.trace import trace
-from hypersparse.export.trained import TrainedModel
+from hypersparse.export.trained_model import TrainedModel
 from hypersparse.export.verify import Predict, PredictionCheck
 from hypersparse.recipe import Recipe
 from hypersparse.storage.files import make_folder, write_atomically, write_json, writing

@@ -22,7 +22,7 @@ from hypersparse.bench.inference_engines import InferenceEngine, build_engine
 from hypersparse.cli.bench_inference import MASKS
 from hypersparse.cli.main import app
 from hypersparse.errors import OptionError
-from hypersparse.export.compressed import save_sparse
+from hypersparse.export.sparse_file import save_sparse
 from hypersparse.models import build
 from hypersparse.sparsity.distributions import PAPER_SPARSITIES
 

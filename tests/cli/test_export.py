@@ -15,7 +15,7 @@ from hypersparse.cli.export import export
 from hypersparse.cli.shrink import shrink
 from hypersparse.data import files
 from hypersparse.errors import DataError, HypersparseError, ModelError, OptionError, RunError
-from hypersparse.export.compressed import load_sparse
+from hypersparse.export.sparse_file import load_sparse
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import read_weights

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from hypersparse.cli.shrink import shrink
 from hypersparse.errors import OptionError
-from hypersparse.export.compressed import load_sparse
+from hypersparse.export.sparse_file import load_sparse
 from hypersparse.runs.store import RunStore
 from tests.runs.tiny import FINISHED, run_of, tiny_store
 

@@ -13,9 +13,9 @@ from torch.nn import functional
 from hypersparse.errors import ModelError
 from hypersparse.export import dry_run
 from hypersparse.export.c_source import c_source
-from hypersparse.export.compressed import save_sparse
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.sparse_file import save_sparse
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node
 from tests.runtime.renamed import ESCAPE

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export.compressed import save_sparse
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.sparse_file import save_sparse
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import Graph, Node
 from tests.export.networks import SHAPES, outputs, sparse_model

@@ -26,10 +26,10 @@ from torch import nn
 import hypersparse_runtime.file
 from hypersparse.errors import HypersparseError
 from hypersparse.export.c_source import c_source
-from hypersparse.export.compressed import load_graph
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.onnx import save_onnx
 from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.sparse_file import load_graph
 from hypersparse_runtime.container import FileError
 from hypersparse_runtime.graph import Graph, GraphError
 from tests.export.aten_examples import EXAMPLES

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from hypersparse import models
-from hypersparse.export.compressed import save_sparse
+from hypersparse.export.sparse_file import save_sparse
 from hypersparse.runs.store import RunStore
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.run_folder import RunFolder

@@ -9,7 +9,7 @@ from hypersparse import data, models, zoo
 from hypersparse.analysis import embedding, tsne
 from hypersparse.data import cifar_n, files, pickles, tiny_imagenet
 from hypersparse.errors import HypersparseError
-from hypersparse.export.compressed import load_graph, load_sparse
+from hypersparse.export.sparse_file import load_graph, load_sparse
 from hypersparse.export.trace import trace
 from hypersparse.serve.images import decode
 from hypersparse.serve.network import Served
@@ -186,6 +186,6 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse_runtime/container.py": "the runtime",
         "hypersparse_runtime/file.py": "the runtime",
         "hypersparse_runtime/library.py": "* the kernel: tests/runtime/test_library.py",
-        "hypersparse_runtime/rice.py": "the runtime",
+        "hypersparse_runtime/position_coding.py": "the runtime",
     }
 )

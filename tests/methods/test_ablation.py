@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import hypersparse
 from hypersparse import IMP, Ablation, Mask, Method, OptionError, Phase, Sparsifier, TopKAST, TrainingState
 from hypersparse.methods.ablation import ablated
-from hypersparse.methods.plan import plan_of
+from hypersparse.methods.phase_plan import plan_of
 from hypersparse.options import options
 
 

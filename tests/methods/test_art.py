@@ -13,7 +13,7 @@ import hypersparse
 from hypersparse import ART, Sparsifier
 from hypersparse.errors import LoopError
 from hypersparse.methods.art import PrunedCopies
-from hypersparse.methods.plan import plan_of
+from hypersparse.methods.phase_plan import plan_of
 from tests.methods.scripted import Scripted, attached, state_of, train_epoch
 
 # The plan

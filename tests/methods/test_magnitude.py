@@ -3,7 +3,7 @@
 import torch
 
 from hypersparse import Dense, Magnitude
-from hypersparse.methods.plan import plan_of
+from hypersparse.methods.phase_plan import plan_of
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 from tests.methods.small import perceptron, state_of, three_classes, trained

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from hypersparse.export.c_source import save_c
-from hypersparse.export.compressed import load_sparse, save_sparse
 from hypersparse.export.onnx import in_onnx_runtime, save_onnx
 from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.sparse_file import load_sparse, save_sparse
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, SparseModel
 from hypersparse_runtime.dense import HAND_OVERS

@@ -10,11 +10,11 @@ from hypersparse_runtime import Graph, SparseModel, program
 from hypersparse_runtime.bounds import Memory, check_program
 from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.graph import INPUT, GraphError, Node
+from hypersparse_runtime.kernel_tables import KINDS, Tables, to_int32
 from hypersparse_runtime.layout import place
 from hypersparse_runtime.lazy_bias import with_deferred_sums
 from hypersparse_runtime.lowering import layers_of
 from hypersparse_runtime.program import Program, write_program
-from hypersparse_runtime.tables import KINDS, Tables, to_int32
 
 CONV = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 

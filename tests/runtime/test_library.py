@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hypersparse import models
-from hypersparse.export.compressed import save_sparse
+from hypersparse.export.sparse_file import save_sparse
 from hypersparse_runtime import SparseModel, compile_kernel, library
 from hypersparse_runtime.compile_kernel import KernelError, build, file_name
 from tests.runtime.networks import sparse_

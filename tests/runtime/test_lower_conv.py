@@ -8,13 +8,13 @@ from torch import nn
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, Node, SparseModel, tuning
 from hypersparse_runtime.ir import Entries
+from hypersparse_runtime.kernel_tables import KINDS
 from hypersparse_runtime.layout import place
 from hypersparse_runtime.library import load_kernel
 from hypersparse_runtime.lower_conv import FEW, FEW_OF_SQUARE
 from hypersparse_runtime.lowering import layers_of
 from hypersparse_runtime.program import write_program
-from hypersparse_runtime.shared import CHANNELS, RANKED, blocks_of, ranks_of
-from hypersparse_runtime.tables import KINDS
+from hypersparse_runtime.shared_loads import CHANNELS, RANKED, blocks_of, ranks_of
 from tests.runtime.networks import check_levels, computed
 
 LEVELS = load_kernel().levels

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import CollapseWarning
-from hypersparse.export.compressed import load_sparse, save_sparse
 from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.sparse_file import load_sparse, save_sparse
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, Node, SparseModel
 from hypersparse_runtime.dense import hand_overs

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from hypersparse.export.compressed import load_graph
+from hypersparse.export.sparse_file import load_graph
 from hypersparse.serve.network import Served
 from hypersparse_runtime.graph import INPUT, Graph, Node
 

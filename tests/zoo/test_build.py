@@ -8,7 +8,7 @@ import torch
 
 from hypersparse import data, zoo
 from hypersparse.errors import ModelError, OptionError, RunError
-from hypersparse.export.trained import TrainedModel
+from hypersparse.export.trained_model import TrainedModel
 from hypersparse.recipe import merge, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.weights_io import load_weights_

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypersparse_runtime.rice import COLUMNS, PLAIN, ROWS, CodingError, Layout, decode, encode
+from hypersparse_runtime.position_coding import COLUMNS, PLAIN, ROWS, CodingError, Layout, decode, encode
 
 
 def bound_bits(size: int, kept: int) -> float:

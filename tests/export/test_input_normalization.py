@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hypersparse.export.normalisation import Normalisation
+from hypersparse.export.input_normalization import Normalisation
 
 
 @pytest.mark.parametrize("scale", [255, 1, 2])

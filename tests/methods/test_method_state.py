@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from hypersparse.methods.memory import Memory
+from hypersparse.methods.method_state import Memory
 
 
 @dataclass

@@ -11,8 +11,8 @@ from torch import nn
 import hypersparse
 from hypersparse import models
 from hypersparse.errors import ModelError, OptionError, RunError
-from hypersparse.export.compressed import deployed, exact, load_graph, save_graph
 from hypersparse.export.graph_module import to_module
+from hypersparse.export.sparse_file import deployed, exact, load_graph, save_graph
 from hypersparse_runtime.file import pack
 from hypersparse_runtime.graph import Graph
 from tests.export.networks import OPTIONS, SHAPES, difference, graph_of, outputs, sparse_model
