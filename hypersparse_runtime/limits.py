@@ -17,7 +17,7 @@ from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, shapes
 MOST_NODES = 4096  # ResNet-110 has 388
 MOST_INPUTS = 1024  # of a concatenation; DenseNet-264 has 65
 MOST_OPTION = 2**31 - 1  # of a stride, a dilation and the like: kernels count in 32 bits
-MOST_CHANNELS = 2**20  # of a value; an image of 224x224 as a vector has 1.5e5
+MOST_CHANNELS = 2**19  # of a value; an image of 224x224 as a vector has 1.5e5
 MOST_OF_A_VALUE = 2**24  # elements for one image, with zeros around them; 64 MB
 MOST_OF_ALL_VALUES = 2**27  # ResNet-50 has 3.5e7 for an image of 224x224
 MOST_PRODUCTS = 2**37  # for one image, with pooling windows; VGG-19 has 2e10 for one of 224x224

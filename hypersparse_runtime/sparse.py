@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import inf
 
 import numpy as np
@@ -172,7 +173,8 @@ class SparseEngine:
         if rows_fit(placed, VECTOR[widest], TILES[widest][1]):
             runners.append(self._tuned(write_program(placed, 1, VECTOR[widest])))
         if not runners or VECTOR[widest] < ALIGNED:  # rows of many short vectors leave few registers for a tile
-            runners.append(self._tuned(write_program(place(self._network, rows=False), 1, VECTOR[widest])))
+            with suppress(*([GraphError] if runners else [])):  # it may need too much memory in one layout alone
+                runners.append(self._tuned(write_program(place(self._network, rows=False), 1, VECTOR[widest])))
         return min(runners, key=lambda runner: runner.seconds)
 
     def _many_made(self, lanes: int) -> Runner:

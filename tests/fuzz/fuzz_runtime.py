@@ -91,7 +91,10 @@ class Attempt:
                 placed = place(network, rows=rows, folded=rows and VECTOR[level] == 16)
                 if rows and not rows_fit(placed, VECTOR[level], TILES[level][1]):
                     continue
-                program = write_program(placed, lanes, VECTOR[level])
+                try:
+                    program = write_program(placed, lanes, VECTOR[level])
+                except GraphError:  # too much memory in this layout
+                    continue
                 set_variants_(program, self.kernel, level, random)
                 found = self.kernel.outputs(program, images[: lanes + 1])
                 _check_same(found, wanted[: lanes + 1], f"{level}, rows {rows}, lanes {lanes}")
