@@ -157,7 +157,7 @@ class _Counting:
     def _pooled(self, node: Node, shape: Shape, before: Shape) -> None:
         window = prod(before[1:]) if node.op == "mean" else prod(node.options["kernel"])
         self.work.products += prod(shape) * window
-        if node.op == "avg_pool" and node.options["kernel"] != before[1:]:
+        if node.op == "avg_pool" and (node.options["kernel"] != before[1:] or any(node.options["padding"])):
             self._sum(node, before[0] * window)
         else:
             self.work.layers += 1

@@ -111,14 +111,15 @@ def joins(count: int, inputs: int) -> Graph:
     return Graph((3, 1, 1), tuple(Node("concat", (INPUT,) * inputs, f"v{each + 1}") for each in range(count)), {})
 
 
-def window(op: str, channels: int, side: int, kernel: int) -> Graph:
-    options = {"kernel": (kernel, kernel), "stride": (1, 1), "padding": (0, 0)}
+def window(op: str, channels: int, side: int, kernel: int, padding: int = 0) -> Graph:
+    options = {"kernel": (kernel, kernel), "stride": (1, 1), "padding": (padding, padding)}
     return Graph((channels, side, side), (Node(op, (INPUT,), "v1", {}, options),), {})
 
 
 COSTLY = {  # all took more than 20 seconds or several GB, and have less than 12 KB
     "a huge window": (window("max_pool", 1, 4000, 2001), "products"),
     "an average over a huge window": (window("avg_pool", 1, 4000, 2001), "products"),
+    "an average over the whole image and its padding": (window("avg_pool", 8, 700, 700, padding=1), "seconds"),
     "averages over many channels": (window("avg_pool", 2000, 64, 60), "seconds"),
     "a kernel as large as the image": (dense(1, 1500, 750), "products"),
     "millions of channels": (wide(2**22), "channels"),
