@@ -121,7 +121,8 @@ def _attribute(name: str) -> str:
 def to_module(graph: Graph) -> Network:
     """The network as a module in evaluation mode, its tensors copies of the graph's arrays.
 
-    >>>     >>> twice = Node("linear", (INPUT,), "y", {"weight": "twice.weight"})
+    >>> import numpy as np
+    >>> twice = Node("linear", (INPUT,), "y", {"weight": "twice.weight"})
     >>> to_module(Graph((1,), (twice,), {"twice.weight": np.full((1, 1), 2, np.float32)}))(torch.ones(3, 1)).tolist()
     [[2.0], [2.0], [2.0]]
     """

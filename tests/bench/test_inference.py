@@ -159,7 +159,7 @@ def test_wrong_options_raise_an_error() -> None:
 def test_a_quick_bench_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     file = tmp_path / "rows.json"
-    done = CliRunner().invoke(app, [*SMALL, "--json", str(file)], catch_exceptions=False)
+    done = CliRunner().invoke(app, [*SMALL, "--out", str(file)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     rows: list[dict[str, Any]] = json.loads(file.read_text())
     assert {"torch", "onnxruntime", "onnxruntime-shrunk", "hypersparse"} <= {row["engine"] for row in rows}

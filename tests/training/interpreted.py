@@ -27,7 +27,7 @@ SHAPES = {
     "padding around 1x1": Convolution(2, 16, 16, 5, 4, 1, 1, 1),
     "a pixel": Convolution(2, 16, 16, 1, 1, 3, 1, 1),
 }
-SMALL = Tiling(16, 16, 3, block=16, shares=4, warps=1, phase_cache=1)
+SMALL = Tiling(16, 16, 3, block=16, shares=4, warps=1, stages=1)
 UNEVEN = Convolution(3, 32, 32, 7, 6, 3, 1, 1)  # 126 pixels: 8 blocks, the last of 14; 4 shares
 LARGE = Convolution(3, 32, 32, 15, 14, 3, 1, 1)  # 630 pixels: 40 blocks
 TILINGS = {

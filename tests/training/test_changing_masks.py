@@ -62,10 +62,10 @@ def test_another_sparsity_shares_the_dense_training(tmp_path: Path, name: str, o
 
 
 @pytest.mark.parametrize(("name", "stages"), [("gmp", "dsss"), ("acdc", "sdds"), ("set", "ssss")])
-def test_the_best_sparse_epoch_is_one_as_sparse_as_the_last(tmp_path: Path, name: str, phase_cache: str) -> None:
+def test_the_best_sparse_epoch_is_one_as_sparse_as_the_last(tmp_path: Path, name: str, stages: str) -> None:
     result = train(recipe_of(name), 0, CPU, tmp_path)
     log = RunFolder(tmp_path).log()
-    assert "".join(entry["stage"][0] for entry in log) == phase_cache
+    assert "".join(entry["stage"][0] for entry in log) == stages
     alike = [entry for entry in log if entry["kept"] == result["kept"]]
     assert result["sparse"]["best"] == max(entry["test_accuracy"] for entry in alike)
     assert result["sparse"]["best_epoch"] in [entry["epoch"] for entry in alike]

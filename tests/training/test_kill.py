@@ -29,7 +29,7 @@ class Say(NullCallback):
         print("step", flush=True)
 
 recipe = Recipe.from_toml(open(sys.argv[1]).read())
-train(recipe, 0, Machine(device="cpu", checkpoint_seconds=0.0), sys.argv[2], watcher=Say())
+train(recipe, 0, Machine(device="cpu", checkpoint_seconds=0.0), sys.argv[2], callback=Say())
 """
 
 

@@ -58,7 +58,7 @@ def test_an_entry_is_replaced_only_on_request_and_by_a_network_with_the_accuracy
     assert add(run, network, folder, replace=True) == before
     result = run.result() or {}
     run.write_result({**result, "sparse": {**result["sparse"], "last": result["sparse"]["last"] + 0.02}})
-    with pytest.raises(ModelError, match="but its run says"):
+    with pytest.raises(ModelError, match="but its run reached"):
         add(run, network, folder, replace=True)
     assert zoo.entry(NAME, folder) == before  # what was there is untouched
     assert len(list(folder.iterdir())) == 3
