@@ -11,7 +11,7 @@ SIDES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100
 LARGE = (255, 1024, 4096, 2**15, 2**17, 2**20, 2**22, 2**31 - 1)
 FEW = (1, 1, 1, 2, 2, 3)
 TRIES = 12
-MOST_FEATURES = 2**21  # that arrays are made for: the fuzzer's own memory counts as well
+MOST_FEATURES, MOST_WEIGHTS = 2**21, 2**23  # that arrays are made for: the fuzzer's own memory counts as well
 
 
 class Builder:
@@ -41,6 +41,8 @@ class Builder:
 
     def grow(self) -> None:
         """One operation more; what does not fit is taken back."""
+        if sum(array.size for array in self.tensors.values()) > MOST_WEIGHTS:
+            return
         name = self.random.choice(list(self.values)[-4:])
         op = self.random.choice(IMAGES if len(self.values[name]) == 3 else VECTORS)
         before = len(self.nodes), dict(self.tensors)
