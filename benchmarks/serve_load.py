@@ -76,7 +76,7 @@ class Client:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, body: bytes) -> None:
-        """One request; a kept connection that has ended meanwhile is opened anew, as browsers do."""
+        """One request; a kept connection that has ended meanwhile is opened again, as browsers do."""
         began = time.perf_counter()
         try:
             async with asyncio.timeout(PATIENCE):

@@ -259,7 +259,7 @@ class Sparsifier:
 
     def _enter_phase(self) -> None:
         if self.phase.reset_optimizer:
-            self.state.optimizer.state.clear()  # momentum starts anew
+            self.state.optimizer.state.clear()  # reset momentum
         if self.phase.on_enter is not None:
             self.phase.on_enter(self.state)
         self._guard.look(f"On entering phase {self.phase.name}")

@@ -153,8 +153,8 @@ def title_width(text: str) -> float:
 
 def legend_width(names: Collection[str]) -> float:
     """The width of a column, or of a page if a legend of these names would fill a column."""
-    roomy = len(names) <= FEW_NAMES and all(len(name) <= SHORT_NAME for name in names)
-    return COLUMN if roomy else PAGE
+    fits = len(names) <= FEW_NAMES and all(len(name) <= SHORT_NAME for name in names)
+    return COLUMN if fits else PAGE
 
 
 def line_styles(count: int) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from hypersparse.training.concurrency.concurrent_runs import Job
 
 
 class TensorBoardTracker:
-    """A run's event files, written anew from its log when training goes on: no reader sees a point twice."""
+    """A run's event files, rewritten from its log when training resumes, so that no point appears twice."""
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.epochs = 0

@@ -72,7 +72,7 @@ def reset_state_of_(state: TrainingState, grown: Mask) -> None:
 def reset_momentum_(state: TrainingState) -> None:
     """Set all momentum to zero; in place, since a captured step reads it.
 
-    Adam begins to count its steps anew: it would take moments that have just begun for long means, and step too far.
+    Adam restarts its step count. With the old count it would not correct the bias of the new moments and step too far.
     """
     for parameter, remembered in state.optimizer.state.items():
         for value in _moments(state, parameter):

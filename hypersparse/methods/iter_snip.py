@@ -1,4 +1,4 @@
-"""Iterative SNIP and FORCE: SNIP's score, taken anew in every round of pruning (de Jorge et al. 2021)."""
+"""Iterative SNIP and FORCE: SNIP's score, computed again in every round of pruning (de Jorge et al. 2021)."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -16,7 +16,7 @@ from hypersparse.sparsity.scores import gradients
 
 @options
 class IterSNIP(PruningMethod, ScoringSamples):
-    """Prune by SNIP's score in many small rounds, computing it anew in each; before training."""
+    """Prune by SNIP's score in many small rounds, and compute it again in each; before training."""
 
     name: ClassVar[str] = "iter_snip"
     citation: ClassVar[str] = (

@@ -12,8 +12,8 @@ T = TypeVar("T")
 class Memory:
     """At most one object of each kind, saved with every checkpoint.
 
-    A kind is a dataclass whose fields hold tensors, numbers, strings, None, and lists and dicts of these. It is made
-    anew from them when a checkpoint is loaded.
+    A kind is a dataclass whose fields hold tensors, numbers, strings, None, and lists and dicts of these. It is
+    rebuilt from them when a checkpoint is loaded.
     """
 
     def __init__(self) -> None:

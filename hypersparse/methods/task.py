@@ -44,7 +44,7 @@ def _as_pair(batch: Any) -> tuple[Any, Any]:
 class Task:
     """A loss, samples to score the network on, and a metric (larger is better; accuracy by default).
 
-    `loader` is iterated anew for every score and yields `(inputs, labels)`, or whatever `unpack` turns into that.
+    `loader` is iterated again for every score and yields `(inputs, labels)`, or whatever `unpack` turns into that.
     `metric(outputs, labels)` returns one score for each sample, or one for the batch; then batches count by their size.
     A metric that is no mean over samples, such as F1, sets `metric_over_dataset=True` and is called once with all
     outputs and labels. `on_scores` receives the scores of the single samples, in the loader's order, where the metric
@@ -144,7 +144,7 @@ class RunningMean:
 
 
 def _no_batch() -> str:
-    return "The task's loader gave no batch; pass one that can be iterated anew for every score, not a generator."
+    return "The task's loader gave no batch; pass one that can be iterated again for every score, not a generator."
 
 
 def _classes(inputs: Any, labels: Any) -> list[int]:

@@ -90,7 +90,7 @@ def select_in_rounds(
     distribution: Distribution = "global",
     recover: bool = False,
 ) -> Mask:
-    """Remove the same fraction in every round, and score anew what is left: `score` gets the weights, pruned so far.
+    """Remove the same fraction in every round, and score the rest again: `score` gets the weights, pruned so far.
 
     With `recover` a weight dropped in an earlier round may come back; `score` must then say what it would be worth.
     """

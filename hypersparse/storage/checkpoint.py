@@ -58,7 +58,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
         with safe_open(str(path), "pt") as file:
             yield file, json.loads((file.metadata() or {})[STATE])
     except (SafetensorError, OSError, LookupError, ValueError, RecursionError) as error:
-        raise RunError(f"The checkpoint {path} is damaged ({error}); delete it to begin this run anew.") from None
+        raise RunError(f"The checkpoint {path} is damaged ({error}); delete it to restart this run.") from None
 
 
 def _encode(tree: Any, tensors: dict[str, Tensor]) -> Any:

@@ -76,7 +76,7 @@ class PhaseCache:
                 try:
                     return checked(load_tree(path), PhaseEnd, path)
                 except RunError as error:
-                    log.warning("A kept stage is left aside: %s", error)
+                    log.warning("A stored phase is not used: %s", error)
         return None
 
     def missing(self, plan: list[Phase]) -> list[Path]:

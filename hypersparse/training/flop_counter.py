@@ -56,7 +56,7 @@ class FlopCounter:
         }
 
     def scoring_of_epoch(self) -> dict[str, float]:
-        """What was scored since the last epoch's end; begins anew."""
+        """What was scored since the last epoch's end; resets the count."""
         found = self.scoring
         self.scoring = dict.fromkeys(found, 0.0)
         return {} if self.cost is None else found

@@ -58,7 +58,7 @@ class Machine:
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context of every forward pass."""
-        # No cache: a captured step must cast the weights anew in every replay.
+        # No cache: a captured step must cast the weights again in every replay.
         kind = self.torch_device().type
         return torch.autocast(kind, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False)
 

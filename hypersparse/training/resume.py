@@ -21,7 +21,7 @@ from hypersparse.storage.weights_io import compact, expand, packed_mask
 if TYPE_CHECKING:
     from hypersparse.training.loop import Training
 
-ANEW = "Delete the run's checkpoints to begin it anew."
+RESTART = "Delete the run's checkpoints to restart it."
 log = logging.getLogger("hypersparse")
 
 
@@ -35,7 +35,7 @@ def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
 def saved_position(run: RunFolder) -> Position | None:
     """Where a run would go on, in the numbers of `Sparsifier.state_dict`; None where it has no checkpoint."""
     path = run.whole_checkpoint()
-    return checked(load_outline(path), Outline, path, ANEW)["sparsifier"] if path else None
+    return checked(load_outline(path), Outline, path, RESTART)["sparsifier"] if path else None
 
 
 def take_checkpoint(run: RunFolder) -> Checkpoint | None:
@@ -48,7 +48,7 @@ def take_checkpoint(run: RunFolder) -> Checkpoint | None:
             log.warning("The checkpoint %s is damaged; the one before it is used.", run.checkpoint_file)
         with writing(run.checkpoint_file):
             path.replace(run.checkpoint_file)  # or the next checkpoint would put the damaged one in its place
-    return checked(load_tree(run.checkpoint_file), Checkpoint, run.checkpoint_file, ANEW)
+    return checked(load_tree(run.checkpoint_file), Checkpoint, run.checkpoint_file, RESTART)
 
 
 def state_of(training: "Training") -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _fitting(run: RunFolder) -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise RunError(f"What is saved of {run.path} does not fit its recipe ({reason}). {ANEW}") from error
+        raise RunError(f"What is saved of {run.path} does not fit its recipe ({reason}). {RESTART}") from error
 
 
 def _restore_(training: "Training", state: Checkpoint) -> None:

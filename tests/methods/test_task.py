@@ -67,7 +67,7 @@ def test_a_generator_is_used_up_after_one_score(whole: bool) -> None:
         nn.functional.cross_entropy, batches(), metric=lambda o, y: accuracy(o, y).mean(), metric_over_dataset=whole
     )
     assert task.score(Identity()) == 0.5
-    with pytest.raises(OptionError, match=r"loader gave no batch; pass one that can be iterated anew.*generator"):
+    with pytest.raises(OptionError, match=r"loader gave no batch; pass one that can be iterated again.*generator"):
         task.score(Identity())
 
 
