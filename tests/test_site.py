@@ -1,0 +1,50 @@
+"""The documentation site builds without a warning, and its search works from a folder, in a real browser."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import NEEDS_BROWSER, Seen
+
+ROOT = Path(__file__).resolve().parents[1]
+pytest.importorskip("mkdocs", reason="needs mkdocs-material: pip install 'hypersparse[docs]'")
+pytestmark = [pytest.mark.slow, *NEEDS_BROWSER]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # about a successor of mkdocs
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, env=quiet)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip(), done.stderr
+    return folder
+
+
+def test_search_finds_a_page_without_a_server(site: Path, browser: Any) -> None:
+    own = site.as_uri()
+    seen = Seen(browser, f"{own}/index.html", own, viewport={"width": 1280, "height": 900})
+    seen.page.locator("[data-md-component=search-query]").click()
+    seen.page.keyboard.type("exploitation")
+    seen.page.wait_for_selector(".md-search-result__item")
+    assert "art.html" in (seen.page.locator(".md-search-result__link").first.get_attribute("href") or "")
+    assert not seen.complaints
+    assert not seen.foreign
+
+
+@pytest.mark.parametrize(
+    "page", ["index", "start", "faq", "reference/python", "reference/command-line", "reproduction"]
+)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_fits_a_phone_and_a_desktop(site: Path, browser: Any, page: str, width: int) -> None:
+    own = site.as_uri()
+    seen = Seen(browser, f"{own}/{page}.html", own, viewport={"width": width, "height": 900}, color_scheme="dark")
+    assert seen.page.locator("body").get_attribute("data-md-color-scheme") == "slate"
+    assert seen.too_wide <= 0
+    assert not seen.complaints
+    assert not seen.foreign
