@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, str | Family] = {  # file:function, in the order of the h
     "shrink": "shrink:shrink",
     "serve": "serve:serve",
     "zoo": "zoo:zoo",
+    "doctor": "doctor:doctor",
     "bench": Family(
         "Measure how fast this machine is.", {"train": "bench:train", "inference": "bench_inference:inference"}
     ),
