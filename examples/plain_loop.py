@@ -1,4 +1,4 @@
-"""Three lines make this training loop sparse: attach, penalty, step."""
+"""Two lines make this training loop sparse: `attach` and `epochs`."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -25,11 +25,10 @@ sparsifier = hypersparse.attach(
 )
 for epoch in sparsifier.epochs():  # instead of range(10)
     for inputs, targets in loader:
-        loss = criterion(model(inputs), targets) + sparsifier.penalty()
+        loss = criterion(model(inputs), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        sparsifier.step()
     print(f"epoch {epoch:3d}  {sparsifier.phase.name:10s}  loss {loss.item():.3f}")
 
 with torch.no_grad():

@@ -1,6 +1,6 @@
 """Train neural networks that are 90 to 99.8 % zeros.
 
-In your own loop: `attach`, then `epochs()`, `penalty()` and `step()`. From the shell: `hypersparse train`.
+In your own loop: `attach`, then `epochs()`. From the shell: `hypersparse train`.
 Afterwards: `save_sparse`, `load_sparse` and `shrink`. Trained already: `zoo.load`.
 """
 

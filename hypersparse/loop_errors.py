@@ -3,30 +3,32 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import Phase
 
+ADDED_BY_THE_STEP = (
+    "The optimizer's step adds the penalty's gradient: remove `sparsifier.penalty()` from the loss, or attach with "
+    '`penalty="loss"`.'
+)
+
 
 @dataclass
 class LoopCalls:
-    """Counts of the required calls in one epoch."""
+    """Counts of what happened in one epoch."""
 
     steps: int = 0
     penalties: int = 0
-    optimizer_steps: int = 0
 
-    def check(self, plan: Sequence[Phase], *, observed: int) -> None:
+    def check(self, plan: Sequence[Phase], *, observed: int, penalty_in_loss: bool) -> None:
         """Raise an error about a missing call at the end of an epoch; `observed` counts samples."""
         if self.steps == 0:
-            raise LoopError("`sparsifier.step()` was not called in this epoch; call it after `optimizer.step()`.")
-        if self.steps < self.optimizer_steps:
             raise LoopError(
-                f"`optimizer.step()` was called {self.optimizer_steps} times in this epoch, but `sparsifier.step()` "
-                f"{self.steps}: call it after each of them, since an optimizer may move dropped weights."
+                "The optimizer made no step in this epoch; call `step()` of the optimizer that `attach` was given."
             )
-        if self.penalties == 0 and any(phase.penalty is not None for phase in plan):
+        if penalty_in_loss and self.penalties == 0 and any(phase.penalty is not None for phase in plan):
             raise LoopError(
                 "`sparsifier.penalty()` was not called in this epoch; "
                 "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
@@ -38,6 +40,21 @@ class LoopCalls:
             )
 
 
+def check_begun(optimizer: Optimizer) -> None:
+    """Raise an error for a step before the first epoch; one at the rate 0 only creates the optimizer's state."""
+    if any(float(group.get("lr", 1.0)) != 0.0 for group in optimizer.param_groups):
+        raise LoopError(
+            "The optimizer steps, and no epoch of the plan has begun: iterate over `sparsifier.epochs()`, or attach "
+            "with `steps_per_epoch=len(loader)`."
+        )
+
+
+def check_clock(counts_steps: bool) -> None:
+    """Raise an error where the loop begins or ends an epoch that is made of steps."""
+    if counts_steps:
+        raise LoopError("With `steps_per_epoch` the optimizer's steps begin and end the epochs; remove this call.")
+
+
 def check_acted(phase: Phase, steps: int) -> None:
     """Warn at the end of a phase that was shorter than the method's interval."""
     if phase.on_step is not None and 0 < steps < phase.on_step.every:
@@ -45,13 +62,4 @@ def check_acted(phase: Phase, steps: int) -> None:
             f"Phase {phase.name} had {steps} steps, too few for what the method does in every {phase.on_step.every}th, "
             "such as moving weights: it was never done. Lower `every`.",
             stacklevel=2,
-        )
-
-
-def check_closure(closure: Any) -> None:
-    """Raise an error for a closure in a step around which the method changes the weights."""
-    if closure is not None:
-        raise LoopError(
-            "This method changes the weights around the optimizer's step, and a closure would compute its loss with "
-            "those: call `backward()` first, and then `optimizer.step()` without one."
         )

@@ -1,35 +1,36 @@
-"""`attach` and `Sparsifier`: a method's plan, driven inside any training loop."""
+"""`attach` and `Sparsifier`: a method's plan, driven inside any training loop by the optimizer's hooks."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from math import isclose
-from numbers import Integral
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hypersparse.errors import LoopError, OptionError
+from hypersparse import plan_state
+from hypersparse.attach_checks import check_arguments, check_counts, check_plan
+from hypersparse.errors import LoopError
 from hypersparse.learning_rate import LearningRate
-from hypersparse.loop_errors import LoopCalls, check_acted, check_closure
+from hypersparse.loop_errors import ADDED_BY_THE_STEP, LoopCalls, check_acted, check_begun, check_clock
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
-from hypersparse.methods.phase_plan import plan_of
+from hypersparse.methods.phase_plan import plan_of, within
 from hypersparse.methods.task import Task
+from hypersparse.plan_state import Position
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.schedules import Schedule, constant
+from hypersparse.sparsity.schedules import Schedule
 from hypersparse.sparsity.weights import PrunableModules, PrunableWeights
+from hypersparse.step_hooks import StepHooks
 
-STATE = frozenset(  # what every saved state has
-    {"plan", "cache_keys", "sparsity", "phase_index", "epoch", "step", "total_epoch", "entered", "open", "calls", "lrs"}
-    | {"generator", "observed", "memory", "log", "mask"}
-)
+PenaltyMode = Literal["gradient", "loss"]
 
 
 class Sparsifier:
-    """Drives a plan: which phase and epoch it is, the penalty now, the mask after every step."""
+    """Drives a plan: which phase and epoch it is, and around every optimizer step the penalty and the mask.
+
+    With `penalty=None` the loop adds the penalty, calls `finish_step()` and so applies the mask itself.
+    """
 
     def __init__(
         self,
@@ -39,16 +40,14 @@ class Sparsifier:
         *,
         task: Task | None = None,
         lr: Schedule | None = None,
-        accumulation_steps: int = 1,
+        penalty: PenaltyMode | None = "gradient",
+        steps_per_epoch: int | None = None,
+        on_done: Callable[["Sparsifier"], None] | None = None,
         extra_prunable: PrunableModules | None = None,
         input_shape: tuple[int, ...] | None = None,
         on_collapse: OnCollapse = "warn",
         sparsity: float | None = None,
     ) -> None:
-        if accumulation_steps < 1:
-            raise OptionError(
-                f"`accumulation_steps` counts backward passes per step, 1 or more; got {accumulation_steps}."
-            )
         self.plan = list(plan)
         if task is None and any(phase.requires.task for phase in self.plan):
             raise LoopError(MISSING_TASK)
@@ -56,34 +55,36 @@ class Sparsifier:
         for phase in self.plan:
             if phase.requires.weights is not None:
                 phase.requires.weights(self.weights)
-        self.state = TrainingState(model, optimizer, self.weights, given_task=task)
-        self._guard = CollapseGuard(self.weights, input_shape=input_shape, on_collapse=on_collapse)
-        self._sparsity = sparsity  # what the plan is for; a state at another one is refused
-        self.total_epoch = 0  # epochs finished, over all phases
-        self._lr = LearningRate(optimizer, lr or constant)
-        self._accumulation_steps = accumulation_steps
-        self._phase_index = 0
-        self._entered = self._open = False
+        self.state = TrainingState(model, optimizer, self.weights, given_task=task, steps_per_epoch=steps_per_epoch)
+        self.guard = CollapseGuard(self.weights, input_shape=input_shape, on_collapse=on_collapse)
+        self.sparsity = sparsity  # what the plan is for; a state at another one is refused
+        self.learning_rate = LearningRate(optimizer, lr) if lr is not None else None
+        self.penalty_mode = penalty
+        self.counts_steps = steps_per_epoch is not None  # an epoch is so many steps, whatever the loop does
+        self.position = Position()
         self.calls = LoopCalls()  # in this epoch
-        self._inside_steps = 0  # of the optimizer, one in the other
-        self._around_step: AbstractContextManager[None] | None = None  # the phase's, while the optimizer steps
-        optimizer.register_step_pre_hook(lambda _, args, kwargs: self._before_step(*args[1:], **kwargs))
-        optimizer.register_step_post_hook(lambda *_: self._after_step())
+        self._on_done = on_done
+        self._hooks = StepHooks(self, optimizer)
 
     @property
     def done(self) -> bool:
         """Whether the whole plan has been run."""
-        return self._phase_index >= len(self.plan)
+        return self.position.phase_index >= len(self.plan)
 
     @property
     def is_open(self) -> bool:
         """Whether an epoch has begun and not been finished."""
-        return self._open
+        return self.position.open
+
+    @property
+    def total_epoch(self) -> int:
+        """Epochs finished, over all phases."""
+        return self.position.total_epoch
 
     @property
     def phase(self) -> Phase:
         """The phase of the current epoch; after the end, the last one."""
-        return self.plan[min(self._phase_index, len(self.plan) - 1)]
+        return self.plan[min(self.position.phase_index, len(self.plan) - 1)]
 
     @property
     def mask(self) -> Mask | None:
@@ -93,78 +94,97 @@ class Sparsifier:
     @property
     def trainable(self) -> Mask | None:
         """Which weights learn: those that the mask keeps, or more in some phases; None while all do."""
-        if self.phase.trainable is not None and self._entered:
+        if self.phase.trainable is not None and self.position.entered:
             return self.phase.trainable(self.state)
         return self.mask
 
     @property
     def lr(self) -> float:
         """The learning rate of the first parameter group."""
-        return self._lr.now
+        if self.learning_rate is not None:
+            return self.learning_rate.now
+        return float(self.state.optimizer.param_groups[0]["lr"])
 
     @property
     def log(self) -> dict[str, Any]:
         """The method's log entries of the last finished epoch."""
-        return self.state.log
+        return self.position.log
 
     def epochs(self) -> Iterator[int]:
         """Iterate over the epochs of the plan, instead of `range(epochs)`."""
-        if self._open:  # saved at the end of a loop's body, so that epoch only remains to be finished
+        if self.counts_steps:
+            while not self.done:
+                yield self.total_epoch
+            return
+        if self.is_open:  # saved at the end of a loop's body, so that epoch only remains to be finished
             self.finish_epoch()
         while self.begin_epoch():
             yield self.total_epoch
-            if self._open:
+            if self.is_open:
                 self.finish_epoch()
 
     def begin_epoch(self) -> bool:
         """Enter the next epoch, and its phase; False when the plan is done. An open epoch goes on."""
-        if self._open:
-            return True
-        while not self.done and self.phase.epochs == 0:
-            self._leave_phase()
-        if self.done:
-            return False
-        if not self._entered:
-            self._enter_phase()
-        if self.phase.on_epoch_start is not None:
-            self.phase.on_epoch_start(self.state)
-        if self.phase.on_epoch_start is not None or self.phase.on_step is not None:  # then the mask may be another
-            self._guard.look(f"In phase {self.phase.name}", briefly=True)
-        self.state.epoch_tensor.fill_(self.state.epoch)
-        self.state.observed.reset()
-        self.state.log.clear()
-        self._inside_steps = 0
-        self.calls = LoopCalls()
-        self._lr.set_(self.phase, self.state.epoch)
-        self._open = True
-        return True
+        check_clock(self.counts_steps)
+        return self._begin_epoch()
 
     def finish_epoch(self) -> None:
         """After the last step of an epoch: ask the method whether its phase is over."""
-        if not self._open:
-            raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
-        self.calls.check(self.plan, observed=self.state.observed.count)
-        self._lr.check()
-        phase, state = self.phase, self.state
-        over = phase.stop_when(state) if phase.stop_when is not None else False
-        self._open = False
-        self.total_epoch += 1
-        if over or state.epoch + 1 >= phase.epochs:
-            self._leave_phase()
-        else:
-            state.epoch += 1
+        check_clock(self.counts_steps)
+        self._finish_epoch()
 
     def penalty(self) -> Tensor:
-        """The current penalty, to be added to the loss; 0 in phases without one."""
+        """With `penalty="loss"`: the current penalty, to be added to the loss; 0 in phases without one."""
+        if self.penalty_mode == "gradient":
+            raise LoopError(ADDED_BY_THE_STEP)
         self.calls.penalties += 1
         if self.phase.penalty is None or self.done:
             return torch.zeros((), device=self.weights.device)  # a new one: loops may add to it in place
-        return self.phase.penalty(self.state, self.weights.vector()) / self._accumulation_steps
+        return self.phase.penalty(self.state, self.weights.vector())
 
-    def step(self) -> None:
-        """Call after `optimizer.step()`: sets dropped weights to exactly 0.0 again."""
-        if not self._open:
-            raise LoopError("`sparsifier.step()` belongs inside `for epoch in sparsifier.epochs():`.")
+    def observe(self, outputs: Tensor, labels: Tensor) -> None:
+        """Receive the network's outputs on a training batch, for methods that track the training score."""
+        with torch.no_grad():
+            self.state.observed.add(self.state.task.metric(outputs, labels), len(labels))
+
+    def detach(self) -> None:
+        """Remove the hooks from the optimizer; the weights stay as they are, and no mask holds any more."""
+        self._hooks.remove()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the plan; save it with the model's and the optimizer's."""
+        return plan_state.saved_state(self)
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from a saved state; load the model and the optimizer first."""
+        plan_state.load_(self, saved)
+
+    # What the hooks call. The optimizer may also be used outside the plan's epochs, where only the mask holds.
+
+    def before_step(self) -> None:
+        """Before an optimizer step: enter an epoch if it is steps that make epochs."""
+        if self.penalty_mode is None:
+            return
+        if self.learning_rate is not None and self.is_open:
+            self.learning_rate.check()
+        if self.counts_steps:
+            self._begin_epoch()
+        elif self.total_epoch == 0 and not self.is_open and not self.done:
+            check_begun(self.state.optimizer)
+
+    def after_step(self) -> None:
+        """After an optimizer step."""
+        if self.penalty_mode is None:
+            return
+        if not self.is_open:
+            self.weights.apply_mask_()
+            return
+        self.finish_step()
+        if self.counts_steps and self.calls.steps == self.state.steps_per_epoch:
+            self._finish_epoch()
+
+    def finish_step(self) -> None:
+        """Do what the method does after this step, count the step, and set dropped weights to exactly 0.0 again."""
         if self.phase.on_step is not None and self.phase.on_step.is_due(self.state.step):
             # Deviation: in a user's loop the optimizer has made its step, which RigL's update replaces.
             self.phase.on_step.action(self.state)
@@ -172,106 +192,62 @@ class Sparsifier:
         self.state.step += 1
         self.weights.apply_mask_()
 
-    def observe(self, outputs: Tensor, labels: Tensor) -> None:
-        """Receive the network's outputs on a training batch, for methods that track the training score."""
-        with torch.no_grad():
-            self.state.observed.add(self.state.task.metric(outputs, labels), len(labels))
+    def _begin_epoch(self) -> bool:
+        if self.is_open:
+            return True
+        while not self.done and self.phase.epochs == 0:
+            self._leave_phase()
+        if self.done:
+            return False
+        if not self.position.entered:
+            self._enter_phase()
+        if self.phase.on_epoch_start is not None:
+            self.phase.on_epoch_start(self.state)
+        if self.phase.on_epoch_start is not None or self.phase.on_step is not None:  # then the mask may be another
+            self.guard.look(f"In phase {self.phase.name}", briefly=True)
+        self.state.epoch_tensor.fill_(self.state.epoch)
+        self.state.observed.reset()
+        self.state.log.clear()
+        self.calls = LoopCalls()
+        if self.learning_rate is not None:
+            self.learning_rate.set_(self.phase, self.state.epoch)
+        self.position.open = True
+        return True
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state of the plan; save it with the model's and the optimizer's."""
-        state, mask = self.state, self.weights.mask
-        return {
-            "plan": [phase.name for phase in self.plan],
-            "cache_keys": [phase.cache_key for phase in self.plan],
-            "sparsity": self._sparsity,
-            "phase_index": self._phase_index,
-            "epoch": state.epoch,
-            "step": state.step,
-            "total_epoch": self.total_epoch,
-            "entered": self._entered,
-            "open": self._open,
-            "calls": [self.calls.steps, self.calls.penalties],
-            "lrs": self._lr.state_dict(),
-            "generator": state.generator.get_state(),
-            "observed": {"total": state.observed.total.clone(), "count": state.observed.count},
-            "memory": state.memory.state_dict(),
-            "log": dict(state.log),
-            "mask": None if mask is None else mask.pack(),
-        }
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue from a saved state; load the model and the optimizer first."""
-        if missing := STATE - saved.keys():
-            raise OptionError(f"What `sparsifier.state_dict()` gave is wanted; this state has no `{min(missing)}`.")
-        known = [phase.name for phase in self.plan]
-        if saved["plan"][: len(known)] != known[: len(saved["plan"])]:
-            raise OptionError(f"The saved plan is {saved['plan']}; this one is {known}.")
-        self._check_sparsity(saved)
-        state = self.state
-        self._phase_index, state.epoch, state.step = saved["phase_index"], saved["epoch"], saved["step"]
-        state.generator.set_state(saved["generator"].cpu())
-        self.total_epoch = saved["total_epoch"]
-        self._entered, self._open = saved["entered"], saved["open"]
-        self.calls = LoopCalls(*saved["calls"])  # the optimizer's are of those to come
-        self._lr.load_state_dict(saved["lrs"])
-        state.observed.total.copy_(saved["observed"]["total"])
-        state.observed.count = saved["observed"]["count"]
-        state.memory.load_state_dict(saved["memory"])
-        state.log = dict(saved["log"])
-        state.epoch_tensor.fill_(state.epoch)
-        if saved["mask"] is None:
-            self.weights.clear_mask_()
+    def _finish_epoch(self) -> None:
+        if not self.is_open:
+            raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
+        self.calls.check(self.plan, observed=self.state.observed.count, penalty_in_loss=self.penalty_mode == "loss")
+        if self.learning_rate is not None:
+            self.learning_rate.check()
+        phase, state = self.phase, self.state
+        state.steps_per_epoch = state.steps_per_epoch or self.calls.steps
+        over = phase.stop_when(state) if phase.stop_when is not None else False
+        self.position.open = False
+        self.position.total_epoch += 1
+        if over or state.epoch + 1 >= phase.epochs:
+            self._leave_phase()
         else:
-            shapes = {name: tuple(weight.shape) for name, weight in self.weights.items()}
-            self.weights.set_mask_(Mask.unpack(saved["mask"], shapes))
-        self._guard.accept()
-
-    def _check_sparsity(self, saved: dict[str, Any]) -> None:
-        """A state at another sparsity is taken only as far as its phases are the same at both, such as pre-training."""
-        before = saved["sparsity"]
-        if before is None or self._sparsity is None or isclose(before, self._sparsity, abs_tol=1e-6):
-            return
-        begun = zip(self.plan, saved["cache_keys"][: saved["phase_index"] + saved["entered"]], strict=False)
-        for phase, cache_key in begun:
-            if not phase.pretraining and (cache_key is None or cache_key != phase.cache_key):
-                raise OptionError(
-                    f"The state was saved at sparsity {before!r}, and phase {phase.name} is not the same at "
-                    f"{self._sparsity!r}. Attach with {before!r} to go on with it."
-                )
-
-    # Both only while an epoch is open, since the optimizer may be used again after the plan; and only around the whole
-    # step of an optimizer whose `step` calls its parent's, for which torch calls the hooks too.
-    def _before_step(self, closure: Any = None, *_: Any, **__: Any) -> None:
-        if self.phase.around_step is not None and self._open and self._inside_steps == 0:
-            check_closure(closure)
-            self._around_step = self.phase.around_step(self.state)
-            self._around_step.__enter__()
-        self._inside_steps += 1
-
-    def _after_step(self) -> None:
-        self._inside_steps -= 1
-        if not self._open or self._inside_steps:
-            return
-        self.calls.optimizer_steps += 1
-        if self._around_step is not None:
-            self._around_step.__exit__(None, None, None)
-            self._around_step = None
+            state.epoch += 1
+        self.position.log = dict(state.log)
+        if self.done and self._on_done is not None:
+            self._on_done(self)
 
     def _enter_phase(self) -> None:
         if self.phase.reset_optimizer:
             self.state.optimizer.state.clear()  # reset momentum
         if self.phase.on_enter is not None:
             self.phase.on_enter(self.state)
-        self._guard.look(f"On entering phase {self.phase.name}")
-        self._entered = True
+        self.guard.look(f"On entering phase {self.phase.name}")
+        self.position.entered = True
 
     def _leave_phase(self) -> None:
         check_acted(self.phase, self.state.step)
-        if self.phase.on_exit is not None and self._entered:
+        if self.phase.on_exit is not None and self.position.entered:
             self.phase.on_exit(self.state)
-        self._guard.look(f"At the end of phase {self.phase.name}")
-        self._phase_index += 1
-        self._entered = False
+        self.guard.look(f"At the end of phase {self.phase.name}")
+        self.position.phase_index += 1
+        self.position.entered = False
         self.state.epoch = self.state.step = 0
 
 
@@ -283,7 +259,10 @@ def attach(
     epochs: int,
     task: Task | None = None,
     lr: Schedule | None = None,
-    accumulation_steps: int = 1,
+    penalty: PenaltyMode = "gradient",
+    steps_per_epoch: int | None = None,
+    max_steps: int | None = None,
+    on_done: Callable[[Sparsifier], None] | None = None,
     trained: bool = False,
     extra_prunable: PrunableModules | None = None,
     input_shape: tuple[int, ...] | None = None,
@@ -294,12 +273,17 @@ def attach(
 
     Args:
         model: The model, which is not wrapped; it may be compiled or data-parallel.
-        optimizer: Its optimizer. The sparsifier sets the learning rate, in all phases.
+        optimizer: Its optimizer. Hooks around its steps add the penalty's gradient and apply the mask.
         method: What prunes it, such as `ART(sparsity=0.98)`.
         epochs: Length of the main training (ART: of the fine-tuning).
         task: Loss and samples, for methods that score the network.
         lr: A factor on the learning rate as a function of progress through a phase, such as `schedules.cosine`.
-        accumulation_steps: Backward passes before each optimizer step.
+            Without one the learning rate is yours.
+        penalty: `gradient` adds the penalty's gradient in the optimizer's step; `loss` leaves it to the loop to add
+            `penalty()` to its loss.
+        steps_per_epoch: So many optimizer steps are an epoch of the plan; the loop then needs no `epochs()`.
+        max_steps: The whole plan takes at most so many steps: ART prunes early enough to fine-tune within them.
+        on_done: Called with the sparsifier when the plan is done.
         trained: Whether the model comes trained, so that pre-training is left out.
         extra_prunable: Further module types with prunable weights, such as `{nn.Bilinear: ("weight",)}`.
         input_shape: Shape of one input, to check for a path from input to output.
@@ -307,11 +291,11 @@ def attach(
         ablation: What to take away from the method's result, to see whether it mattered.
 
     Returns:
-        A `Sparsifier`: iterate over its `epochs()`, add its `penalty()` to the loss and call its `step()`.
+        A `Sparsifier`: iterate over its `epochs()`, or pass `steps_per_epoch`.
 
     Raises:
         OptionError: An argument cannot be used.
-        LoopError: The method needs a task, or another scheduler sets the learning rate.
+        LoopError: The method needs a task, or with `lr` another scheduler sets the learning rate.
         ModelError: The model has no prunable weights.
 
     >>> from hypersparse import Dense
@@ -320,40 +304,23 @@ def attach(
     >>> attach(model, optimizer, Dense(), epochs=2).weights.total
     16
     """
-    _check_arguments(method, epochs, task=task, extra_prunable=extra_prunable, input_shape=input_shape)
+    check_arguments(method, task=task, penalty=penalty, extra_prunable=extra_prunable, input_shape=input_shape)
+    check_counts(epochs=epochs, steps_per_epoch=steps_per_epoch, max_steps=max_steps)
     plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
-    empty = [phase for phase in plan if epochs == 0 == phase.epochs]
-    if lost := [phase.name for phase in empty if phase.on_enter or phase.on_epoch_start]:
-        raise OptionError(
-            f"With `epochs` 0 the phase `{lost[0]}` of {type(method).__name__} is left out, and with it what it begins "
-            "with, such as a choice of weights to keep; pass 1 or more."
-        )
+    check_plan(method, plan, epochs=epochs)
+    if max_steps is not None and steps_per_epoch is not None:
+        plan = within(plan, max_steps // steps_per_epoch)
     return Sparsifier(
         model,
         optimizer,
         plan,
         task=task,
         lr=lr,
-        accumulation_steps=accumulation_steps,
+        penalty=penalty,
+        steps_per_epoch=steps_per_epoch,
+        on_done=on_done,
         extra_prunable=extra_prunable,
         input_shape=input_shape,
         on_collapse=on_collapse,
         sparsity=method.sparsity,
     )
-
-
-def _check_arguments(method: Any, epochs: Any, *, task: Any, extra_prunable: Any, input_shape: Any) -> None:
-    if not isinstance(method, Method):
-        raise OptionError(f"`method` is one with its options, such as ART(sparsity=0.98); got {method!r}.")
-    if not _is_count(epochs):
-        raise OptionError(f"`epochs` counts epochs of the main training, 0 or more; got {epochs}.")
-    if task is not None and not hasattr(task, "score"):
-        raise OptionError(f"`task` is Task(criterion, loader); got {type(task).__name__}.")
-    if extra_prunable is not None and not isinstance(extra_prunable, Mapping):
-        raise OptionError(f"`extra_prunable` is {{ModuleType: ('weight',)}}; got {type(extra_prunable).__name__}.")
-    if input_shape is not None and not (isinstance(input_shape, Sequence) and all(map(_is_count, input_shape))):
-        raise OptionError(f"`input_shape` is that of one input, such as (3, 32, 32); got {input_shape!r}.")
-
-
-def _is_count(number: Any) -> bool:
-    return not isinstance(number, bool) and isinstance(number, Integral) and int(number) >= 0

@@ -59,11 +59,10 @@ def attached(
 
 def train_step(sparsifier: Sparsifier, inputs: Tensor, labels: Tensor) -> None:
     model, optimizer = sparsifier.state.model, sparsifier.state.optimizer
-    loss = cross_entropy(model(inputs), labels) + sparsifier.penalty()
+    loss = cross_entropy(model(inputs), labels)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    sparsifier.step()
 
 
 def train_epoch(sparsifier: Sparsifier) -> None:

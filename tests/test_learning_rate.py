@@ -10,13 +10,7 @@ from torch.optim import Optimizer, lr_scheduler
 
 from hypersparse import Dense, Phase, PhaseLR, Sparsifier, schedules
 from hypersparse.errors import LoopError
-from tests.plain_loop import (
-    attached,
-    epochs_of,
-    network,
-    sgd,
-    train_epoch,
-)
+from tests.plain_loop import attached, batches, cross_entropy, epochs_of, network, sgd, train_epoch, train_step
 
 
 def rates(sparsifier: Sparsifier) -> list[tuple[str, list[float]]]:
@@ -88,28 +82,30 @@ def test_a_foreign_schedule_before_attaching_is_an_error(foreign: Callable[[Opti
     optimizer = sgd(model)
     foreign(optimizer)
     with pytest.raises(LoopError, match=SAYS_WHAT_TO_PASS):
-        attached(model, optimizer)
+        attached(model, optimizer, lr=schedules.constant)
 
 
 @pytest.mark.parametrize("foreign", FOREIGN)
 def test_a_foreign_schedule_after_attaching_is_an_error_in_the_first_epoch(
     foreign: Callable[[Optimizer], Any],
 ) -> None:
-    before_the_loop = attached()
+    before_the_loop = attached(lr=schedules.constant)
     foreign(before_the_loop.state.optimizer)
     with pytest.raises(LoopError, match=SAYS_WHAT_TO_PASS):
         next(epochs_of(before_the_loop))
-    inside_the_loop = attached()
+    inside_the_loop = attached(lr=schedules.constant)
     trained = epochs_of(inside_the_loop)
     assert next(trained) == "pre-train"
     foreign(inside_the_loop.state.optimizer)
+    with pytest.raises(LoopError, match=SAYS_WHAT_TO_PASS):
+        train_step(inside_the_loop, *batches()[0])
     with pytest.raises(LoopError, match=SAYS_WHAT_TO_PASS):
         next(trained)
     assert inside_the_loop.total_epoch == 0
 
 
 def test_a_schedule_that_watches_the_loss_is_an_error_once_it_acts() -> None:
-    sparsifier = attached(method=Dense(), epochs=9)
+    sparsifier = attached(method=Dense(), epochs=9, lr=schedules.constant)
     scheduler = lr_scheduler.ReduceLROnPlateau(sparsifier.state.optimizer, patience=0)
     trained = epochs_of(sparsifier)
     for loss in (1.0, 2.0):
@@ -120,12 +116,36 @@ def test_a_schedule_that_watches_the_loss_is_an_error_once_it_acts() -> None:
 
 
 def test_a_rate_set_by_hand_is_an_error() -> None:
-    sparsifier = attached()
+    sparsifier = attached(lr=schedules.constant)
     trained = epochs_of(sparsifier)
     next(trained)
     sparsifier.state.optimizer.param_groups[0]["lr"] *= 0.1
     with pytest.raises(LoopError, match=r"The learning rate was 0\.05 and is now 0\.005\. .*" + SAYS_WHAT_TO_PASS):
         next(trained)
+
+
+@pytest.mark.parametrize("every_step", [False, True])
+def test_without_a_schedule_the_rate_is_the_loops(every_step: bool) -> None:
+    found = []
+    for watched in (False, True):
+        model = network()
+        optimizer = sgd(model)
+        sparsifier = attached(model, optimizer, Dense(), epochs=3) if watched else None
+        scheduler = lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
+        rates = []
+        for _ in sparsifier.epochs() if sparsifier else range(3):
+            for inputs, labels in batches():
+                optimizer.zero_grad()
+                cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                rates.append(optimizer.param_groups[0]["lr"])
+                if every_step:
+                    scheduler.step()
+            if not every_step:
+                scheduler.step()
+        found.append((rates, model.first.weight.detach().clone()))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
 
 
 def test_a_phase_may_be_a_part_of_a_schedule() -> None:

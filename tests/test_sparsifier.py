@@ -1,7 +1,7 @@
 """The sparsifier: its phases, and what it says about mistakes."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,14 +11,11 @@ from torch import nn
 
 from hypersparse import LTH, SNIP, Dense, EverySteps, Magnitude, Mask, Method, Phase, Random, Sparsifier, TrainingState
 from hypersparse.errors import CollapseWarning, LoopError, OptionError
-from hypersparse.training.flat_memory import FlatMemory
-from hypersparse.training.step_driver import StepDriver
 from tests.plain_loop import (
     PHASES,
     Network,
     attached,
     batches,
-    cross_entropy,
     epochs_of,
     is_sparse,
     network,
@@ -40,7 +37,6 @@ def test_every_phase_of_a_run() -> None:
     assert sparsifier.phase.name == "fine-tune"
     assert is_sparse(sparsifier)
     assert list(sparsifier.epochs()) == []
-    assert sparsifier.penalty().item() == 0.0
 
 
 def test_epochs_are_counted_over_all_phases() -> None:
@@ -82,56 +78,42 @@ def test_further_module_types_are_pruned_too() -> None:
 # Mistakes
 
 
-def loop_without(forgotten: str, sparsifier: Sparsifier) -> Iterator[int]:
-    for epoch in sparsifier.epochs():
-        for inputs, labels in batches():
-            loss = cross_entropy(sparsifier.state.model(inputs), labels)
-            if forgotten != "penalty":
-                loss = loss + sparsifier.penalty()
-            loss.backward()
-            if forgotten != "step":
-                sparsifier.step()
-        yield epoch
+def test_an_epoch_without_a_step_is_an_error_when_it_ends() -> None:
+    epochs = attached().epochs()
+    assert next(epochs) == 0
+    with pytest.raises(LoopError, match="The optimizer made no step in this epoch"):
+        next(epochs)
 
 
-@pytest.mark.parametrize("forgotten", ["step", "penalty"])
-def test_a_forgotten_call_is_an_error_at_the_end_of_the_first_epoch(forgotten: str) -> None:
-    loop = loop_without(forgotten, attached())
-    assert next(loop) == 0
-    with pytest.raises(LoopError, match=rf"`sparsifier\.{forgotten}\(\)` was not called in this epoch"):
-        next(loop)
-
-
-def test_a_call_in_some_steps_only_is_an_error() -> None:
-    model = network()
-    optimizer = sgd(model)
-    sparsifier = attached(model, optimizer, method=Random(sparsity=0.8), epochs=1)
-    sparsifier.begin_epoch()
-    for inputs, labels in batches():
-        cross_entropy(model(inputs), labels).backward()
+def test_a_step_before_the_first_epoch_is_an_error_unless_it_moves_nothing() -> None:
+    sparsifier = attached()
+    optimizer = sparsifier.state.optimizer
+    with pytest.raises(LoopError, match=r"iterate over `sparsifier\.epochs\(\)`, or attach with `steps_per_epoch"):
         optimizer.step()
-    sparsifier.step()
-    with pytest.raises(
-        LoopError, match=r"was called 3 times in this epoch, but `sparsifier\.step\(\)` 1: call it after"
-    ):
-        sparsifier.finish_epoch()
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()  # as what creates the optimizer's state before a checkpoint is loaded
+    assert sparsifier.state.step == 0
 
 
 def test_the_optimizer_may_step_outside_the_plan_and_less_often() -> None:
     model = network()
     optimizer = sgd(model)
-    sparsifier = attached(model, optimizer, method=Random(sparsity=0.8), epochs=1)
-    optimizer.step()  # before
+    sparsifier = attached(model, optimizer, method=Random(sparsity=0.8), epochs=2)
     for _ in sparsifier.epochs():
-        with StepDriver(sparsifier, FlatMemory(sparsifier.weights)).warm_up():
-            optimizer.step()
-            optimizer.step()
-        for number, _ in enumerate(batches()):
+        for number, (inputs, labels) in enumerate(batches()):
             if number:  # a scaler may leave one out
-                optimizer.step()
-            sparsifier.step()
-    optimizer.step()  # after
+                train_step(sparsifier, inputs, labels)
+        sparsifier.finish_epoch()
+        train_step(sparsifier, *batches()[0])  # between two epochs
+        assert is_sparse(sparsifier)
+    train_step(sparsifier, *batches()[0])  # after
     assert sparsifier.done
+    assert sparsifier.state.step == 0
+    assert is_sparse(sparsifier)
+    sparsifier.detach()
+    train_step(sparsifier, *batches()[0])
+    assert not is_sparse(sparsifier)
 
 
 def test_steps_that_were_taken_back_do_not_count() -> None:
@@ -144,32 +126,6 @@ def test_steps_that_were_taken_back_do_not_count() -> None:
     train_epoch(sparsifier)
     sparsifier.finish_epoch()
     assert sparsifier.done
-
-
-def test_a_call_forgotten_later_is_an_error_too() -> None:
-    sparsifier = attached()
-    trained = epochs_of(sparsifier)
-    next(trained)
-    sparsifier.finish_epoch()
-    sparsifier.begin_epoch()
-    with pytest.raises(LoopError, match="was not called"):
-        sparsifier.finish_epoch()
-
-
-def test_a_plan_without_a_penalty_needs_no_penalty() -> None:
-    sparsifier = attached(method=Dense(), epochs=1)
-    for _ in sparsifier.epochs():
-        sparsifier.step()
-    assert sparsifier.done
-
-
-def test_a_step_outside_the_epochs_is_an_error() -> None:
-    sparsifier = attached(method=Dense(), epochs=1)
-    with pytest.raises(LoopError, match=r"belongs inside `for epoch in sparsifier\.epochs\(\):`"):
-        sparsifier.step()
-    list(epochs_of(sparsifier))
-    with pytest.raises(LoopError, match="belongs inside"):
-        sparsifier.step()
 
 
 def test_finishing_what_was_not_begun_is_an_error() -> None:

@@ -1,12 +1,15 @@
 """The sparsifier beside other optimizers, precisions, compiled models, copies and averages."""
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.optim import swa_utils
 
-from hypersparse import Method, PowerProp, RigL, TopKAST
+from hypersparse import Method, PowerProp, RigL, Sparsifier, TopKAST
 from hypersparse.errors import LoopError, OptionError
 from tests.plain_loop import (
     KEPT,
@@ -44,12 +47,11 @@ def test_mixed_precision_with_a_grad_scaler() -> None:
         model.train()
         for inputs, labels in batches():
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = cross_entropy(model(inputs), labels) + sparsifier.penalty()
+                loss = cross_entropy(model(inputs), labels)
             sparsifier.state.optimizer.zero_grad()
             scaler.scale(loss).backward()
             scaler.step(sparsifier.state.optimizer)
             scaler.update()
-            sparsifier.step()
     assert is_sparse(sparsifier)
     assert sparsifier.state.task.score(model) > 0.9
 
@@ -67,7 +69,6 @@ def test_a_step_that_the_scaler_skips_leaves_the_weights() -> None:
     scaler.scale(cross_entropy(model(inputs * torch.inf), labels)).backward()  # type: ignore[no-untyped-call]
     scaler.step(sparsifier.state.optimizer)
     scaler.update()
-    sparsifier.step()
     assert scaler.get_scale() == 128.0
     assert torch.equal(sparsifier.weights.vector(), before)
     assert is_sparse(sparsifier)
@@ -79,49 +80,53 @@ def test_weights_go_on_moving_after_a_step_that_the_scaler_skips() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
     masks = []
     for _ in sparsifier.epochs():
-        for inputs, labels in batches():
+        for number, (inputs, labels) in enumerate(batches()):
             sparsifier.state.optimizer.zero_grad()
-            overflow = (
-                torch.inf if sparsifier.phase.acts_in(sparsifier.state.step) and sparsifier.state.epoch == 1 else 1.0
-            )
-            scaler.scale(overflow * cross_entropy(model(inputs), labels) + sparsifier.penalty()).backward()
+            overflow = torch.inf if number == sparsifier.state.epoch == 1 else 1.0
+            scaler.scale(overflow * cross_entropy(model(inputs), labels)).backward()
             scaler.step(sparsifier.state.optimizer)
             scaler.update()
-            sparsifier.step()
         masks.append(sparsifier.mask)
     assert len({str(mask and mask.vector().tolist()) for mask in masks}) > 2
     assert sparsifier.weights.vector().isfinite().all()
 
 
-# Accumulation
+# Accumulation, and the penalty in the loss
 
 
-def test_with_accumulation_the_penalty_counts_once() -> None:
+@pytest.mark.parametrize("mode", ["gradient", "loss"])
+def test_with_accumulation_the_penalty_counts_once(mode: str) -> None:
     grads = []
     for parts in (1, 4):
         model = network()
         model.eval()  # batch statistics would depend on the parts
-        sparsifier = attached(model, method=short_art(pretrain_epochs=0, strength=0.5), accumulation_steps=parts)
+        sparsifier = attached(model, method=short_art(pretrain_epochs=0, strength=0.5), penalty=mode)
         assert sparsifier.begin_epoch()
         inputs, labels = batches()[0]
         for part_inputs, part_labels in zip(inputs.chunk(parts), labels.chunk(parts), strict=True):
-            loss = cross_entropy(model(part_inputs), part_labels) / parts + sparsifier.penalty()
-            loss.backward()
+            loss = cross_entropy(model(part_inputs), part_labels)
+            ((loss + sparsifier.penalty() if mode == "loss" else loss) / parts).backward()
+        sparsifier.state.optimizer.step()
         grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
     assert grads[0].keys() == dict(network().named_parameters()).keys()
     for name, grad in grads[0].items():
         torch.testing.assert_close(grad, grads[1][name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("accumulation", [0, -1])
-def test_accumulation_is_a_count(accumulation: int) -> None:
-    with pytest.raises(OptionError, match=f"`accumulation_steps` counts backward passes.*got {accumulation}"):
-        attached(accumulation_steps=accumulation)
+def test_the_penalty_in_the_loss_is_asked_for_and_only_then() -> None:
+    with pytest.raises(LoopError, match=r"remove `sparsifier\.penalty\(\)` from the loss, or attach"):
+        attached().penalty()
+    trained = epochs_of(attached(penalty="loss"))
+    assert next(trained) == "pre-train"
+    with pytest.raises(LoopError, match=r"`sparsifier\.penalty\(\)` was not called in this epoch"):
+        next(trained)
+    with pytest.raises(OptionError, match="`penalty` is 'gradient' or 'loss'; got 'both'"):
+        attached(penalty="both")
 
 
 def test_a_loop_may_add_to_the_penalty_in_place() -> None:
     model = network()
-    sparsifier = attached(model)
+    sparsifier = attached(model, penalty="loss")
     assert sparsifier.begin_epoch()
     for inputs, labels in batches():
         loss = sparsifier.penalty()
@@ -130,28 +135,122 @@ def test_a_loop_may_add_to_the_penalty_in_place() -> None:
     assert sparsifier.penalty().item() == 0.0
 
 
-# Closures
+# Closures, and steps inside steps
 
 
-@pytest.mark.parametrize("method", [PowerProp(sparsity=0.8), TopKAST(sparsity=0.8)])
-def test_a_closure_inside_changed_weights_is_an_error_and_one_outside_is_not(method: Method) -> None:
-    found = []
-    for with_closure in (True, False):
-        model = network()
-        sparsifier = attached(model, method=method)
-        optimizer, (inputs, labels) = sparsifier.state.optimizer, batches()[0]
-        assert sparsifier.begin_epoch()
+def one_step(sparsifier: Sparsifier, make_step: Callable[[Callable[[], Tensor]], Any]) -> Tensor:
+    """The weights after the first step of a plan, of a batch's gradient."""
+    model, (inputs, labels) = sparsifier.state.model, batches()[0]
+    assert sparsifier.begin_epoch()
+
+    def closure() -> Tensor:
+        sparsifier.state.optimizer.zero_grad()
         loss = cross_entropy(model(inputs), labels)
+        loss.backward()
+        return loss
+
+    make_step(closure)
+    assert sparsifier.state.step == 1
+    return sparsifier.weights.vector().detach()
+
+
+METHODS = [
+    short_art(pretrain_epochs=0, penalty="l1", strength=0.1),
+    PowerProp(sparsity=0.8),
+    TopKAST(sparsity=0.8),
+    RigL(sparsity=0.5, distribution="erk", update_every=1),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_a_step_with_a_closure_is_one_after_backward(method: Method) -> None:
+    found = []
+    for by_name in (None, False, True):
+        sparsifier = attached(method=method)
+        optimizer = sparsifier.state.optimizer
+        if by_name is None:
+            found.append(one_step(sparsifier, lambda closure: (closure(), optimizer.step())))  # noqa: B023
+        elif by_name:
+            found.append(one_step(sparsifier, lambda closure: optimizer.step(closure=closure)))  # noqa: B023
+        else:
+            found.append(one_step(sparsifier, optimizer.step))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_an_optimizer_that_calls_its_closure_often_minimizes_loss_and_penalty() -> None:
+    model = nn.Linear(6, 1, bias=False)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=1.0, line_search_fn="strong_wolfe")
+    method = short_art(pretrain_epochs=0, penalty="l2", strength=1.0)
+    sparsifier = attached(model, optimizer, method)
+    target = torch.arange(6.0)
+    sparsifier.begin_epoch()
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = (model.weight - target).square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        if with_closure:
-            with pytest.raises(
-                LoopError, match=r"call `backward\(\)` first, and then `optimizer\.step\(\)` without one"
-            ):
-                optimizer.step(lambda: 0.0)
-        optimizer.step()
-        sparsifier.step()
-        found.append(sparsifier.weights.vector().detach())
-    assert torch.equal(*found)  # nothing had happened when it was raised
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    torch.testing.assert_close(model.weight.detach()[0], target / 2, rtol=1e-4, atol=1e-5)
+    assert sparsifier.state.step == 3
+
+
+def test_a_closure_that_is_called_again_inside_changed_weights_is_an_error() -> None:
+    model = network()
+    optimizer = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(LoopError, match="the closure cannot be called again; take an optimizer that calls it once"):
+        one_step(attached(model, optimizer, PowerProp(sparsity=0.8)), optimizer.step)
+
+
+class Inner(torch.optim.SGD):
+    """Its step calls its parent's, for which torch calls the hooks again once the parent has been used too."""
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+def test_a_step_inside_a_step_counts_once() -> None:
+    found = []
+    for kind in (torch.optim.SGD, Inner):
+        model = network()
+        sparsifier = attached(model, kind(model.parameters(), lr=0.1), METHODS[0])
+        optimizer = sparsifier.state.optimizer
+        found.append(one_step(sparsifier, lambda closure: (closure(), optimizer.step())))  # noqa: B023
+    assert torch.equal(*found)
+
+
+class Failing(torch.optim.SGD):
+    """Its step fails as long as it is told to."""
+
+    fails = False
+
+    def step(self, closure: Any = None) -> Any:
+        if self.fails:
+            raise MemoryError
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("method", METHODS[:2], ids=lambda method: method.name)
+def test_a_step_that_fails_leaves_nothing_behind_or_is_said(method: Method) -> None:
+    found = []
+    for fails in (False, True):
+        model = network()
+        optimizer = Failing(model.parameters(), lr=0.1)
+        sparsifier = attached(model, optimizer, method)
+        optimizer.fails = fails
+        if fails:
+            with pytest.raises(MemoryError):
+                one_step(sparsifier, optimizer.step)
+        optimizer.fails = False
+        if fails and method.name == "powerprop":
+            with pytest.raises(LoopError, match="An earlier step of the optimizer failed while this method had"):
+                one_step(sparsifier, optimizer.step)
+            return
+        found.append(one_step(sparsifier, optimizer.step))
+    assert torch.equal(*found)
 
 
 # Compiled models, copies, averages

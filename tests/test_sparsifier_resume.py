@@ -113,7 +113,7 @@ def test_saving_in_the_middle_of_an_epoch_and_going_on_changes_nothing() -> None
 
 
 def test_what_was_saved_does_not_change_with_the_training() -> None:
-    sparsifier = attached(method=short_art(sparsity=0.95))
+    sparsifier = attached(method=short_art(sparsity=0.95), lr=schedules.constant)
     finish_three_epochs(sparsifier)
     saved = sparsifier.state_dict()
     before = copy.deepcopy(saved)
@@ -121,7 +121,8 @@ def test_what_was_saved_does_not_change_with_the_training() -> None:
     assert saved["memory"]
     list(epochs_of(sparsifier))
     sparsifier.state.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.3})
-    sparsifier._lr.set_(sparsifier.phase, sparsifier.state.epoch)
+    assert sparsifier.learning_rate is not None
+    sparsifier.learning_rate.set_(sparsifier.phase, sparsifier.state.epoch)
     assert saved.keys() == before.keys()
     assert str(saved) == str(before)
 
@@ -192,6 +193,7 @@ def test_a_run_up_to_a_phase_goes_on_with_the_whole_plan() -> None:
     first = Sparsifier(model, sgd(model), plan)
     list(epochs_of(first))
     assert first.total_epoch == 2
+    first.detach()
     second = attached(model, first.state.optimizer)
     second.load_state_dict(first.state_dict())
     assert next(epochs_of(second)) == "regularize"

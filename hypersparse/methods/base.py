@@ -42,6 +42,7 @@ class TrainingState:
     given_task: Task | None = None
     epoch: int = 0  # in this phase
     step: int = 0  # optimizer steps finished in this phase
+    steps_per_epoch: int | None = None  # None until an epoch has been finished, where the loop does not say
     memory: Memory = field(default_factory=Memory)
     log: dict[str, Any] = field(default_factory=dict)
 
@@ -58,6 +59,13 @@ class TrainingState:
         if self.given_task is None:
             raise LoopError(MISSING_TASK)
         return self.given_task
+
+    def progress(self, epochs: int) -> tuple[int, int]:
+        """The position in a stretch of `epochs`, and its length: in steps, or in epochs until it is known how many."""
+        if self.steps_per_epoch is None:
+            return self.epoch, epochs
+        length = epochs * self.steps_per_epoch
+        return min(self.step, length), length
 
 
 Action = Callable[[TrainingState], None]

@@ -1,5 +1,8 @@
 """`plan_of`: the phases of a method that a run goes through."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from hypersparse.errors import OptionError, unknown
 from hypersparse.methods.ablation import Ablation, ablated
 from hypersparse.methods.base import Method, Phase
@@ -17,3 +20,25 @@ def plan_of(
     if until not in names:
         raise OptionError(unknown("phase", until, names))
     return plan[: names.index(until) + 1]
+
+
+def within(plan: Sequence[Phase], epochs: int) -> list[Phase]:
+    """The plan in at most so many epochs: phases that end by themselves end so early that the others fit.
+
+    >>> phases = [Phase("search", epochs=300, stop_when=lambda state: False), Phase("train", epochs=20)]
+    >>> [phase.epochs for phase in within(phases, 100)]
+    [80, 20]
+    """
+    least = [1 if phase.stop_when is not None else phase.epochs for phase in plan]
+    if sum(least) > epochs:
+        named = ", ".join(f"{phase.name} {count}" for phase, count in zip(plan, least, strict=True))
+        raise OptionError(
+            f"`max_steps` is enough for {epochs} epochs; this plan needs at least {sum(least)} ({named}). Raise it, or "
+            "lower `epochs` or the method's own lengths."
+        )
+    spare, bounded = epochs - sum(least), []
+    for phase, count in zip(plan, least, strict=True):
+        longer = min(spare, phase.epochs - count)
+        bounded.append(replace(phase, epochs=count + longer))
+        spare -= longer
+    return bounded

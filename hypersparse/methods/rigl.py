@@ -15,7 +15,7 @@ from hypersparse.sparsity.distributions import erk, keep_count, uniform
 from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.weights import PrunableWeights
 
-BEFORE_ZERO_GRAD = "call `sparsifier.step()` before `optimizer.zero_grad()`."
+BEFORE_STEP = "call `backward()` before `optimizer.step()`."
 
 
 @options
@@ -89,11 +89,11 @@ class RigL(PruningMethod):
         """Drop the smallest weights of each layer and grow as many where the gradient is largest."""
         growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
         if not growth:
-            raise LoopError(f"RigL reads gradients. Unless all weights are frozen: {BEFORE_ZERO_GRAD}")
+            raise LoopError(f"RigL reads gradients. Unless all weights are frozen: {BEFORE_STEP}")
         largest = float(torch.stack([gradient.max() for gradient in growth.values()]).max())
         if not 0 < largest < torch.inf:  # nor NaN: a step that a GradScaler leaves out says nothing
             if largest == 0:
-                warnings.warn(f"RigL found all gradients zero and moved nothing: {BEFORE_ZERO_GRAD}", stacklevel=2)
+                warnings.warn(f"RigL found all gradients zero and moved nothing: {BEFORE_STEP}", stacklevel=2)
             return
         # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
         fraction = self.drop_fraction * cosine(state.epoch / epochs)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from hypersparse.errors import ModelError
+from hypersparse.penalty_gradient import add_parts_, value_and_gradient
 from hypersparse.sparsity.weights import PrunableWeights
 
 
@@ -69,15 +70,13 @@ class FlatMemory:
 
     def add_gradient_of_(self, penalty: Callable[[Tensor], Tensor]) -> None:
         """Add the gradient of a penalty on the vector of all weights, or keep it for the optimizer."""
-        vector = self.weights.vector() if self.values is None else self.values
-        leaf = vector.detach().requires_grad_()
-        penalty(leaf).backward()  # type: ignore[no-untyped-call]
-        if leaf.grad is None:
+        _, gradient = value_and_gradient(penalty, self.weights.vector() if self.values is None else self.values)
+        if gradient is None:
             return
         if self._defers and self.gradients is not None and self._deferred is None:
-            self._deferred = leaf.grad
+            self._deferred = gradient
         else:
-            self.add_to_gradients_(leaf.grad)
+            self.add_to_gradients_(gradient)
 
     def defer_penalty_gradient_(self) -> None:
         """From now on the optimizer takes a penalty's gradient and adds it as it steps, where gradients are flat."""
@@ -92,16 +91,8 @@ class FlatMemory:
         """Add a vector that `split` can cut to the weights' gradients."""
         if (memory := self.gradients) is not None:
             memory.add_(gradient)
-            return
-        with torch.no_grad():
-            there: list[Tensor] = []
-            added: list[Tensor] = []
-            for weight, part in zip(self.weights.values(), self.split(gradient), strict=True):
-                if weight.requires_grad:
-                    weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-                    there.append(weight.grad)
-                    added.append(part)
-            torch._foreach_add_(there, added)
+        else:
+            add_parts_(list(self.weights.values()), self.split(gradient))
 
 
 def _can_be_flat(weights: Sequence[Tensor]) -> bool:

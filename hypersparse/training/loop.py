@@ -170,6 +170,7 @@ class Training:
             self.recipe.plan(),
             task=task,
             lr=self.recipe.training.lr_schedule(),
+            penalty=None,
             input_shape=self.input_shape,
             on_collapse=self.machine.on_collapse,
         )

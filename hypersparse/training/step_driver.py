@@ -32,7 +32,6 @@ class StepDriver:
     def add_penalty_gradient_(self) -> None:
         """Add the penalty's gradient to the weights' after `backward()`, once a step."""
         sparsifier = self.sparsifier
-        sparsifier.calls.penalties += 1
         if sparsifier.phase.penalty is not None:
             self.memory.add_gradient_of_(partial(sparsifier.phase.penalty, sparsifier.state))
 
@@ -41,14 +40,13 @@ class StepDriver:
         if self._warming_up:
             self.sparsifier.weights.apply_mask_()
         else:
-            self.sparsifier.step()
+            self.sparsifier.finish_step()
         self.sparsifier.state.observed.add(scores, samples)
 
     def repeat_step(self, samples: int) -> None:
         """Count a step whose work a recorded graph has done again."""
         state, calls = self.sparsifier.state, self.sparsifier.calls
         calls.steps += 1
-        calls.penalties += 1
         state.step += 1
         state.observed.count += samples
 

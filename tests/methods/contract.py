@@ -81,11 +81,10 @@ class Run:
             self.model.train()
             for inputs, labels in self.loader:
                 outputs = self.model(inputs)
-                loss = nn.functional.cross_entropy(outputs, labels) + self.sparsifier.penalty()
+                loss = nn.functional.cross_entropy(outputs, labels)
                 self.optimizer.zero_grad()
                 loss.backward()
                 self.optimizer.step()
-                self.sparsifier.step()
                 self.sparsifier.observe(outputs, labels)
                 if after_step is not None:
                     after_step(self.sparsifier)

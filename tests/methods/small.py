@@ -50,9 +50,8 @@ def trained(
     for _ in sparsifier.epochs():
         model.train()
         for inputs, labels in batches:
-            loss = cross_entropy(model(inputs), labels) + sparsifier.penalty()
+            loss = cross_entropy(model(inputs), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            sparsifier.step()
     return sparsifier

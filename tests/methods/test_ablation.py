@@ -84,7 +84,6 @@ class Run:
                 self.optimizer.zero_grad()
                 nn.functional.cross_entropy(self.model(inputs), torch.arange(8) % 4).backward()
                 self.optimizer.step()
-                self.sparsifier.step()
             self.sparsifier.finish_epoch()
             self.before.append(self.tensors())
         return self
@@ -214,7 +213,6 @@ def test_stopping_and_going_on_changes_nothing(name: str, stop: int) -> None:
                 inputs = torch.randn(8, 6, generator=generator)
                 nn.functional.cross_entropy(run.model(inputs), torch.arange(8) % 4).backward()
                 run.optimizer.step()
-                run.sparsifier.step()
             run.sparsifier.finish_epoch()
 
     whole, first, second = (Run(TrainAndPrune(), ablation, seed=seed) for seed in (0, 0, 9))
@@ -252,7 +250,7 @@ def test_a_phase_that_ended_early_may_not_have_reached_the_epoch() -> None:
     plan = ablated([short, Phase("last", epochs=1)], Ablation(name="rewind", rewind_epoch=4), epochs=1)
     sparsifier = Sparsifier(model, torch.optim.SGD(model.parameters(), lr=0.1), plan, on_collapse="ignore")
     sparsifier.begin_epoch()
-    sparsifier.step()
+    sparsifier.state.optimizer.step()
     sparsifier.finish_epoch()
     with pytest.raises(OptionError, match="began after 1 epochs this time"):
         sparsifier.begin_epoch()

@@ -42,6 +42,7 @@ def test_a_mask_that_keeps_all_is_plain_training_bit_for_bit() -> None:
     run = Run("dense", sgd)
     plan = [Phase("masked", epochs=3, on_enter=keep_all, reset_optimizer=True)]
     task = Task(nn.functional.cross_entropy, run.loader)
+    run.sparsifier.detach()
     run.sparsifier = Sparsifier(run.model, run.optimizer, plan, task=task, lr=hypersparse.schedules.cosine)
     run.train()
     assert run.sparsifier.mask is not None
@@ -57,11 +58,10 @@ def test_steps_with_everything_kept_are_plain_sgd_bit_for_bit(name: str) -> None
         for inputs, labels in run.loader:
             alone = copy.deepcopy((run.model, run.optimizer))
             adjusts = run.sparsifier.phase.acts_in(run.sparsifier.state.step)
-            loss = nn.functional.cross_entropy(run.model(inputs), labels) + run.sparsifier.penalty()
+            loss = nn.functional.cross_entropy(run.model(inputs), labels)
             run.optimizer.zero_grad()
             loss.backward()
             run.optimizer.step()
-            run.sparsifier.step()
             if run.sparsifier.mask is None or adjusts or run.sparsifier.phase.penalty is not None:
                 continue
             assert run.sparsifier.mask.kept == run.sparsifier.weights.total
@@ -98,15 +98,12 @@ def test_its_steps_do_not_wait_for_the_device(name: str) -> None:
             outputs = run.model(inputs)
             loss = nn.functional.cross_entropy(outputs, labels)
             run.optimizer.zero_grad()
-            adjusts = run.sparsifier.phase.acts_in(run.sparsifier.state.step)
-            with NoWaiting():  # type: ignore[no-untyped-call]
-                (loss + run.sparsifier.penalty()).backward()
-            run.optimizer.step()
-            if adjusts:
-                run.sparsifier.step()
+            loss.backward()  # type: ignore[no-untyped-call]
+            if run.sparsifier.phase.acts_in(run.sparsifier.state.step):
+                run.optimizer.step()
                 continue
             with NoWaiting():  # type: ignore[no-untyped-call]
-                run.sparsifier.step()
+                run.optimizer.step()
                 run.sparsifier.observe(outputs, labels)
 
 

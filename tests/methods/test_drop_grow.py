@@ -60,7 +60,7 @@ def test_an_exchange_by_hand() -> None:
 def test_what_an_optimizer_did_to_dropped_weights_does_not_grow() -> None:
     state = one_layer([2.0, 1.0, 0.0, 0.0], [True, True, False, False])
     with torch.no_grad():
-        state.weights["weight"].add_(0.25)  # as a step in a user's loop, before sparsifier.step()
+        state.weights["weight"].add_(0.25)  # as a step in a user's loop, before the mask is applied
     drop_and_grow_(state, {"weight": torch.tensor([[0.0, 0.0, 1.0, 2.0]])}, fraction=0.5)
     assert kept_of(state) == [True, False, False, True]
     assert state.weights["weight"].tolist() == [[2.25, 0.0, 0.0, 0.0]]

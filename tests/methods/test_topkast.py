@@ -25,7 +25,6 @@ def step(sparsifier: Sparsifier, gradient: list[float]) -> list[float]:
     weight = sparsifier.weights["weight"]
     weight.grad = torch.tensor([gradient])
     sparsifier.state.optimizer.step()
-    sparsifier.step()
     found: list[float] = weight.detach()[0].tolist()
     return found
 
@@ -74,7 +73,6 @@ def test_a_grad_scaler_changes_nothing(fused: bool) -> None:
     loss = (sparsifier.weights["weight"] * torch.tensor([[10.0, -20.0, -15.0, 5.0, 100.0]])).sum()
     scaler.scale(loss).backward()
     scaler.step(sparsifier.state.optimizer)
-    sparsifier.step()
     assert stored(sparsifier) == pytest.approx([4.0, -2.0, 4.425, -2.45, 1.0])
 
 
@@ -118,7 +116,6 @@ def test_it_is_the_training_of_a_network_with_two_masks(momentum: float) -> None
         optimizer.zero_grad()
         nn.functional.mse_loss(layer(inputs), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        sparsifier.step()
     rest = unused(sparsifier).values[0]
     torch.testing.assert_close(layer.weight.detach() + rest, full, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(layer.bias, bias, rtol=1e-9, atol=1e-12)

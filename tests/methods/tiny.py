@@ -33,7 +33,6 @@ def train_epoch(sparsifier: Sparsifier, after_step: Callable[[], None] | None = 
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        sparsifier.step()
         if after_step is not None:
             after_step()
 

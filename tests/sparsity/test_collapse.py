@@ -91,7 +91,7 @@ def test_words_other_than_three_are_refused() -> None:
 
 def steps(sparsifier: Sparsifier) -> None:
     for _ in sparsifier.epochs():
-        sparsifier.step()
+        sparsifier.state.optimizer.step()
 
 
 def sparsifier_with(phase: Phase, on_collapse: OnCollapse) -> Sparsifier:
@@ -133,7 +133,7 @@ def test_a_mask_from_a_checkpoint_was_told_before() -> None:
     phase = Phase("p", epochs=2, on_enter=cut)
     first, second = sparsifier_with(phase, "ignore"), sparsifier_with(phase, "warn")
     first.begin_epoch()
-    first.step()
+    first.state.optimizer.step()
     second.load_state_dict(first.state_dict())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

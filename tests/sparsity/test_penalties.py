@@ -162,32 +162,28 @@ def test_nothing_in_a_penalty_asks_for_a_number(penalty: str) -> None:
 
 
 def both_ways(penalty: str, *, scaled: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """Gradients of a step with the penalty as a term of the loss, and with it added after backward."""
+    """Gradients of a step with the penalty as a term of the loss, and with it added by the optimizer's step."""
     inputs, labels = torch.randn(6, 4), torch.randint(3, (6,))
     found = []
-    for added_later in (False, True):
+    for mode in ("loss", "gradient"):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         method = ART(sparsity=0.8, penalty=penalty, pretrain_epochs=0, strength=0.3)
         task = Task(nn.functional.cross_entropy, [(inputs, labels)])
-        sparsifier = hypersparse.attach(model, optimizer, method, epochs=1, task=task)
+        sparsifier = hypersparse.attach(model, optimizer, method, epochs=1, task=task, penalty=mode)
         scaler = torch.amp.GradScaler("cpu", enabled=scaled, init_scale=1024.0)
         assert sparsifier.begin_epoch()
         loss = nn.functional.cross_entropy(model(inputs), labels)
-        if added_later:
-            scaler.scale(loss).backward()
-            scaler.scale(sparsifier.penalty()).backward()
-        else:
-            scaler.scale(loss + sparsifier.penalty()).backward()
-        scaler.unscale_(optimizer)
+        scaler.scale(loss + sparsifier.penalty() if mode == "loss" else loss).backward()
+        scaler.step(optimizer)
         found.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
     return found[0], found[1]
 
 
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("penalty", ["hypersparse", "l1", "l2"])
-def test_a_term_in_the_loss_and_a_gradient_added_later_agree(penalty: str, scaled: bool) -> None:
+def test_a_term_in_the_loss_and_a_gradient_added_by_the_step_agree(penalty: str, scaled: bool) -> None:
     in_loss, later = both_ways(penalty, scaled=scaled)
     assert len(in_loss) == 4
     for first, second in zip(in_loss, later, strict=True):

@@ -40,7 +40,7 @@ def epochs(phase: Phase, *, steps: int = 5) -> list[dict[str, float]]:
     found = []
     for _ in sparsifier.epochs():
         for _ in range(steps):
-            sparsifier.step()
+            sparsifier.state.optimizer.step()
         found.append(meter.epoch(sparsifier, images=10, steps=steps))
     return found
 

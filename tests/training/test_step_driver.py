@@ -1,15 +1,21 @@
 """What our own steps do with a sparsifier that a user's loop does not."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
-from hypersparse import EverySteps, Phase, Sparsifier
+from hypersparse import EverySteps, Phase, Sparsifier, Task
 from hypersparse.loop_errors import LoopCalls
+from hypersparse.methods.phase_plan import plan_of
 from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.step_driver import StepDriver
-from tests.plain_loop import attached, batches, cross_entropy, network, sgd, short_art, train_step
+from tests.plain_loop import batches, cross_entropy, network, sgd, short_art
 
 
-def driver_of(sparsifier: Sparsifier) -> StepDriver:
+def driver_of(plan: Sequence[Phase], **options: Any) -> StepDriver:
+    model = network()
+    sparsifier = Sparsifier(model, sgd(model), plan, task=Task(cross_entropy, batches()), penalty=None, **options)
     return StepDriver(sparsifier, FlatMemory(sparsifier.weights))
 
 
@@ -23,44 +29,34 @@ def step(driver: StepDriver) -> None:
 
 
 def test_a_repeated_step_counts_like_one_that_was_made() -> None:
-    made, repeated = (driver_of(attached(epochs=1)) for _ in range(2))
+    made, repeated = (driver_of(plan_of(short_art(), epochs=1)) for _ in range(2))
     for driver in (made, repeated):
         driver.sparsifier.begin_epoch()
     step(made)
     repeated.repeat_step(16)
-    repeated.sparsifier.calls.optimizer_steps += 1  # which its hook does not see
-    assert made.sparsifier.calls == repeated.sparsifier.calls == LoopCalls(1, 1, 1)
+    assert made.sparsifier.calls == repeated.sparsifier.calls == LoopCalls(steps=1)
     assert made.sparsifier.state.step == repeated.sparsifier.state.step == 1
     assert made.sparsifier.state.observed.count == repeated.sparsifier.state.observed.count == 16
 
 
-def test_the_gradient_added_later_counts_as_the_penalty() -> None:
-    sparsifier = attached(epochs=1)
-    sparsifier.begin_epoch()
-    driver_of(sparsifier).add_penalty_gradient_()
-    sparsifier.step()
-    sparsifier.finish_epoch()
-    assert sparsifier.total_epoch == 1
-
-
-def test_a_gradient_added_later_counts_once_whatever_the_accumulation() -> None:
-    grads = []
-    for parts in (1, 4):
-        sparsifier = attached(method=short_art(pretrain_epochs=0, penalty="l1", strength=0.5), accumulation_steps=parts)
-        assert sparsifier.begin_epoch()
-        driver_of(sparsifier).add_penalty_gradient_()
-        grads.append(sparsifier.weights["last.weight"].grad)
-    assert grads[0] is not None
-    assert grads[0].abs().tolist() == [[0.5] * 12] * 3
-    assert torch.equal(grads[0], grads[1])  # type: ignore[arg-type]
+def test_a_loop_of_our_own_adds_the_penalty_once() -> None:
+    driver = driver_of(plan_of(short_art(pretrain_epochs=0, penalty="l1", strength=0.5), epochs=1))
+    assert driver.sparsifier.begin_epoch()
+    driver.add_penalty_gradient_()
+    driver.sparsifier.state.optimizer.step()
+    grad = driver.sparsifier.weights["last.weight"].grad
+    assert grad is not None
+    assert grad.abs().tolist() == [[0.5] * 12] * 3
+    assert driver.sparsifier.calls == LoopCalls()  # it counts its steps itself
+    driver.sparsifier.finish_step()
+    driver.sparsifier.finish_epoch()
+    assert driver.sparsifier.total_epoch == 1
 
 
 def test_no_method_acts_in_a_warm_up() -> None:
     calls: list[int] = []
-    model = network()
-    plan = [Phase("first", epochs=1, on_step=EverySteps(lambda state: calls.append(state.step), 2))]
-    sparsifier = Sparsifier(model, sgd(model), plan)
-    driver = driver_of(sparsifier)
+    driver = driver_of([Phase("first", epochs=1, on_step=EverySteps(lambda state: calls.append(state.step), 2))])
+    sparsifier = driver.sparsifier
     for _ in sparsifier.epochs():
         with driver.warm_up():
             for _ in range(3):
@@ -69,5 +65,5 @@ def test_no_method_acts_in_a_warm_up() -> None:
         assert calls == []
         assert (sparsifier.calls, sparsifier.state.step, sparsifier.state.observed.count) == (LoopCalls(), 0, 0)
         for _ in range(3):
-            train_step(sparsifier, *batches()[0])
+            step(driver)
     assert calls == [1]
