@@ -10,6 +10,7 @@ from rich.markup import escape
 from hypersparse import __version__
 from hypersparse.cli.console import Console
 from hypersparse.cli.output import code_of_failure, standard_streams
+from hypersparse.cli.ranks import says_error
 from hypersparse.cli.registry import Group
 from hypersparse.errors import HypersparseError
 
@@ -70,5 +71,6 @@ def _run() -> int:
 
 
 def _say(sentence: str) -> int:
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(sentence)}", highlight=False)
+    if says_error():
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(sentence)}", highlight=False)
     return 2

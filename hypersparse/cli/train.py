@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +17,15 @@ from hypersparse.cli.formats import flops
 from hypersparse.cli.load_data import load_data
 from hypersparse.cli.multi_run_display import SeveralRuns, names_of, print_failures, results_table
 from hypersparse.cli.option_groups import grouped
+from hypersparse.cli.ranks import ranks_of_torchrun, started_as
 from hypersparse.cli.recipe_options import RECIPE, RecipeOptions, Seeds, make_recipe, parse_seeds, parse_sparsities
 from hypersparse.cli.report import write_report
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.trackers import Tell
 from hypersparse.cli.training_options import MACHINE, TrainingOptions
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import HypersparseError
+from hypersparse.distributed import Ranks
+from hypersparse.errors import HypersparseError, OptionError
 from hypersparse.runs.pack import REPORT
 from hypersparse.storage.schemas import Result
 from hypersparse.training.concurrency.concurrent_runs import Job, is_failure, train_together
@@ -65,6 +68,7 @@ class Session:
 
     console: Console
     machine: Machine
+    ranks: Ranks
     dataset: Dataset
     stop: StopRequest
     options: TrainingOptions
@@ -104,20 +108,26 @@ def train(
     seeds = parse_seeds(seed)
     if steps.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
+    jobs = [Job(made, number, options.store.folder(made, number).path) for number in seeds for made in recipes]
     machine = options.machine(**vars(steps))
     machine.torch_device()  # a missing GPU is said before data is read
-    stop, console = options.stop(), Console()
-    dataset = load_data(recipes[0], options.folders, quiet=not console.is_terminal)
-    jobs = [Job(made, number, options.store.folder(made, number).path) for number in seeds for made in recipes]
-    session = Session(console, machine, dataset, stop, options, record)
-    with options.trackers() as tell:
-        if len(jobs) == 1:
-            _train_one(jobs[0], session, tell)
-        else:
-            _train_several(jobs, session, tell)
+    with ranks_of_torchrun(machine) as (ranks, machine):
+        stop, console = options.stop(), Console(quiet=not ranks.first)
+        if ranks.several and len(jobs) > 1:
+            raise OptionError(
+                f"Several processes train one run at a time; got {len(jobs)}. Pass one seed and sparsity."
+            )
+        quiet = not (console.is_terminal and ranks.first)
+        dataset = ranks.after_first(lambda: load_data(recipes[0], options.folders, quiet=quiet))
+        session = Session(console, machine, ranks, dataset, stop, options, record)
+        with options.trackers() if ranks.first else nullcontext() as tell:
+            if len(jobs) == 1:
+                _train_one(jobs[0], session, tell)
+            elif tell:
+                _train_several(jobs, session, tell)
 
 
-def _train_one(job: Job, session: Session, tell: Tell) -> None:
+def _train_one(job: Job, session: Session, tell: Tell | None) -> None:
     console, stop, options = session.console, session.stop, session.options
     display = LiveDisplay(console, f"{job.recipe.label} · seed {job.seed} · {session.machine.torch_device()}")
     try:
@@ -128,13 +138,16 @@ def _train_one(job: Job, session: Session, tell: Tell) -> None:
                 session.machine,
                 job.folder,
                 dataset=session.dataset,
-                callback=tell(job, display),
+                callback=tell(job, display) if tell else None,
                 stop=stop,
                 phase_cache=options.phase_cache,
                 record=session.record,
+                ranks=session.ranks,
             )
     except Stopped:
         _say_how_to_go_on(console, stop, job.folder)
+        return
+    if not session.ranks.first:
         return
     if options.report:
         write_report(console, job.folder / REPORT, [job.folder])
@@ -175,7 +188,7 @@ def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
 
 
 def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
-    command = shlex.join(["hypersparse", *sys.argv[1:]])
+    command = shlex.join([*started_as(), *sys.argv[1:]])
     sentence = f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}"
     console.print(sentence, markup=False, soft_wrap=True)
     exit_if_signalled(stop)

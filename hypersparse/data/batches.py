@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hypersparse.data.augment import Draws, crop_and_flip, draw, normalize
+from hypersparse.distributed import Ranks
 from hypersparse.errors import DataError, OptionError
 
 
@@ -32,7 +33,8 @@ class Batches:
 
     `images` [N, C, H, W] uint8, or float32 [N, C, ...]; `labels` [N] int64 on the same device.
     Each image is padded with `padding` black pixels and cropped to its original size.
-    With `drop_last` the last, partial batch of an epoch is left out.
+    With `drop_last` the last, partial batch of an epoch is left out. Of several `ranks` each takes its share of the
+    same batches, in order.
 
     >>> images = torch.zeros(5, 1, 8, 8, dtype=torch.uint8)
     >>> batches = Batches(images, torch.arange(5), batch_size=2, mean=[0.5], std=[0.5], seed=0, flip=True)
@@ -52,9 +54,12 @@ class Batches:
         padding: int = 0,
         flip: bool = False,
         drop_last: bool = True,
+        ranks: Ranks | None = None,
     ) -> None:
         _check_data(images, labels, mean, std)
         _check_batches(len(labels), batch_size, drop_last=drop_last)
+        self._ranks = ranks or Ranks.alone()
+        _check_shares(len(labels), batch_size, self._ranks.size, drop_last=drop_last)
         _check_augmentation(images, padding, flip)
         self._images, self._labels = images, labels
         self._mean, self._std = _on_device(mean, images), _on_device(std, images)
@@ -109,8 +114,9 @@ class Batches:
         return min(self._batch_size, len(self._labels) - number * self._batch_size)
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
-        """The batch of this epoch with this number."""
-        return self.select(slice(number * self._batch_size, (number + 1) * self._batch_size))
+        """This rank's share of the batch of this epoch with this number."""
+        first, share = number * self._batch_size, self._ranks.share(self.size(number))
+        return self.select(slice(first + share.start, first + share.stop))
 
     def select(self, part: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Images of this epoch by their position in its order: a slice, or a tensor of positions on the device."""
@@ -223,6 +229,15 @@ def _check_batches(count: int, batch_size: int, *, drop_last: bool) -> None:
         raise OptionError(
             f"{count} images do not fill one batch of {batch_size}: "
             f"make `batch_size` at most {count}, or pass drop_last=False."
+        )
+
+
+def _check_shares(count: int, batch_size: int, ranks: int, *, drop_last: bool) -> None:
+    last = 0 if drop_last else count % batch_size
+    if min(batch_size, last or batch_size) < ranks:
+        raise OptionError(
+            f"Each of {ranks} processes takes its share of a batch; of {count} images in batches of {batch_size} one "
+            "has fewer; use fewer processes, another `batch_size`, or `drop_last`."
         )
 
 

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hypersparse.distributed import Ranks
 from hypersparse.errors import OptionError
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Batch, Run, call_model
@@ -50,7 +51,8 @@ class Task:
     outputs and labels. `on_scores` receives the scores of the single samples, in the loader's order, where the metric
     gives them. `forward(model, inputs)` gives the outputs.
     Methods that look at gradients before training take samples from `train_loader`, batches such as the loop trains on,
-    or from the loader where there is none; `classes` spares them the search for all classes.
+    or from the loader where there is none; `classes` spares them the search for all classes. Of several `ranks` each
+    may have its own samples: a score is over all of them.
     """
 
     criterion: Callable[[Any, Any], Tensor]
@@ -62,6 +64,7 @@ class Task:
     forward: Run = call_model
     train_loader: Iterable[Any] | None = None
     classes: int | None = None
+    ranks: Ranks = field(default_factory=Ranks.alone, repr=False, compare=False)
 
     def score(self, model: nn.Module) -> float:
         """The metric of `model` over the loader, in evaluation mode and without gradients."""
@@ -100,24 +103,29 @@ class Task:
 
     def _mean(self, model: nn.Module, device: torch.device) -> float:
         mean, each = RunningMean(device), []
-        for batch in self.loader:
-            inputs, labels = (_to(part, device) for part in self.unpack(batch))
-            scores = self.metric(self.forward(model, inputs), labels)
-            mean.add(scores, len(labels))
-            each += [scores] if isinstance(scores, Tensor) and scores.dim() else []
+        with self.ranks.together():
+            for batch in self.loader:
+                inputs, labels = (_to(part, device) for part in self.unpack(batch))
+                scores = self.metric(self.forward(model, inputs), labels)
+                mean.add(scores, len(labels))
+                each += [scores] if isinstance(scores, Tensor) and scores.dim() else []
+        mean.sum_over_(self.ranks)
         if mean.count == 0:
             raise OptionError(_no_batch())
-        if self.on_scores is not None and each:
-            self.on_scores(torch.cat(each))
+        if self.on_scores is not None:
+            scores = self.ranks.concatenate(torch.cat(each) if each else torch.empty(0, device=device))
+            if len(scores):
+                self.on_scores(scores)
         return mean.value()
 
     def _over_dataset(self, model: nn.Module, device: torch.device) -> float:
-        pairs = [self.unpack(batch) for batch in self.loader]
-        if not pairs:
-            raise OptionError(_no_batch())
-        outputs = torch.cat([self.forward(model, _to(inputs, device)) for inputs, _ in pairs])
-        labels = torch.cat([_to(labels, device) for _, labels in pairs])
-        return float(self.metric(outputs, labels))
+        with self.ranks.together():
+            pairs = [self.unpack(batch) for batch in self.loader]
+            if not pairs:
+                raise OptionError(_no_batch())
+            outputs = torch.cat([self.forward(model, _to(inputs, device)) for inputs, _ in pairs])
+            labels = torch.cat([_to(labels, device) for _, labels in pairs])
+        return float(self.metric(self.ranks.concatenate(outputs), self.ranks.concatenate(labels)))
 
 
 class RunningMean:
@@ -137,6 +145,13 @@ class RunningMean:
         """Forget everything, in place."""
         self.total.zero_()
         self.count = 0
+
+    def sum_over_(self, ranks: Ranks) -> None:
+        """Make it the mean over the samples of all ranks."""
+        if ranks.several:
+            total, count = ranks.sum(float(self.total), self.count)
+            self.total.fill_(total)
+            self.count = int(count)
 
     def value(self) -> float:
         """The mean so far."""

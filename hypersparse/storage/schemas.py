@@ -111,6 +111,7 @@ class MachineTable(TypedDict):
     python: Word
     platform: Word
     code: Word | None  # unknown for runs of older versions
+    ranks: NotRequired[Annotated[int, Field(ge=2)]]  # processes that shared each batch
 
 
 @with_config(CHECKED)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hypersparse.distributed import Ranks
 from hypersparse.methods.task import RunningMean, accuracy
 from hypersparse.sparsity.scores import Run, call_model
 
@@ -22,8 +23,17 @@ class Evaluation:
     hits: Tensor  # bool, one for each image, in their order
 
 
-def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], run: Run = call_model) -> Evaluation:
-    """Score `model` in evaluation mode, run in some way; it is left in training mode or not, as it was."""
+def evaluate(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    run: Run = call_model,
+    *,
+    ranks: Ranks | None = None,
+) -> Evaluation:
+    """Score `model` in evaluation mode, run in some way; it is left in training mode or not, as it was.
+
+    Of several `ranks` each has its own batches, and all get the whole evaluation.
+    """
     device = next(model.parameters()).device
     hits, losses = RunningMean(device), RunningMean(device)
     each = []
@@ -37,10 +47,13 @@ def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], run: Ru
             each.append(right.bool())
             losses.add(functional.cross_entropy(outputs, labels), len(labels))
     model.train(training)
+    ranks = ranks or Ranks.alone()
+    hits.sum_over_(ranks)
+    losses.sum_over_(ranks)
     if not isfinite(loss := losses.value()):
         warnings.warn(
             f"The loss on {hits.count} images that were not trained on is {loss}. Images with an output of NaN count "
             "as wrong. Try a lower learning rate, or --precision fp32.",
             stacklevel=2,
         )
-    return Evaluation(hits.value(), loss, torch.cat(each))
+    return Evaluation(hits.value(), loss, ranks.concatenate(torch.cat(each)))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from hypersparse.distributed import Ranks
 from hypersparse.methods.task import Metric
 from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.kernels.convolution import function_cached, kernel_serves, use_kernel_
@@ -24,8 +25,11 @@ log = logging.getLogger("hypersparse")
 class ForwardBackward:
     """A network with its loss, compiled if the engine requires it."""
 
-    def __init__(self, memory: FlatMemory, metric: Metric, machine: Machine, *, compiled: bool) -> None:
+    def __init__(
+        self, memory: FlatMemory, metric: Metric, machine: Machine, *, compiled: bool, ranks: Ranks | None = None
+    ) -> None:
         self._machine = machine
+        self._network, self._ranks = memory.weights.model, ranks or Ranks.alone()
         self._replica = replica_of(memory) if compiled and machine.precision == "bf16" else None
         self._plain = _Loss(self._replica.model if self._replica else memory.weights.model, metric)
         self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
@@ -45,12 +49,13 @@ class ForwardBackward:
                 self._loss = self._plain
                 return self._loss(images, labels)  # type: ignore[no-any-return]
 
-    def backward_(self, loss: Tensor) -> None:
-        """Give the network's own weights the gradients of a loss."""
+    def backward_(self, loss: Tensor, *, share: float = 1.0) -> None:
+        """Give the network's own weights the gradients of a loss; of several ranks' each is for a share of a batch."""
         with self._compiling():
-            loss.backward()  # type: ignore[no-untyped-call]
+            (loss * share if self._ranks.several else loss).backward()  # type: ignore[no-untyped-call]
         if self._replica:
             self._replica.give_gradients_()
+        self._ranks.sum_(weight.grad for weight in self._network.parameters() if weight.grad is not None)
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:

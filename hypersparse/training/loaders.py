@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hypersparse.data.batches import Batches, in_order
 from hypersparse.data.dataset import Dataset, Split
+from hypersparse.distributed import Ranks
 from hypersparse.errors import DataError
 from hypersparse.recipe import Recipe
 
@@ -16,16 +17,21 @@ FIRST_LOOK_SEED = 2_000_003  # and so are those that weights are scored with bef
 
 
 class EvalLoader:
-    """Images in file order, normalised and otherwise as they are; can be iterated again and again."""
+    """Images in file order, normalised and otherwise as they are; can be iterated again and again.
 
-    def __init__(self, split: Split, dataset: Dataset, device: torch.device) -> None:
+    Of several `ranks` each iterates over its own stretch of them.
+    """
+
+    def __init__(self, split: Split, dataset: Dataset, device: torch.device, ranks: Ranks | None = None) -> None:
         self.images, self.labels = split.images.to(device), split.labels.to(device)
         self.classes, self.mean, self.std = len(dataset.classes), dataset.mean, dataset.std
+        self._share = (ranks or Ranks.alone()).share(len(split))
         # More do not fit a CPU's caches: 512 at once took ResNet-32 1.8 times as long.
         self.batch_size = 2500 if device.type == "cuda" else 64
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return in_order(self.images, self.labels, batch_size=self.batch_size, mean=self.mean, std=self.std)
+        images, labels = self.images[self._share], self.labels[self._share]
+        return in_order(images, labels, batch_size=self.batch_size, mean=self.mean, std=self.std)
 
 
 @dataclass(frozen=True)
@@ -49,13 +55,15 @@ class Images:
     first_look: ScoringLoader  # what weights are scored with before training
 
 
-def bring_images(recipe: Recipe, seed: int, dataset: Dataset, device: torch.device) -> Images:
+def bring_images(
+    recipe: Recipe, seed: int, dataset: Dataset, device: torch.device, ranks: Ranks | None = None
+) -> Images:
     """Put a data set on the device as a recipe asks."""
     options = recipe.data
     train, held_out = hold_out(dataset.train, options.validation)
     images, labels = train.images.to(device), train.labels.to(device)
 
-    def batches(seed: int) -> Batches:
+    def batches(seed: int, ranks: Ranks | None = ranks) -> Batches:
         return Batches(
             images,
             labels,
@@ -66,16 +74,17 @@ def bring_images(recipe: Recipe, seed: int, dataset: Dataset, device: torch.devi
             drop_last=options.drop_last,
             mean=dataset.mean,
             std=dataset.std,
+            ranks=ranks,
         )
 
     return Images(
         batches=batches(seed),
         scoring=batches(seed + SCORING_SEED)
         if options.scoring_images == "augmented"
-        else EvalLoader(train, dataset, device),
-        test=EvalLoader(dataset.test, dataset, device),
-        validation=EvalLoader(held_out, dataset, device) if held_out else None,
-        first_look=ScoringLoader(lambda: batches(seed + FIRST_LOOK_SEED)),
+        else EvalLoader(train, dataset, device, ranks),
+        test=EvalLoader(dataset.test, dataset, device, ranks),
+        validation=EvalLoader(held_out, dataset, device, ranks) if held_out else None,
+        first_look=ScoringLoader(lambda: batches(seed + FIRST_LOOK_SEED, None)),  # the same samples on all ranks
     )
 
 

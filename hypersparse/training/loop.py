@@ -3,19 +3,20 @@
 import math
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
 from hypersparse import data
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import DivergedError, RunError
+from hypersparse.distributed import Ranks, average_statistics_
+from hypersparse.errors import DivergedError, OptionError, RunError
 from hypersparse.methods.base import Phase
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
@@ -47,6 +48,7 @@ from hypersparse.training.step import EpochLoss, Step, build_learner, build_step
 from hypersparse.training.step_driver import StepDriver
 from hypersparse.training.stop import Stopped, StopRequest
 
+STEPS_BETWEEN_QUESTIONS = 16  # whether to stop or save, where several ranks have to agree
 # Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
 # cores take 22 s instead of 30 s, but when something else keeps one core busy they wait for each other: 179 s.
 # The bits of a result depend on the number of threads, so it also makes small runs the same on every machine.
@@ -65,32 +67,47 @@ def train(
     stop: StopRequest | None = None,
     phase_cache: Path | None = None,
     record: bool = True,
+    ranks: Ranks | None = None,
 ) -> Result:
     """Train a recipe with a seed in a folder; goes on where an earlier try stopped. Returns the result.
 
     Raises `Stopped` if `stop` asks for it. A finished run is not trained again. `phase_cache` is a folder with phases
     that several runs share, such as the pre-training for six sparsities. `record` also writes `record.npz`,
     which does not change the result and costs one pass over the training images per epoch. A run that is past the
-    phase after which the recipe ends continues to its end.
+    phase after which the recipe ends continues to its end. Several `ranks` share each batch; all of them call this, and
+    rank 0 alone reads and writes the folder.
     """
-    machine = machine or Machine()
+    machine, ranks = machine or Machine(), ranks or Ranks.alone()
     run = RunFolder(folder)
-    with machine.active() as device, run.locked():
-        run.check(recipe, seed)
-        result = run.result()
-        if result is not None and is_complete(recipe, result["until"]):
+    with machine.active() as device, ExitStack() as lock:
+        with ranks.together():
+            lock.enter_context(run.locked() if ranks.first else nullcontext())
+        until, result = ranks.from_first(lambda: _found(recipe, seed, run))
+        if result is not None:
             return result
-        recipe = unless_past(recipe, run)
-        dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
+        recipe = replace(recipe, until=until)
         with GATE.building():  # it sets the random numbers that all threads have in common
-            training = Training(recipe, seed, machine, device, dataset, run, phase_cache, record=record)
+            with ranks.together():
+                dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
+                training = Training(
+                    recipe, seed, machine, device, dataset, run, phase_cache, record=record, ranks=ranks
+                )
             resume_(training)
             training.scorer.prepare(training.images)
-        # Only now: what could not even begin leaves no run behind, and takes no result away.
-        run.write_recipe(recipe, seed)
-        run.result_file.unlink(missing_ok=True)
-        run.record_file.unlink(missing_ok=True)
+        if ranks.first:  # only now: what could not even begin leaves no run behind, and takes no result away
+            run.write_recipe(recipe, seed)
+            run.result_file.unlink(missing_ok=True)
+            run.record_file.unlink(missing_ok=True)
         return training.run_plan(callback or NullCallback(), stop or StopRequest())
+
+
+def _found(recipe: Recipe, seed: int, run: RunFolder) -> tuple[str | None, Result | None]:
+    """The phase after which a recipe ends in a folder, and the result if it is there already."""
+    run.check(recipe, seed)
+    result = run.result()
+    if result is not None and is_complete(recipe, result["until"]):
+        return recipe.until, result
+    return unless_past(recipe, run).until, None
 
 
 def is_complete(recipe: Recipe, ended_after: str | None) -> bool:
@@ -119,24 +136,27 @@ class Training:
         phase_cache: Path | None = None,
         *,
         record: bool = True,
+        ranks: Ranks | None = None,
     ) -> None:
         self.recipe, self.seed, self.machine, self.run = recipe, seed, machine, run
+        self.ranks = ranks = ranks or Ranks.alone()
         torch.manual_seed(seed)
         model = build_network(recipe, shape=dataset.shape, classes=len(dataset.classes))
-        if recipe.init_from and not run.has_checkpoint():
+        if recipe.init_from and ranks.first and not run.has_checkpoint():
             check_digest(recipe.init_from, recipe.init_digest)
             load_weights_(model, recipe.init_from)
-        self.model = model.to(device)
+        self.model = _shared(model.to(device), ranks, machine)
         if machine.chosen_engine() == "cudagraph":
             channels_last_(self.model)
         weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
         if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
             torch.set_num_threads(1)
-        self.images = bring_images(recipe, seed, dataset, device)
+        self.images = bring_images(recipe, seed, dataset, device, ranks)
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
         self.scorer = CompiledEval(self.model, machine)
-        self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if record else None
+        recorded = record and ranks.first
+        self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if recorded else None
         self.meter = FlopCounter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
         self.input_shape, self.classes = dataset.shape, dataset.classes
         self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
@@ -145,10 +165,12 @@ class Training:
             looked_at = any(phase.around_step for phase in self.sparsifier.plan)  # they see gradients before the step
             optimizer.use_flat(self.driver.memory, add_penalty=not looked_at)
         self.epoch_loss = EpochLoss(device)
-        self.learner = build_learner(self.driver, machine)
+        self.learner = build_learner(self.driver, machine, ranks=ranks)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
-        self.phase_cache = (
-            PhaseCache(phase_cache, recipe, seed, describe(machine), record=record) if phase_cache else None
+        self.phase_cache = (  # what several ranks train has other bits
+            PhaseCache(phase_cache, recipe, seed, describe(machine), record=record)
+            if phase_cache and not ranks.several
+            else None
         )
         self.entries: list[Entry] = []
         self.epoch_seconds = 0.0  # spent in this epoch before a restart
@@ -163,6 +185,7 @@ class Training:
             forward=self.meter.run,
             train_loader=self.images.first_look,
             classes=classes,
+            ranks=self.ranks,
         )
         return Sparsifier(
             self.model,
@@ -179,6 +202,7 @@ class Training:
         """Train all epochs that are left, then write the final network and the result."""
         run, seconds = self.run, self.machine.checkpoint_seconds
         writer = CheckpointWriter(run.checkpoint_file, run.state_file, seconds, check=run.check_lock)
+        self.ranks.copy_first_([*self.model.parameters(), *self.model.buffers()])
         callback.started(self.sparsifier, self.entries, len(self.batches))
         try:
             while self.begin_epoch():
@@ -187,9 +211,9 @@ class Training:
                 with GATE.working():
                     callback.finished_epoch(self.finish_epoch())
                     state = state_of(self)
-                writer.submit(state)
+                self.submit(writer, state)
                 self.keep_stage(phase, state)
-                if stop.requested() and not self.sparsifier.done:
+                if self.agreed(stop.requested()) and not self.sparsifier.done:
                     raise Stopped(stop.reason)
         finally:
             writer.close()
@@ -228,18 +252,23 @@ class Training:
             callback.stepped(self.batches.position)
             if self.batches.position == len(self.batches):
                 continue
+            if self.ranks.several and self.batches.position % STEPS_BETWEEN_QUESTIONS:
+                continue
             now = time.monotonic()
-            if stop.requested() or now - saved > max(self.machine.checkpoint_seconds, 1.0):
+            late = self.ranks.first and now - saved > max(self.machine.checkpoint_seconds, 1.0)
+            stopped = stop.requested()
+            if self.agreed(stopped or late):
                 with GATE.working():
                     self.check_loss()
-                    writer.submit(state_of(self))
+                    self.submit(writer, state_of(self))
                 saved = now
-            if stop.requested():
-                raise Stopped(stop.reason)
+                if self.agreed(stopped):
+                    raise Stopped(stop.reason)
 
     def finish_epoch(self) -> Entry:
         """Measure, ask the method what comes next, and write the epoch's line."""
         self.check_loss()
+        self.join_ranks()
         sparsifier, phase = self.sparsifier, self.sparsifier.phase
         kept = sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total
         stage = "sparse" if kept < sparsifier.weights.total else "penalized" if phase.penalty else "dense"
@@ -263,9 +292,25 @@ class Training:
         entry = cast("Entry", said)
         self.epoch_seconds = 0.0
         self.entries.append(entry)
-        self.run.check_lock()
-        self.run.append_log(entry)
+        if self.ranks.first:
+            self.run.check_lock()
+            self.run.append_log(entry)
         return entry
+
+    def join_ranks(self) -> None:
+        """At the end of an epoch: what each rank has seen of it becomes what all have seen."""
+        self.epoch_loss.loss.sum_over_(self.ranks)
+        self.sparsifier.state.observed.sum_over_(self.ranks)
+        average_statistics_(self.model, self.ranks)
+
+    def agreed(self, wanted: bool) -> bool:
+        """Whether one of the ranks wants something."""
+        return any(self.ranks.sum(wanted))
+
+    def submit(self, writer: CheckpointWriter, state: dict[str, Any]) -> None:
+        """Have rank 0 write a checkpoint."""
+        if self.ranks.first:
+            writer.submit(state)
 
     def on_scores(self, scores: Tensor) -> None:
         """Receive per-sample scores that the method asked for."""
@@ -275,17 +320,18 @@ class Training:
 
     def measure(self) -> dict[str, float]:
         """Accuracy and loss on the test images, and on held-out ones where there are any."""
-        test = evaluate(self.model, self.images.test, self.scorer.run)
+        test = evaluate(self.model, self.images.test, self.scorer.run, ranks=self.ranks)
         if self.recorder:
             self.recorder.tested(test.hits)
         found = {"test_accuracy": test.accuracy, "test_loss": test.loss}
         if self.images.validation is not None:
-            found["validation_accuracy"] = evaluate(self.model, self.images.validation, self.scorer.run).accuracy
+            held_out = evaluate(self.model, self.images.validation, self.scorer.run, ranks=self.ranks)
+            found["validation_accuracy"] = held_out.accuracy
         return found
 
     def check_loss(self) -> None:
         """Stop a run whose loss or weights are no longer finite, before it can be saved."""
-        step = float(self.epoch_loss.first_bad)
+        step = min(self.ranks.gather(float(self.epoch_loss.first_bad)))
         if step == torch.inf:
             # The last step may have had a finite loss and spoilt the weights.
             if torch.stack([parameter.isfinite().all() for parameter in self.model.parameters()]).all():
@@ -301,14 +347,19 @@ class Training:
         )
 
     def finish(self) -> Result:
+        """Measure the final network, and write it."""
+        with self.machine.autocast():
+            at_end = self.measure()
+        return self.ranks.from_first(lambda: self.write_result(at_end))
+
+    def write_result(self, at_end: dict[str, float]) -> Result:
         """Write the final network and, last, the result."""
         self.run.check_lock()
         weights = self.sparsifier.weights
-        with self.machine.autocast():
-            at_end = self.measure()
         paths = find_paths(self.model, weights.mask or Mask.all_kept(weights), self.input_shape)
         result: dict[str, Any] = make_result(self.recipe, self.seed, self.machine, self.entries, weights)
         result["classes"] = list(self.classes)
+        result["machine"] |= {"ranks": self.ranks.size} if self.ranks.several else {}
         result |= {"effective_kept": paths.effective_kept, "effective_sparsity": paths.effective_sparsity}
         result |= {**total_cost(self.entries), **inference_cost(self.meter.cost, result["kept_by_layer"])}
         metadata = {"recipe": self.recipe.to_toml(), "seed": str(self.seed)}
@@ -321,3 +372,14 @@ class Training:
         if self.recipe.until is None:
             self.run.delete_checkpoints()
         return finished
+
+
+def _shared(model: nn.Module, ranks: Ranks, machine: Machine) -> nn.Module:
+    """The network for several ranks: on GPUs the norms of a batch are over all of it."""
+    if not ranks.several:
+        return model
+    if machine.chosen_engine() == "cudagraph":
+        raise OptionError("Steps are captured for one process only; several take `engine` compiled or eager.")
+    if next(model.parameters()).is_cuda:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return model

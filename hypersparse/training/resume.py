@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hypersparse.data.batches import Batches
+from hypersparse.distributed import Ranks, average_statistics_
 from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.checkpoint import load_optimizer_state_, load_outline, load_tree, optimizer_state, to_cpu
 from hypersparse.storage.files import writing
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.storage.schemas import Checkpoint, Outline, Position, checked
+from hypersparse.storage.schemas import Checkpoint, Outline, PhaseEnd, Position, checked
 from hypersparse.storage.weights_io import compact, expand, packed_mask
 
 if TYPE_CHECKING:
     from hypersparse.training.loop import Training
 
+SEEDS_APART = 1_000_003  # of the random numbers of two ranks
 RESTART = "Delete the run's checkpoints to restart it."
 log = logging.getLogger("hypersparse")
 
@@ -52,8 +54,12 @@ def take_checkpoint(run: RunFolder) -> Checkpoint | None:
 
 
 def state_of(training: "Training") -> dict[str, Any]:
-    """Everything a later process needs to go on, bit for bit."""
-    sparsifier, scoring = training.sparsifier, training.images.scoring
+    """Everything a later process needs to go on, bit for bit; of several ranks all must ask for it."""
+    sparsifier, scoring, ranks = training.sparsifier, training.images.scoring, training.ranks
+    average_statistics_(training.model, ranks)
+    planned, record = sparsifier.state_dict(), training.epoch_loss.state_dict()
+    if sparsifier.is_open:  # at its end each rank has the sums already
+        planned["observed"], record = _summed(planned["observed"], ranks), _summed(record, ranks)
     optimizer = sparsifier.state.optimizer
     elapsed = time.monotonic() - training.began if sparsifier.is_open else 0.0
     cuda = torch.cuda.is_available() and sparsifier.weights.device.type == "cuda"
@@ -67,34 +73,54 @@ def state_of(training: "Training") -> dict[str, Any]:
         "readable": readable,
         "model": compact(sparsifier.weights),
         "optimizer": to_cpu(optimizer_state(optimizer, sparsifier.weights, sparsifier.trainable)),
-        "sparsifier": to_cpu(sparsifier.state_dict()) | {"mask": None},  # the mask is in the model's part
+        "sparsifier": to_cpu(planned) | {"mask": None},  # the mask is in the model's part
         "batches": training.batches.state_dict(),
         "scoring_images": scoring.state_dict() if isinstance(scoring, Batches) else None,
-        "record": to_cpu(training.epoch_loss.state_dict()),
+        "record": to_cpu(record),
         "scoring": dict(training.meter.scoring),
         "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state() if cuda else None,
     }
 
 
+def _summed(seen: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """What all ranks have seen of an epoch, as a mean's total and count."""
+    if not ranks.several:
+        return seen
+    total, count = ranks.sum(float(seen["total"]), seen["count"])
+    return {**seen, "total": torch.full_like(seen["total"], total), "count": int(count)}
+
+
 def resume_(training: "Training") -> None:
     """Go on from the checkpoint in the folder, if there is one."""
+    ranks = training.ranks
+    state = ranks.from_first(lambda: _found(training))
+    if state is not None:
+        with ranks.together(), _fitting(training.run):
+            _restore_(training, state)
+        training.entries = ranks.from_first(lambda: training.run.cut_log(training.sparsifier.total_epoch))
+        training.epoch_seconds = state["readable"]["seconds_of_this_epoch"]
+    if not ranks.first:  # what was seen of an epoch is counted once; what the network draws differs
+        training.epoch_loss.loss.reset()
+        training.sparsifier.state.observed.reset()
+        torch.manual_seed(training.seed + ranks.rank * SEEDS_APART + training.sparsifier.total_epoch)
+
+
+def _found(training: "Training") -> Checkpoint | PhaseEnd | None:
+    """The checkpoint in the folder, or the end of a phase that another run has trained."""
     state = take_checkpoint(training.run)
-    if state is None:
-        training.run.cut_log(0)
-        stage = training.phase_cache.load(training.sparsifier.plan) if training.phase_cache else None
-        if stage is None:
-            return
-        state = stage
-        for entry in state["entries"]:
-            entry["shared"] = True
-            training.run.append_log(entry)
-        for number, epoch in enumerate(state["history"]):
-            training.run.history.write(number, epoch)
-    with _fitting(training.run):
-        _restore_(training, state)
-    training.entries = training.run.cut_log(training.sparsifier.total_epoch)
-    training.epoch_seconds = state["readable"]["seconds_of_this_epoch"]
+    if state is not None:
+        return state
+    training.run.cut_log(0)
+    stage = training.phase_cache.load(training.sparsifier.plan) if training.phase_cache else None
+    if stage is None:
+        return None
+    for entry in stage["entries"]:
+        entry["shared"] = True
+        training.run.append_log(entry)
+    for number, epoch in enumerate(stage["history"]):
+        training.run.history.write(number, epoch)
+    return stage
 
 
 @contextmanager

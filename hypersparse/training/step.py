@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hypersparse.data.batches import Batches
+from hypersparse.distributed import Ranks
 from hypersparse.errors import HypersparseError
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
@@ -86,15 +87,15 @@ class EagerStep:
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
-        self.work(*self.batches.batch(number))
+        self.work(*self.batches.batch(number), of=self.batches.size(number))
 
-    def work(self, images: Tensor, labels: Tensor) -> None:
-        """The step itself."""
+    def work(self, images: Tensor, labels: Tensor, *, of: int) -> None:
+        """The step itself, on this rank's share of a batch of so many."""
         driver, sparsifier = self.driver, self.driver.sparsifier
         optimizer = sparsifier.state.optimizer
         loss, scores = self.learner.loss(images, labels)
         optimizer.zero_grad(set_to_none=True)
-        self.learner.backward_(loss)
+        self.learner.backward_(loss, share=len(labels) / of)
         driver.add_penalty_gradient_()
         if driver.optimizer_steps:
             optimizer.step()
@@ -131,7 +132,7 @@ class CapturedStep:
         self.record.loss.count += self.samples
 
     def _work(self) -> None:
-        self.eager.work(*self.eager.batches.select(self.start + self.offsets))
+        self.eager.work(*self.eager.batches.select(self.start + self.offsets), of=self.samples)
         self.start += self.samples
 
     def _capture(self) -> None:
@@ -196,14 +197,16 @@ def build_step(
         return EagerStep(build_learner(driver, machine, compiled=False), driver, batches, record)
 
 
-def build_learner(driver: StepDriver, machine: Machine, *, compiled: bool | None = None) -> ForwardBackward:
+def build_learner(
+    driver: StepDriver, machine: Machine, *, compiled: bool | None = None, ranks: Ranks | None = None
+) -> ForwardBackward:
     """The network with its loss, compiled where the machine's engine wants that."""
     if compiled is None:
         compiled = machine.chosen_engine() != "eager"
         if not compiled and machine.engine == "cudagraph":
             device = machine.torch_device()
             log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", device)
-    return ForwardBackward(driver.memory, driver.sparsifier.state.task.metric, machine, compiled=compiled)
+    return ForwardBackward(driver.memory, driver.sparsifier.state.task.metric, machine, compiled=compiled, ranks=ranks)
 
 
 Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], list[Tensor], dict[str, Any], Tensor]
