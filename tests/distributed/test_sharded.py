@@ -65,7 +65,7 @@ def refuse() -> None:
     mesh = init_device_mesh("cpu", (2,))
     rows, columns = (distribute_tensor(torch.ones(4, 4), mesh, [Shard(dimension)]) for dimension in (0, 1))
     for layers in ({"a": rows, "b": columns}, {"a": rows, "b": torch.ones(4, 4)}):
-        with pytest.raises(ModelError, match="`b` is laid out as .* `fully_shard` alone"):
+        with pytest.raises(ModelError, match=r"`b` is laid out as .* `fully_shard` alone"):
             Shards(layers)
 
 
