@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hypersparse_runtime.graph import INPUT, SHARES
-from hypersparse_runtime.ir import Array, Layer, Network
+from hypersparse_runtime.graph import INPUT
+from hypersparse_runtime.ir import SOFTMAX, Array, Layer, Network
 
 
 def without_dead_channels(network: Network) -> Network:
@@ -28,7 +28,7 @@ def _without_zeros(network: Network) -> Network:
 def _zero_rows(layer: Layer, zero: dict[str, Array]) -> Array:
     """Of the rows that the layer computes."""
     rows = layer.rows
-    if layer.kind in SHARES:
+    if layer.kind in SOFTMAX:
         return np.zeros(len(rows), dtype=bool)
     if layer.entries is None or layer.bias is None:
         return zero[layer.input][rows]  # a mean or a maximum of zeros

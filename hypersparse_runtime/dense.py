@@ -1,17 +1,13 @@
 """Dense engines: ONNX Runtime and OpenVINO where installed, and plain numpy, which runs anywhere and is slow."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from threading import Lock
-from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-
-from hypersparse_runtime.graph import INPUT, SHARES, Graph, GraphError, Node, bounds, pair
+from hypersparse_runtime.graph import INPUT, Graph
 from hypersparse_runtime.ir import Array
 from hypersparse_runtime.onnx import to_onnx
 
@@ -105,136 +101,16 @@ def hand_overs() -> list[HandOver]:
 
 
 class NumpyEngine:
-    """Every operation in numpy, as its definition says."""
+    """Every operation in numpy, one after another."""
 
     name = "numpy"
 
     def __init__(self, graph: Graph) -> None:
-        for node in graph.nodes:
-            if node.opaque:
-                raise GraphError(
-                    f"The runtime has no operation `{node.op}` (`{node.output}`); only PyTorch can run it."
-                )
         self._graph = graph
 
     def run(self, images: Array, outputs: Array) -> None:
         """From a dense batch of float32 to a dense batch of float32."""
         values = {INPUT: images}
         for node in self._graph.nodes:
-            inputs = [values[name] for name in node.inputs]
-            values[node.output] = _RULES[node.op](self._graph, node, *inputs)
+            values[node.output] = node.operation.compute(self._graph, node, *(values[name] for name in node.inputs))
         outputs[...] = values[self._graph.output]
-
-
-def _conv(graph: Graph, node: Node, x: Array) -> Array:
-    weight, bias = _given(graph, node, "weight"), graph.array(node, "bias")
-    groups, dilation = int(node.options["groups"]), pair(node, "dilation", least=1)
-    kernel = tuple((side - 1) * step + 1 for side, step in zip(weight.shape[2:], dilation, strict=True))
-    windows = _windows(x, kernel, node, fill=0.0)[..., :: dilation[0], :: dilation[1]]
-    rows, columns = len(weight) // groups, weight.shape[1]
-    parts = [
-        np.einsum("nchwyx,ocyx->nohw", windows[:, g * columns : (g + 1) * columns], weight[g * rows : (g + 1) * rows],
-                  optimize=True)
-        for g in range(groups)
-    ]  # fmt: skip
-    result: Array = np.concatenate(parts, axis=1)
-    return result if bias is None else result + bias.reshape(-1, 1, 1)
-
-
-def _linear(graph: Graph, node: Node, x: Array) -> Array:
-    bias = graph.array(node, "bias")
-    result: Array = x @ _given(graph, node, "weight").T
-    return result if bias is None else result + bias
-
-
-def _batch_norm(graph: Graph, node: Node, x: Array) -> Array:
-    weight, bias, mean, variance = (_given(graph, node, role) for role in ("weight", "bias", "mean", "variance"))
-    scale = weight / np.sqrt(variance + np.float32(node.options["epsilon"]))
-    shape = (-1, *[1] * (x.ndim - 2))
-    result: Array = x * scale.reshape(shape) + (bias - mean * scale).reshape(shape)
-    return result
-
-
-def _relu(_graph: Graph, _node: Node, x: Array) -> Array:
-    return np.maximum(x, 0)
-
-
-def _clip(_graph: Graph, node: Node, x: Array) -> Array:
-    low, high = (np.float32(bound) for bound in bounds(node))
-    result: Array = np.clip(x, low, high)
-    return result
-
-
-def _add(_graph: Graph, _node: Node, x: Array, y: Array) -> Array:
-    result: Array = x + y
-    return result
-
-
-def _concat(_graph: Graph, _node: Node, *parts: Array) -> Array:
-    return np.concatenate(parts, axis=1)
-
-
-def _plane(graph: Graph, node: Node, x: Array) -> Array:
-    result: Array = x + _given(graph, node, "value")
-    return result
-
-
-def _max_pool(_graph: Graph, node: Node, x: Array) -> Array:
-    result: Array = _windows(x, pair(node, "kernel", least=1), node, fill=-np.inf).max(axis=(4, 5))
-    return result
-
-
-def _avg_pool(_graph: Graph, node: Node, x: Array) -> Array:
-    result: Array = _windows(x, pair(node, "kernel", least=1), node, fill=0.0).mean(axis=(4, 5))
-    return result
-
-
-def _mean(_graph: Graph, _node: Node, x: Array) -> Array:
-    result: Array = x.mean(axis=(2, 3))
-    return result
-
-
-def _softmax(_graph: Graph, node: Node, x: Array) -> Array:
-    with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, as in PyTorch
-        less = x - x.max(axis=1, keepdims=True)
-    powers = np.exp(less)
-    sums = powers.sum(axis=1, keepdims=True)
-    result: Array = less - np.log(sums) if node.op == "log_softmax" else powers / sums
-    return result
-
-
-def _flatten(_graph: Graph, _node: Node, x: Array) -> Array:
-    return x.reshape(len(x), -1)
-
-
-_RULES: Mapping[str, Callable[..., Array]] = MappingProxyType(
-    {
-        "conv": _conv,
-        "linear": _linear,
-        "batch_norm": _batch_norm,
-        "relu": _relu,
-        "clip": _clip,
-        "add": _add,
-        "concat": _concat,
-        "plane": _plane,
-        "max_pool": _max_pool,
-        "avg_pool": _avg_pool,
-        "mean": _mean,
-        "flatten": _flatten,
-        **dict.fromkeys(SHARES, _softmax),
-    }
-)
-
-
-def _windows(x: Array, kernel: tuple[int, ...], node: Node, *, fill: float) -> Array:
-    """Of every output position: (images, channels, height, width, kernel height, kernel width)."""
-    (top, left), stride = pair(node, "padding", least=0), pair(node, "stride", least=1)
-    padded = np.pad(x, ((0, 0), (0, 0), (top, top), (left, left)), constant_values=fill)
-    windows: Array = sliding_window_view(padded, kernel, axis=(2, 3))
-    return windows[:, :, :: stride[0], :: stride[1]]
-
-
-def _given(graph: Graph, node: Node, role: str) -> Any:
-    array = graph.array(node, role)
-    assert array is not None  # shapes() has looked
-    return array.astype(np.float32, copy=False)

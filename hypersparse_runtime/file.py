@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.container import FileError, container, inflated, parsed, sections_of, to_json, whole
-from hypersparse_runtime.graph import INPUT, OPS, Graph, Node
+from hypersparse_runtime.graph import INPUT, Graph, Node
 from hypersparse_runtime.limits import SMALL, check_sizes
 from hypersparse_runtime.names import strange_name
+from hypersparse_runtime.operations import OPERATIONS
 from hypersparse_runtime.position_coding import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
 
 HALF = "half"  # float32 kept as float16
@@ -187,7 +188,7 @@ def _node(row: Any, number: int, entries: Sequence[_Entry]) -> Node:
         raise FileError(strange)
     sources = tuple(_value(whole(source)) for source in inputs)
     roles = {str(role): entries[whole(place)].name for role, place in tensors.items()}
-    known = op in OPS
+    known = op in OPERATIONS
     plain = {name: tuple(value) if known and isinstance(value, list) else value for name, value in options.items()}
     if not known and isinstance(plain.get("shape"), list):
         plain["shape"] = _shape(plain["shape"])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 Pair = tuple[int, int]
 Array = NDArray[Any]
 Kind = Literal["conv", "dot", "max_pool", "mean", "softmax", "log_softmax"]
+SOFTMAX = ("softmax", "log_softmax")
 
 
 @dataclass(frozen=True, eq=False)

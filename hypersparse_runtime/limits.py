@@ -13,6 +13,7 @@ import numpy as np
 
 from hypersparse_runtime.container import FileError
 from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, shapes
+from hypersparse_runtime.operations.merging import MAX_JOINED
 
 MOST_NODES = 4096  # ResNet-110 has 388
 MOST_INPUTS = 1024  # of a concatenation; DenseNet-264 has 65
@@ -24,7 +25,6 @@ MOST_PRODUCTS = 2**37  # for one image, with pooling windows; VGG-19 has 2e10 fo
 MOST_SECONDS = 2.4  # of loading a file of at most SMALL bytes, by the estimate; DenseNet-264 at 99.8 % takes 2.2
 MOST_MEMORY = 3 * 2**28  # bytes, the same, without the workspace; VGG-19 for images of 224x224 takes 7.1e8
 SMALL = 2**20
-MOST_JOINED = 2**20  # parts times channels of a concatenation whose parts are moved; DenseNet-121 has 34,000
 
 
 def check_sizes(graph: Graph, *, kept: Mapping[str, int] | None = None, size: int | None = None) -> None:
@@ -96,16 +96,16 @@ class Work:
 
 def estimate(graph: Graph, kept: Mapping[str, int] | None = None) -> Work:
     """What loading takes, from sizes alone; the graph has to fit together."""
-    counting = _Counting(graph, kept)
+    counter = WorkCounter(graph, kept)
     for node in graph.nodes:
-        if not node.opaque:
-            counting.count(node)
-    return counting.work
+        counter.work.channels += 0 if node.opaque else prod(counter.shapes[node.output][:1])
+        node.operation.count_work(counter, node)
+    return counter.work
 
 
 @dataclass
 class _Value:
-    """What may still be done to a value by the layer that made it."""
+    """What the layer that makes a value may still do to it."""
 
     scales: bool = False
     adds: bool = False
@@ -113,74 +113,92 @@ class _Value:
 
 
 @dataclass
-class _Counting:
+class WorkCounter:
+    """The work of the operations so far; each adds its own by `Operation.count_work`."""
+
     graph: Graph
     kept: Mapping[str, int] | None
     work: Work = field(default_factory=Work)
-    values: dict[str, _Value] = field(default_factory=dict)
+    _values: dict[str, _Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.known = shapes(self.graph)
-        self.readers = Counter(name for node in self.graph.nodes for name in node.inputs)
+        self.shapes = shapes(self.graph)
+        self._readers = Counter(name for node in self.graph.nodes for name in node.inputs)
         arrays = self.graph.tensors.values()
         self.work.arrays = sum(array.size * array.dtype.itemsize for array in arrays)
         self.work.largest = max((array.size for array in arrays), default=0)
-        self.work.elements = sum(prod(shape) for shape in self.known.values())
+        self.work.elements = sum(prod(shape) for shape in self.shapes.values())
 
-    def count(self, node: Node) -> None:
-        """One operation more."""
-        shape, inputs = self.known[node.output], [self.known[name] for name in node.inputs]
-        self.work.channels += prod(shape[:1])
-        if node.op in ("conv", "linear"):
-            self._weighted(node, shape)
-        elif node.op in ("max_pool", "avg_pool", "mean"):
-            self._pooled(node, shape, inputs[0])
-        elif node.op != "flatten":
-            self._changed(node, shape)
-
-    def _weighted(self, node: Node, shape: Shape) -> None:
+    def add_weighted(self, node: Node) -> None:
+        """A layer with the array `weight`."""
         name = node.tensors["weight"]
         array = self.graph.tensors[name]
         kept = int(np.count_nonzero(array)) if self.kept is None else self.kept[name]
-        self._sum(node, kept)
+        self._add_layer(node, kept)
         self.work.weights += array.size
-        self.work.products += kept * prod(shape[1:])
+        self.work.products += kept * prod(self.shapes[node.output][1:])
         if node.options.get("stride", (1, 1)) != (1, 1):  # phases are copied for it
             self.work.layers += 1
             self.work.channels += kept
 
-    def _sum(self, node: Node, entries: int) -> None:
-        self.work.layers += 1
-        self.work.entries += entries
-        self.values[node.output] = _Value(scales=True, adds=True)
-
-    def _pooled(self, node: Node, shape: Shape, before: Shape) -> None:
-        window = prod(before[1:]) if node.op == "mean" else prod(node.options["kernel"])
-        self.work.products += prod(shape) * window
-        if node.op == "avg_pool" and (node.options["kernel"] != before[1:] or any(node.options["padding"])):
-            self._sum(node, before[0] * window)
+    def add_pool(self, node: Node, window: int, *, weighted: bool = False) -> None:
+        """A pooling with windows of this size; a `weighted` one becomes a layer with a weight for each position."""
+        self.work.products += prod(self.shapes[node.output]) * window
+        if weighted:
+            self._add_layer(node, self.shapes[node.inputs[0]][0] * window)
         else:
             self.work.layers += 1
 
-    def _changed(self, node: Node, shape: Shape) -> None:
-        """What a layer before does on the way, or a copy."""
-        self.work.planes += prod(shape) if node.op == "plane" else 0
-        values = [self.values.get(name, _Value()) for name in node.inputs]
-        alone = [self.readers[name] == 1 for name in node.inputs]
-        may = ["scales" if node.op in ("batch_norm", "add") else "adds"]
-        taken = any(single and getattr(value, may[0]) for value, single in zip(values, alone, strict=True))
-        parts = values[0].parts if alone[0] and node.op in ("batch_norm", "relu", "clip") else 1
-        if node.op == "concat":
-            parts = len(node.inputs) if len(node.inputs) * shape[0] <= MOST_JOINED else 1
-        elif not taken or len(shape) == 1:  # vectors may be images flattened, which are copied
+    def add_change(
+        self, node: Node, *, scales: bool = False, adds: bool = False, joined: bool = False, ends: bool = False
+    ) -> None:
+        """What the layer before does, or a layer that copies.
+
+        `scales` multiplies and adds, `adds` only adds another value; both need a layer that did nothing else yet. Of a
+        concatenation, `joined` changes each part. Behind what `ends`, nothing more can be added.
+        """
+        parts = self._before(node)[0].parts if joined and self._is_only_reader(node.inputs[0]) else 1
+        self._take_in(node, scales=scales or adds)
+        self._add_parts(node, parts)
+        self._values[node.output] = _Value(scales, not ends, parts)
+
+    def add_plane(self, node: Node) -> None:
+        """An array that is added position by position."""
+        self.work.planes += prod(self.shapes[node.output])
+        self._take_in(node, scales=False)
+        self._values[node.output] = _Value(self._before(node)[0].scales, adds=True)
+
+    def add_concat(self, node: Node) -> None:
+        """A concatenation, written in place where it is not too large."""
+        channels = self.shapes[node.output][0]
+        parts = len(node.inputs) if len(node.inputs) * channels <= MAX_JOINED else 1
+        self.work.layers += len(node.inputs)
+        self.work.entries += channels
+        self._add_parts(node, parts)
+        self._values[node.output] = _Value(scales=True, adds=True, parts=parts)
+
+    def _before(self, node: Node) -> list[_Value]:
+        return [self._values.get(name, _Value()) for name in node.inputs]
+
+    def _is_only_reader(self, name: str) -> bool:
+        return self._readers[name] == 1
+
+    def _add_layer(self, node: Node, entries: int) -> None:
+        self.work.layers += 1
+        self.work.entries += entries
+        self._values[node.output] = _Value(scales=True, adds=True)
+
+    def _take_in(self, node: Node, *, scales: bool) -> None:
+        """Nothing if a layer before can do it, else a copy."""
+        able = (value.scales if scales else value.adds for value in self._before(node))
+        taken = any(can and self._is_only_reader(name) for can, name in zip(able, node.inputs, strict=True))
+        shape = self.shapes[node.output]
+        if not taken or len(shape) == 1:  # vectors may be images flattened, which are copied
             self.work.layers += 1
             self.work.entries += prod(shape[:1]) * len(node.inputs)
-        if node.op == "concat":
-            self.work.layers += len(node.inputs)
-            self.work.entries += shape[0]
-        self.work.joined += parts * (shape[0] + 1000) if parts > 1 else 0
-        scales = node.op in ("batch_norm", "concat") or (node.op == "plane" and values[0].scales)
-        self.values[node.output] = _Value(scales, node.op not in ("relu", "clip"), parts)
+
+    def _add_parts(self, node: Node, parts: int) -> None:
+        self.work.joined += parts * (self.shapes[node.output][0] + 1000) if parts > 1 else 0
 
 
 def _check_options(node: Node) -> None:

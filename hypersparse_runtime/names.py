@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 
 LONGEST = 512  # characters; torchvision and timm have under 100
+MADE = "~"  # begins the names of arrays that are not in the traced model's state_dict
 NAME = re.compile(rf"[A-Za-z0-9_.~-]{{1,{LONGEST}}}")
 
 

@@ -97,5 +97,5 @@ def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None) 
 
 
 def _kept(graph: Graph) -> int:
-    weights = [graph.array(node, "weight") for node in graph.nodes if node.op in ("conv", "linear")]
+    weights = [graph.array(node, "weight") for node in graph.nodes if node.weighted]
     return sum(int((weight != 0).sum()) for weight in weights if weight is not None)

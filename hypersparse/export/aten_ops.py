@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from hypersparse.errors import ModelError, unknown
+from hypersparse.export.aten_call import GETITEM
 from hypersparse.export.aten_checks import check_arguments, named_arguments
 from hypersparse.export.silence_torch import first_line
 from hypersparse_runtime.graph import Node
-
-GETITEM = "getitem"
 
 
 def _words(text: str) -> frozenset[str]:

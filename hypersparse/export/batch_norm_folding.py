@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from hypersparse_runtime.graph import Graph, Node
 
-LAYERS = ("conv", "linear")
-
 
 def readers(graph: Graph) -> Counter[str]:
     """How often each value is read; the network's output once more than by its nodes."""
@@ -50,16 +48,14 @@ class _Copies:
 
     def name(self, node: Node, own: Mapping[str, str], role: str) -> str:
         """For the array of a node's role: a weight is in a module of its own, its bias beside it."""
-        if node.op in LAYERS and role != "weight":
+        if node.weighted and role != "weight":
             return beside(own["weight"], role, self.taken)
-        module = own[role].removesuffix(".weight") if node.op in LAYERS else own[role]
+        module = own[role].removesuffix(".weight") if node.weighted else own[role]
         while True:
             self.numbers[module] += 1
-            copy = (
-                f"{module}_{self.numbers[module] + 1}" if node.op in LAYERS else f"{module}{self.numbers[module] + 1}"
-            )
-            if copy not in (self.modules if node.op in LAYERS else self.taken):
-                return f"{copy}.weight" if node.op in LAYERS else copy
+            copy = f"{module}_{self.numbers[module] + 1}" if node.weighted else f"{module}{self.numbers[module] + 1}"
+            if copy not in (self.modules if node.weighted else self.taken):
+                return f"{copy}.weight" if node.weighted else copy
 
 
 def fold_batch_norms(graph: Graph) -> Graph:
@@ -70,7 +66,7 @@ def fold_batch_norms(graph: Graph) -> Graph:
     gone = set()
     for node in graph.nodes:
         layer = makers.get(node.inputs[0]) if node.op == "batch_norm" else None
-        if layer is None or layer.op not in LAYERS or count[layer.output] != 1:
+        if layer is None or not layer.weighted or count[layer.output] != 1:
             continue
         folded[node.output] = _folded(graph, layer, node, tensors)
         gone.add(layer.output)
@@ -112,7 +108,7 @@ def _fold_one_plane(graph: Graph) -> Graph | None:
         if before.op == "plane":
             joined = {**graph.tensors, node.tensors["value"]: value + graph.tensors[before.tensors["value"]]}
             return without(replace(graph, tensors=joined), before)
-        if before.op in LAYERS and is_flat(value):
+        if before.weighted and is_flat(value):
             return without(_with_bias(graph, before, value.reshape(len(value), -1)[:, 0]), node)
     return None
 

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse.export.batch_norm_folding import LAYERS, beside, is_flat
-from hypersparse.export.constants import Known, computed, is_channelwise, read_channels
-from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node
+from hypersparse.export.batch_norm_folding import beside, is_flat
+from hypersparse.export.constants import Known, channels_of, computed, read_channels
+from hypersparse_runtime.graph import INPUT, Graph, Node
+from hypersparse_runtime.operations.base import Channels
+from hypersparse_runtime.operations.weighted import is_depthwise
 
 Bools = NDArray[np.bool_]
 Flags = dict[str, Bools]  # a flag for each channel, by value
@@ -22,12 +24,6 @@ class Plan:
     known: Mapping[str, Known]
     needed: Flags  # something that stays depends on what they hold
     kept: Flags
-
-
-def is_depthwise(graph: Graph, node: Node) -> bool:
-    """Whether a conv makes each channel from the same one."""
-    weight = graph.array(node, "weight")
-    return node.op == "conv" and weight is not None and len(weight) == node.options["groups"] and weight.shape[1] == 1
 
 
 def make_plan(graph: Graph, known: Mapping[str, Known], *, planes: bool) -> Plan:
@@ -49,18 +45,11 @@ def _kept(graph: Graph, known: Mapping[str, Known], needed: Flags, *, planes: bo
     kept[INPUT] = np.ones_like(kept[INPUT])
     kept[graph.output] = np.ones_like(kept[graph.output])
     for node in graph.nodes:
-        if _is_barrier(graph, node):
+        if channels_of(graph, node) is Channels.ALL:
             for name in (*node.inputs, node.output):
                 kept[name] = np.ones_like(kept[name])
     _couple(graph, kept)
     return kept
-
-
-def _is_barrier(graph: Graph, node: Node) -> bool:
-    """Whether a node needs its inputs whole: nothing is known of how it mixes channels, or they come in groups."""
-    if node.op == "conv":
-        return node.options["groups"] > 1 and not is_depthwise(graph, node)
-    return node.op in SHARES or (node.opaque and not is_channelwise(node))
 
 
 def _needed(graph: Graph, known: Mapping[str, Known], kept: Flags, *, planes: bool) -> Flags:
@@ -69,7 +58,7 @@ def _needed(graph: Graph, known: Mapping[str, Known], kept: Flags, *, planes: bo
     for node in reversed(graph.nodes):
         flat = _flat_constants(known[node.output])
         folded = known[node.output].constant & ~kept[node.output] if planes else flat & ~kept[node.output]
-        if node.op in LAYERS:
+        if node.weighted:
             folded = folded | flat  # a number for the bias
         wanted = needed[node.output] & ~folded
         for name in node.inputs:
@@ -78,18 +67,16 @@ def _needed(graph: Graph, known: Mapping[str, Known], kept: Flags, *, planes: bo
 
 
 def _wanted_of_input(graph: Graph, node: Node, name: str, wanted: Bools, known: Mapping[str, Known]) -> Bools:
-    length = len(known[name].constant)
-    if node.op in LAYERS:
-        if _is_barrier(graph, node):
-            return np.full(length, bool(wanted.any()))
-        return read_channels(graph, node, wanted)
-    if node.op == "flatten":
-        return np.asarray(wanted.reshape(length, -1).any(1))
-    if node.op == "add" or is_channelwise(node):
+    channels, length = channels_of(graph, node), len(known[name].constant)
+    if channels is Channels.SAME:
         return wanted
-    if node.op == "concat":
+    if channels is Channels.WEIGHTED:
+        return read_channels(graph, node, wanted)
+    if channels is Channels.FLATTENED:
+        return np.asarray(wanted.reshape(length, -1).any(1))
+    if channels is Channels.JOINED:
         return np.asarray(np.logical_or.reduce([wanted[part] for part in _parts(node, known, name)]))
-    return np.ones(length, bool)  # an opaque node is never looked into
+    return np.full(length, not node.weighted or bool(wanted.any()))  # a grouped convolution may not be needed at all
 
 
 def _parts(node: Node, known: Mapping[str, Known], name: str) -> list[slice]:
@@ -107,13 +94,13 @@ def _stays_for_its_readers(graph: Graph, name: str, needed: Bools, known: Mappin
     """The constant channels of a value that would not be a plain number in a layer that reads them."""
     stays = np.zeros(len(needed), bool)
     for node in graph.nodes:
-        if name not in node.inputs or node.op == "linear":
+        if name not in node.inputs:
             continue
         constant = known[name].constant & needed
-        if node.op != "conv":  # what follows may bring it to a padded border
+        if not node.weighted:  # what follows may bring it to a padded border
             stays |= constant & ~_flat_constants(known[name])
             continue
-        padded = any(side > 0 for side in node.options["padding"])
+        padded = any(side > 0 for side in node.options.get("padding", ()))
         nonzero = known[name].value.reshape(len(constant), -1).any(1)
         stays |= constant & nonzero & (padded | ~_flat_constants(known[name]))
     return stays
@@ -130,22 +117,22 @@ def _couple(graph: Graph, kept: Flags) -> None:
 
 
 def _couple_node(graph: Graph, node: Node, kept: Flags) -> None:
-    out = kept[node.output]
-    if node.op == "add" or is_channelwise(node) or is_depthwise(graph, node):
+    out, channels = kept[node.output], channels_of(graph, node)
+    if channels is Channels.SAME or is_depthwise(graph, node):
         together = np.logical_or.reduce([out, *(kept[name] for name in node.inputs)])
         for name in (*node.inputs, node.output):
             kept[name] = together
-    elif node.op == "concat":
-        _couple_concat(node, kept)
-    elif node.op == "flatten":
+    elif channels is Channels.JOINED:
+        _couple_joined(node, kept)
+    elif channels is Channels.FLATTENED:
         (name,) = node.inputs
         kept[name] = kept[name] | out.reshape(len(kept[name]), -1).any(1)
         kept[node.output] = np.repeat(kept[name], len(out) // len(kept[name]))
-    elif node.op in LAYERS and out.any() and not kept[node.inputs[0]].any():
+    elif node.weighted and out.any() and not kept[node.inputs[0]].any():
         kept[node.inputs[0]] = np.arange(len(kept[node.inputs[0]])) == 0  # a layer needs an input to be one
 
 
-def _couple_concat(node: Node, kept: Flags) -> None:
+def _couple_joined(node: Node, kept: Flags) -> None:
     ends = np.cumsum([len(kept[name]) for name in node.inputs])[:-1]
     for name, flags in zip(node.inputs, np.split(kept[node.output], ends), strict=True):
         kept[name] = kept[name] | flags
@@ -164,15 +151,15 @@ def rebuilt(graph: Graph, plan: Plan) -> Graph:
 
 
 def _rebuilt_node(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]) -> list[Node]:
-    out = plan.kept[node.output]
-    if node.op in LAYERS and not _is_barrier(graph, node):
+    out, channels = plan.kept[node.output], channels_of(graph, node)
+    if channels is Channels.WEIGHTED:
         return _rebuilt_layer(graph, node, plan, tensors)
-    if node.op in ("batch_norm", "plane"):
+    if channels is Channels.JOINED:
+        return [replace(node, inputs=tuple(name for name in node.inputs if plan.kept[name].any()))]
+    if channels is Channels.SAME:
         for name in node.tensors.values():
             tensors[name] = np.asarray(tensors[name])[out]
-    if node.op == "concat":
-        return [replace(node, inputs=tuple(name for name in node.inputs if plan.kept[name].any()))]
-    if node.opaque and is_channelwise(node) and node.options["shape"]:  # not of a number or a vector without a batch
+    if channels is Channels.SAME and node.opaque and node.options["shape"]:  # not a vector without a batch
         shape = (int(out.sum()), *node.options["shape"][1:])
         return [replace(node, options={**node.options, "shape": shape})]
     return [node]

@@ -2,22 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from hypersparse.export import aten_ops
-from hypersparse.export.graph_module import compute
-from hypersparse_runtime.graph import INPUT, SHARES, Graph, Node, Shape
+from hypersparse.export.operations import TORCH_OPERATIONS
+from hypersparse_runtime.graph import INPUT, Graph, Node, Shape
+from hypersparse_runtime.operations.base import Channels
 
 MOST_NUMBERS = 2**25  # of constants that differ within their channel; 256 MB
-MOST_COPIED = 2**24  # numbers that a convolution copies at once; 128 MB
-CHANNELWISE = ("batch_norm", "relu", "clip", "plane", "max_pool", "avg_pool", "mean")  # each channel from the same one
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +35,9 @@ class Known:
         return 0 if 0 in self.value.strides else self.value.size
 
 
-def is_channelwise(node: Node) -> bool:
-    """Whether each channel of a node's value depends on the same channel of its one input only."""
-    return node.op in CHANNELWISE or (node.opaque and aten_ops.is_elementwise(node))
+def channels_of(graph: Graph, node: Node) -> Channels:
+    """How channels pass through a node; some opaque nodes map every element by itself."""
+    return Channels.SAME if aten_ops.is_elementwise(node) else node.operation.channels(graph, node)
 
 
 def find_constants(graph: Graph, sides: Mapping[str, Shape]) -> dict[str, Known]:
@@ -75,22 +72,19 @@ def _known(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> Known
 
 def _constant(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> NDArray[np.bool_]:
     """Which channels of a node's value are the same for every input."""
-    first = inputs[0].constant if inputs else np.zeros(0, bool)
-    if node.opaque and not is_channelwise(node):
-        return np.zeros(1, bool)
-    if node.op == "add":
-        return first & inputs[1].constant
-    if node.op == "concat":
-        return np.concatenate([known.constant for known in inputs])
-    if node.op in SHARES:
-        return np.full(shape[0], inputs[0].whole)
-    if node.op == "flatten":
-        return np.repeat(first, shape[0] // len(first))
-    if node.op in ("conv", "linear"):
-        return np.asarray(~_used(graph, node, inputs=~first).any(2).reshape(-1))
-    if node.op == "batch_norm":
-        return np.asarray(first | (np.asarray(graph.array(node, "weight")) == 0))
-    return first.copy()
+    flags = [known.constant for known in inputs]
+    if node.weighted:
+        return np.asarray(~_used(graph, node, inputs=~flags[0]).any(2).reshape(-1))
+    channels = channels_of(graph, node)
+    if channels is Channels.JOINED:
+        return np.concatenate(flags)
+    if channels is Channels.FLATTENED:
+        return np.repeat(flags[0], shape[0] // len(flags[0]))
+    if channels is Channels.ALL:
+        return np.zeros(1, bool) if node.opaque else np.full(shape[0], inputs[0].whole)
+    weight = graph.array(node, "weight")  # of a batch norm, whose channels are scaled by it
+    constant = np.logical_and.reduce(flags)
+    return constant if weight is None else np.asarray(constant | (weight == 0))
 
 
 def _unknown(shape: Shape) -> Known:
@@ -123,36 +117,12 @@ def computed(graph: Graph, node: Node, inputs: list[NDArray[Any]]) -> NDArray[np
     tensors = {role: _tensor(graph.tensors[name]) for role, name in node.tensors.items()}
     given = [_tensor(value).unsqueeze(0) for value in inputs]
     with torch.no_grad():
-        if node.op == "conv":
-            made = _convolved(node, given[0], tensors["weight"], tensors.get("bias"))
+        if node.opaque:
+            made = aten_ops.call(node, given, tensors, 1)
         else:
-            made = aten_ops.call(node, given, tensors, 1) if node.opaque else compute(node, given, tensors)
-    return made.squeeze(0).numpy()
-
-
-def _convolved(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A convolution in blocks of its output, of which every window is copied."""
-    options = node.options
-    (down, right), (up, left) = options["stride"], options["padding"]
-    x = functional.pad(x, (left, left, up, up))
-    reach = [step * (side - 1) + 1 for step, side in zip(options["dilation"], weight.shape[2:], strict=True)]
-    sides = [(x.shape[2] - reach[0]) // down + 1, (x.shape[3] - reach[1]) // right + 1]
-    window = weight[0].numel() * options["groups"]
-    width = min(sides[1], max(MOST_COPIED // window, 1))
-    height = min(sides[0], max(MOST_COPIED // (window * width), 1))
-    rows_of_groups = weight.reshape(options["groups"], len(weight) // options["groups"], -1)
-    made = x.new_empty(1, len(weight), *sides)
-    for top, start in product(range(0, sides[0], height), range(0, sides[1], width)):
-        rows, columns = min(height, sides[0] - top), min(width, sides[1] - start)
-        lines = slice(top * down, (top + rows - 1) * down + reach[0])
-        places = slice(start * right, (start + columns - 1) * right + reach[1])
-        # Not conv2d: for 4 million groups it makes as many tensors, 2 GB in 20 s.
-        windows = functional.unfold(
-            x[:, :, lines, places], weight.shape[2:], dilation=options["dilation"], stride=(down, right)
-        )
-        product_of_groups = rows_of_groups @ windows.reshape(options["groups"], -1, rows * columns)
-        made[:, :, top : top + rows, start : start + columns] = product_of_groups.reshape(1, -1, rows, columns)
-    return made if bias is None else made + bias.reshape(-1, 1, 1)
+            made = TORCH_OPERATIONS[node.op].compute_constant(node, given, tensors)
+    array: NDArray[np.float64] = made.squeeze(0).numpy()
+    return array
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

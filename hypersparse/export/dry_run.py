@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import floor, prod
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,10 @@ from torch import Tensor
 
 from hypersparse.errors import ModelError
 from hypersparse.export import aten_ops
+from hypersparse.export.aten_call import GETITEM
 from hypersparse.export.aten_checks import check_arguments, named_arguments
 from hypersparse.export.aten_work import work_of
+from hypersparse.export.operations import TORCH_OPERATIONS
 from hypersparse_runtime.graph import INPUT, Graph, Node, Shape
 from hypersparse_runtime.limits import MOST_OF_A_VALUE
 
@@ -24,12 +25,6 @@ MOST_ARGUMENTS = 2**16  # of all operations of PyTorch, those in lists counted
 MOST_AXES = 9
 MOST_OPERATIONS = 2048  # of PyTorch: loading takes up to 0.6 ms for each
 SAME_SHAPE = aten_ops.NORMS | {"logit", "rsqrt", "reciprocal", "cos", "sin", "prelu", "cumsum", "_log_softmax"}
-
-FLOATING = ("conv", "linear", "batch_norm", "avg_pool", "mean", "softmax", "log_softmax")  # not of whole numbers
-# A network's own operations as those of PyTorch that take as long.
-AS_ATEN = MappingProxyType(
-    {"conv": "aten.conv2d", "linear": "aten.linear", "max_pool": "aten.max_pool2d", "avg_pool": "aten.avg_pool2d"}
-)
 
 
 class _Run:
@@ -42,19 +37,19 @@ class _Run:
         """What an operation of the graph's gives, whose shape for one input is known."""
         if not all(isinstance(value, Tensor) and value.shape[:1] == inputs[0].shape[:1] for value in inputs):
             raise ModelError(f"`{node.op}` needs values of one batch; `{node.output}` has others.")
-        kinds = [value.dtype for value in (*inputs, *tensors.values())]
-        if node.op in FLOATING and (len(set(kinds)) > 1 or not kinds[0].is_floating_point):
+        kinds, operation = [value.dtype for value in (*inputs, *tensors.values())], TORCH_OPERATIONS[node.op]
+        if operation.floats_only and (len(set(kinds)) > 1 or not kinds[0].is_floating_point):
             came = ", ".join(sorted(map(str, set(kinds))))
             raise ModelError(f"`{node.op}` needs values and arrays of one floating-point type; got {came}.")
         made: Tensor = inputs[0].new_empty(len(inputs[0]), *side, dtype=reduce(torch.promote_types, kinds))
         given = {"input": inputs[0], "self": inputs[0], **tensors, "kernel_size": node.options.get("kernel")}
-        work, _ = work_of(f"{AS_ATEN.get(node.op, node.op)}.default", given, made)
+        work, _ = work_of(f"aten.{operation.costs_as}.default", given, made)
         self._add(node, made, (work, 0))
         return made
 
     def made(self, node: Node, inputs: Sequence[Any], tensors: Mapping[str, Tensor]) -> Any:
         """What an operation of PyTorch gives; raises if it makes the network too large."""
-        if node.op == aten_ops.GETITEM:
+        if node.op == GETITEM:
             return aten_ops.call(node, inputs, tensors, 1)
         function = aten_ops.function_of(node)
         arguments, keywords = aten_ops.meant_arguments(node, inputs, tensors, 1)

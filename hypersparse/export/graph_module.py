@@ -1,20 +1,18 @@
 """`to_module`: a `Graph` as an ordinary PyTorch module."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from hypersparse.errors import ModelError
 from hypersparse.export import aten_ops
 from hypersparse.export.dry_run import dry_run
-from hypersparse_runtime.graph import INPUT, SHARES, Graph, GraphError, Node, bounds, shapes
+from hypersparse.export.operations import TORCH_OPERATIONS
+from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
+from hypersparse_runtime.names import MADE
 
-MADE = "~"  # begins the names of arrays that are not in the model's state_dict
 MOST_CONTAINERS = 2**14  # modules that hold others; 1,024 names of 8,192 parts each would take 40 GB
-BATCH_NORM_ROLES = {"weight": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}
 
 
 class Network(nn.Module):
@@ -69,17 +67,18 @@ class Network(nn.Module):
         tensors = {role: self._tensor(name) for role, name in node.tensors.items()}
         if node.opaque:
             return aten_ops.call(node, inputs, tensors, batch)
-        return compute(node, inputs, tensors)
+        return TORCH_OPERATIONS[node.op].compute(node, inputs, tensors)
 
     def _add_layer(self, graph: Graph, node: Node, *, flat: bool) -> None:
         """Register a node's own module where its arrays' names say, if they are those of a module of torch's."""
-        path = node.tensors.get("weight", "").removesuffix(".weight")
-        roles = BATCH_NORM_ROLES if node.op == "batch_norm" else {"weight": "weight", "bias": "bias"}
-        usual = {role: f"{path}.{roles.get(role)}" for role in node.tensors}
-        if node.opaque or not path or MADE in path or usual != dict(node.tensors) or path in self.__layers.values():
+        path, operation = node.tensors.get("weight", "").removesuffix(".weight"), TORCH_OPERATIONS.get(node.op)
+        if operation is None or not path or MADE in path or path in self.__layers.values():
             return
-        layer = _layer(graph, node, flat)
-        if any(f"{path}.{own}" in graph.tensors and value is None for own, value in layer._parameters.items()):
+        usual = {role: f"{path}.{operation.module_roles.get(role)}" for role in node.tensors}
+        layer = operation.module(graph, node, flat=flat) if usual == dict(node.tensors) else None
+        if layer is None or any(
+            f"{path}.{own}" in graph.tensors and value is None for own, value in layer._parameters.items()
+        ):
             return  # the layer would add a bias that the node does not have
         self.__layers[node.output] = path
         self._container(path.rpartition(".")[0]).add_module(path.rpartition(".")[2], layer)
@@ -140,70 +139,8 @@ def to_module(graph: Graph) -> Network:
 
 def _check_types(graph: Graph) -> None:
     """Layers multiply numbers of one type; an opaque node may turn one into another."""
-    layers = [node for node in graph.nodes if node.op in ("conv", "linear")]
+    layers = [node for node in graph.nodes if node.weighted]
     types = {graph.tensors[name].dtype for node in layers for name in node.tensors.values()}
     if any(kind.kind != "f" for kind in types) or (len(types) > 1 and not any(node.opaque for node in graph.nodes)):
         came = ", ".join(sorted(map(str, types)))
         raise ModelError(f"The layers of a network should have arrays of one floating-point type; these are {came}.")
-
-
-def _layer(graph: Graph, node: Node, flat: bool) -> nn.Module:
-    """The module of torch's for a node with weights, without values: filling it would draw random numbers."""
-    weight = torch.from_numpy(graph.tensors[node.tensors["weight"]])
-    bias, options = "bias" in node.tensors, node.options
-    if node.op == "linear":
-        return nn.Linear(weight.shape[1], weight.shape[0], bias=bias, device="meta")
-    if node.op == "batch_norm":
-        norm = (nn.BatchNorm1d if flat else nn.BatchNorm2d)(len(weight), eps=options["epsilon"], device="meta")
-        norm.num_batches_tracked = torch.tensor(0)
-        return norm
-    return nn.Conv2d(
-        weight.shape[1] * options["groups"],
-        weight.shape[0],
-        (weight.shape[2], weight.shape[3]),
-        stride=options["stride"],
-        padding=options["padding"],
-        dilation=options["dilation"],
-        groups=options["groups"],
-        bias=bias,
-        device="meta",
-    )
-
-
-def compute(node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-    """What a node that is not opaque makes of its inputs."""
-    x, options = inputs[0], node.options
-    weight, bias = tensors.get("weight"), tensors.get("bias")
-    if node.op == "conv":
-        assert weight is not None
-        where = (options["stride"], options["padding"], options["dilation"], options["groups"])
-        return functional.conv2d(x, weight, bias, *where)
-    if node.op == "linear":
-        assert weight is not None
-        return functional.linear(x, weight, bias)
-    if node.op == "batch_norm":
-        return functional.batch_norm(
-            x, tensors["mean"].detach(), tensors["variance"].detach(), weight, bias, eps=options["epsilon"]
-        )
-    if node.op in ("max_pool", "avg_pool"):
-        pool = functional.max_pool2d if node.op == "max_pool" else functional.avg_pool2d
-        pooled: Tensor = pool(x, options["kernel"], options["stride"], options["padding"])
-        return pooled
-    if node.op == "clip":
-        return torch.clamp(x, *bounds(node))
-    if node.op in SHARES:
-        return torch.softmax(x, 1) if node.op == "softmax" else torch.log_softmax(x, 1)
-    return _simple(node.op, inputs, tensors)
-
-
-def _simple(op: str, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-    x = inputs[0]
-    if op == "add":
-        return x + inputs[1]
-    if op == "concat":
-        return torch.cat(inputs, 1)
-    if op == "plane":
-        return x + tensors["value"]
-    if op == "relu":
-        return functional.relu(x)
-    return x.mean(dim=(2, 3)) if op == "mean" else x.flatten(1)

@@ -1,9 +1,7 @@
 """ONNX files, for ONNX Runtime, OpenVINO and whatever else reads them; weights are dense."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,15 +9,12 @@ from torch import Tensor
 from torch.export import Dim
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export.batch_norm_folding import fresh
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.silence_torch import first_line, quiet
 from hypersparse.storage.files import write_atomically
-from hypersparse_runtime.graph import INPUT, Graph, Node, bounds, shapes
-from hypersparse_runtime.onnx import NAMES, attributes_of
+from hypersparse_runtime.graph import INPUT, Graph
+from hypersparse_runtime.onnx import ELEMENT_TYPES, OUTPUT, to_onnx
 
-OUTPUT = "output"
-OPSET, IR_VERSION = 17, 8  # what engines from 2022 on read
 OPSET_OF_TORCH = 18  # the oldest that PyTorch's exporter writes
 
 
@@ -55,67 +50,13 @@ def in_onnx_runtime(path: str | Path, batch: int | None = None) -> Callable[[Ten
 
 def _by_hand(graph: Graph, batch: int | None) -> bytes:
     # Not PyTorch's exporter where it can be avoided: for ResNet-32 it took 12 to 30 s here, this takes under 1 s.
-    onnx = _onnx()
-    graph = _named_apart(graph)
-    sides = shapes(graph)
-    nodes = [made for node in graph.nodes for made in _onnx_nodes(onnx, graph, node)]
-    used = [name for node in graph.nodes for name in node.tensors.values()]
-    arrays = [onnx.numpy_helper.from_array(np.ascontiguousarray(graph.tensors[name]), name) for name in set(used)]
-    kind = onnx.helper.np_dtype_to_tensor_dtype(next((graph.tensors[name].dtype for name in used), np.dtype("float32")))
-    first = batch if batch is not None else "batch"
-    ends = [
-        [onnx.helper.make_tensor_value_info(name, kind, [first, *sides[value]])]
-        for name, value in ((INPUT, INPUT), (OUTPUT, graph.output))
-    ]
-    clips = {name: bound for node in graph.nodes for name, bound in _bounds(graph, node).items()}
-    number = onnx.helper.tensor_dtype_to_np_dtype(kind)
-    arrays += [onnx.numpy_helper.from_array(np.array(bound, number), name) for name, bound in clips.items()]
-    body = onnx.helper.make_graph(nodes, "hypersparse", *ends, initializer=sorted(arrays, key=lambda array: array.name))
-    model = onnx.helper.make_model(
-        body, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="hypersparse"
-    )
-    onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString()
-    return content
-
-
-def _named_apart(graph: Graph) -> Graph:
-    """In ONNX values and arrays have one set of names: an array that is called like a value gets another name."""
-    values = {INPUT, OUTPUT, *(node.output for node in graph.nodes)}
-    taken = dict.fromkeys([*values, *graph.tensors])
-    names = {name: fresh(name, taken) if name in values else name for name in graph.tensors}
-    nodes = [replace(node, tensors={role: names[name] for role, name in node.tensors.items()}) for node in graph.nodes]
-    tensors = {names[name]: array for name, array in graph.tensors.items()}
-    return replace(graph, nodes=tuple(nodes), tensors=tensors)
-
-
-def _bounds(graph: Graph, node: Node) -> dict[str, float]:
-    """The numbers of a `clip` by names that nothing else has: arrays in ONNX."""
-    if node.op != "clip":
-        return {}
-    taken = dict.fromkeys([INPUT, OUTPUT, *(other.output for other in graph.nodes), *graph.tensors])
-    names = [fresh(f"{node.output}.{bound}", taken) for bound in ("low", "high")]
-    return dict(zip(names, bounds(node), strict=True))
-
-
-def _onnx_nodes(onnx: Any, graph: Graph, node: Node) -> list[Any]:
-    """A node as one or two of ONNX; the network's value is called `output`."""
-    inputs = list(node.inputs)
-    output = OUTPUT if node.output == graph.output else node.output
-    arrays = [node.tensors[role] for role in ("weight", "bias", "mean", "variance", "value") if role in node.tensors]
-    arrays += _bounds(graph, node)
-    if node.op == "mean":
-        inner = f"{node.output}~"
-        return [
-            onnx.helper.make_node("GlobalAveragePool", inputs, [inner]),
-            onnx.helper.make_node("Flatten", [inner], [output]),
-        ]
-    return [onnx.helper.make_node(NAMES[node.op], inputs + arrays, [output], **attributes_of(node))]
+    kinds = (str(graph.tensors[name].dtype) for node in graph.nodes for name in node.tensors.values())
+    return to_onnx(graph, batch=batch, dtype=next((kind for kind in kinds if kind in ELEMENT_TYPES), "float32"))
 
 
 def _by_torch(graph: Graph, batch: int | None) -> bytes:
     """What a graph has no word for, PyTorch's own exporter may know."""
-    _onnx()
+    _check_extra()
     model = to_module(graph)
     like = next(iter(model.state_dict().values()), torch.zeros(()))
     example = torch.zeros(batch or 2, *graph.input_shape, dtype=like.dtype)
@@ -140,13 +81,14 @@ def _by_torch(graph: Graph, batch: int | None) -> bytes:
     return content
 
 
-def _onnx() -> Any:
+def _check_extra() -> None:
+    """PyTorch's exporter needs two packages; asked for here, not in the middle."""
     try:
-        import onnx
-        import onnxscript  # noqa: F401  # asked for here, not in the middle
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
     except ImportError:
-        raise OptionError("ONNX files need the extra `onnx`: pip install 'hypersparse[onnx]'.") from None
-    return onnx
+        said = "PyTorch writes a part of this network as ONNX, which needs the extra `onnx`"
+        raise OptionError(f"{said}: pip install 'hypersparse[onnx]'.") from None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from hypersparse.errors import CollapseWarning, ModelError
-from hypersparse.export.batch_norm_folding import LAYERS, drop_unread, fold_batch_norms, fold_planes, fresh, unshared
+from hypersparse.export.batch_norm_folding import drop_unread, fold_batch_norms, fold_planes, fresh, unshared
 from hypersparse.export.channel_elimination import Plan, make_plan, rebuilt
 from hypersparse.export.constants import Known, find_constants
 from hypersparse.export.graph_module import Network, to_module
@@ -176,7 +176,7 @@ def _layers(graph: Graph, small: Graph, reasons: Mapping[str, list[int]], gone: 
 
 
 def _weighted(graph: Graph) -> list[Node]:
-    return [node for node in graph.nodes if node.op in LAYERS]
+    return [node for node in graph.nodes if node.weighted]
 
 
 def _counts(graph: Graph, node: Node) -> tuple[tuple[int, int], int]:

@@ -11,12 +11,13 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.export.aten_call import BatchSizeError, Translation
 from hypersparse.export.dry_run import dry_run
-from hypersparse.export.from_aten import BatchSizeError, Translation, translate_
-from hypersparse.export.graph_module import MADE
+from hypersparse.export.from_aten import translate_
 from hypersparse.export.silence_torch import first_line, quiet
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, shapes
+from hypersparse_runtime.names import MADE
 
 
 def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any] = MappingProxyType({})) -> Graph:

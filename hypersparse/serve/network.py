@@ -210,7 +210,7 @@ def _layers(graph: Graph) -> list[dict[str, Any]]:
     """The layers with weights in their order: their names, shapes and how many weights are not zero."""
     layers = []
     for node in graph.nodes:
-        weight = graph.array(node, "weight") if node.op in ("conv", "linear") else None
+        weight = graph.array(node, "weight") if node.weighted else None
         if weight is not None:
             name = node.tensors["weight"].removesuffix(".weight")
             kept = int(np.count_nonzero(weight))

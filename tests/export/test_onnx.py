@@ -24,6 +24,7 @@ def test_onnx_runtime_computes_the_same(name: str, shrunk: bool, tmp_path: Path)
     graph = graph_of(name, model)
     graph = shrink_graph(graph).graph if shrunk else graph
     save_onnx(graph, tmp_path / "a.onnx")
+    onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"), full_check=True)
     inputs = torch.randn(5, *SHAPES[name])
     assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-4, atol=1e-5)
 
@@ -47,10 +48,18 @@ def test_what_a_graph_has_no_word_for_is_written_by_pytorch(tmp_path: Path) -> N
     assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), atol=1e-5)
 
 
-def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_is_named_where_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    save_onnx(graph_of("mlp", sparse_model("mlp", density=0.5)), tmp_path / "a.onnx")
     with pytest.raises(OptionError, match=r"hypersparse\[onnx\]"):
-        save_onnx(graph_of("mlp", sparse_model("mlp", density=0.5)), tmp_path / "a.onnx")
+        save_onnx(trace(nn.SiLU(), (3,)), tmp_path / "b.onnx")
+
+
+def test_the_type_of_the_weights_is_kept(tmp_path: Path) -> None:
+    model = sparse_model("mlp", density=0.5).double()
+    save_onnx(trace(model, SHAPES["mlp"]), tmp_path / "a.onnx")
+    inputs = torch.randn(2, *SHAPES["mlp"]).double()
+    assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-12)
 
 
 class Named(nn.Module):

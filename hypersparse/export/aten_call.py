@@ -1,0 +1,80 @@
+"""`Call`: one call of an exported program, and what is known of the program while its calls become nodes of a graph."""
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from torch import fx
+
+from hypersparse_runtime.graph import Node
+
+GETITEM = "getitem"
+
+
+class BatchSizeError(Exception):
+    """The model does arithmetic with the batch size, which a graph cannot say."""
+
+
+@dataclass
+class Translation:
+    """What is known of an exported program while its nodes are gone through."""
+
+    tensors: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[fx.Node, str] = field(default_factory=dict)  # parameters and buffers, by their placeholders
+    values: dict[fx.Node, str] = field(default_factory=dict)  # names of values; an identity has its input's
+    batch: set[fx.Node] = field(default_factory=set)  # nodes that are the batch size
+    nodes: list[Node] = field(default_factory=list)
+
+
+class Call:
+    """One call in an exported program, its arguments by their names in the operator's schema."""
+
+    def __init__(self, node: fx.Node, state: Translation) -> None:
+        self.node, self.state = node, state
+        self.name = GETITEM if node.target is operator.getitem else str(node.target)
+        self.arguments: dict[str, Any] = dict(enumerate(node.args)) if self.name == GETITEM else self._bound()  # type: ignore[arg-type]
+
+    def _bound(self) -> dict[str, Any]:
+        schema = getattr(self.node.target, "_schema", None)
+        if schema is None:  # arithmetic with the batch size, or an operator that is not torch's
+            raise BatchSizeError(str(self.node.target))
+        names = [argument.name for argument in schema.arguments]
+        given = {**dict(zip(names, self.node.args, strict=False)), **self.node.kwargs}
+        defaults = {argument.name: argument.default_value for argument in schema.arguments}
+        return {name: given.get(name, defaults[name]) for name in names}
+
+    @property
+    def simple(self) -> bool:
+        """Whether its first argument is a value that comes from the input, or a list of such values."""
+        first = self.node.args[0] if self.node.args else None
+        given = first if isinstance(first, list | tuple) else (first,)
+        return all(isinstance(value, fx.Node) and value in self.state.values for value in given)
+
+    @property
+    def output(self) -> str:
+        """The name of its value."""
+        return self.node.name
+
+    def shape(self, node: fx.Node | None = None) -> tuple[int, ...]:
+        """Of its value or of another node's, without the batch."""
+        return tuple(int(side) for side in (node or self.node).meta["val"].shape[1:])
+
+    def input_shape(self) -> tuple[int, ...]:
+        """Of its first argument's value, without the batch."""
+        return self.shape(self.node.args[0])  # type: ignore[arg-type]
+
+    def made(self, op: str, tensors: Mapping[str, Any] = MappingProxyType({}), **options: Any) -> Node | None:
+        """A node of this op on the first argument; None if an array of it is not one of the model's."""
+        named = {role: array for role, array in tensors.items() if array is not None}
+        if any(array not in self.state.arrays for array in named.values()):
+            return None
+        arrays = {role: self.state.arrays[array] for role, array in named.items()}
+        return Node(op, (self.state.values[self.node.args[0]],), self.output, arrays, options)  # type: ignore[index]
+
+
+def int_pair(value: Any) -> tuple[int, int]:
+    """An argument for height and width, which may be one number for both."""
+    sides = [int(side) for side in value] if isinstance(value, list | tuple) else [int(value)]
+    return (sides[0], sides[-1])

@@ -1,0 +1,19 @@
+"""Every operation of a graph in PyTorch and C, a class each. A new one is a class in this folder and its name here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from hypersparse.export.operations.activations import Clip, LogSoftmax, Relu, Softmax
+from hypersparse.export.operations.base import TorchOperation
+from hypersparse.export.operations.batch_norm import BatchNorm
+from hypersparse.export.operations.merging import Add, Concat, Flatten, Plane
+from hypersparse.export.operations.pooling import AvgPool, MaxPool, Mean
+from hypersparse.export.operations.weighted import Conv, Linear
+
+_ALL = (Conv, Linear, BatchNorm, Relu, Clip, Add, Concat, Plane, MaxPool, AvgPool, Mean, Flatten, Softmax, LogSoftmax)
+TORCH_OPERATIONS: Mapping[str, TorchOperation] = MappingProxyType({each.name: each() for each in _ALL})
+
+
+def operations_for(call: str) -> list[TorchOperation]:
+    """Those that a call of PyTorch may become."""
+    return [each for each in TORCH_OPERATIONS.values() if call.removeprefix("aten.") in each.calls]

@@ -1,0 +1,92 @@
+"""Activations in PyTorch and C."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hypersparse.export.aten_call import Call
+from hypersparse.export.operations.base import TorchOperation
+from hypersparse_runtime.graph import Node
+from hypersparse_runtime.operations.activations import MAX_BOUND, bounds
+
+if TYPE_CHECKING:
+    from hypersparse.export.c_source import CWriter
+
+
+class Activation(TorchOperation):
+    """A function of a value of any shape."""
+
+    c_in_place = True
+
+    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+        return writer.call(self.name, node, writer.size(node))
+
+
+class Relu(Activation):
+    """`nn.ReLU`."""
+
+    name = "relu"
+    calls = ("relu.default",)
+
+    def from_aten(self, call: Call) -> Node | None:
+        return call.made(self.name)
+
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        return functional.relu(inputs[0])
+
+
+class Clip(Activation):
+    """`nn.ReLU6`, `nn.Hardtanh` and `torch.clamp` between numbers."""
+
+    name = "clip"
+    calls = tuple(f"{name}.default" for name in ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max"))
+
+    def from_aten(self, call: Call) -> Node | None:
+        given = call.arguments
+        low = given.get("min_val", given.get("min"))
+        high = given.get("max_val", given.get("max"))
+        if call.name == "aten.relu6.default":
+            low, high = 0.0, 6.0
+        both = {name: float(bound) for name, bound in (("low", low), ("high", high)) if bound is not None}
+        usable = all(abs(bound) <= MAX_BOUND for bound in both.values())  # infinity and NaN are not
+        if not both or not usable or both.get("low", -MAX_BOUND) > both.get("high", MAX_BOUND):
+            return None
+        return call.made(self.name, {}, **both)
+
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        return torch.clamp(inputs[0], *bounds(node))
+
+    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+        return writer.call(self.name, node, writer.size(node), *(writer.number(bound) for bound in bounds(node)))
+
+
+class Softmax(Activation):
+    """`nn.Softmax` over the classes."""
+
+    name, floats_only = "softmax", True
+    calls = ("softmax.int", "_softmax.default")
+
+    def from_aten(self, call: Call) -> Node | None:
+        """Over the classes, where nothing comes after it."""
+        given = call.arguments
+        last = all(user.op == "output" for user in call.node.users)
+        same_type = call.node.meta["val"].dtype == call.node.args[0].meta["val"].dtype  # type: ignore[union-attr]
+        if not last or not same_type or len(call.shape()) != 1 or given["dim"] % 2 != 1:
+            return None
+        return call.made(self.name)
+
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        return torch.softmax(inputs[0], 1)
+
+
+class LogSoftmax(Softmax):
+    """`nn.LogSoftmax` over the classes."""
+
+    name = "log_softmax"
+    calls = ("log_softmax.int", "_log_softmax.default")
+
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        return torch.log_softmax(inputs[0], 1)

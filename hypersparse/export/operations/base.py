@@ -1,0 +1,46 @@
+"""`TorchOperation`: what exports know of one operation of a graph, beside `hypersparse_runtime.operations`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor, nn
+
+from hypersparse.export.aten_call import Call
+from hypersparse_runtime.graph import Graph, Node
+
+if TYPE_CHECKING:
+    from hypersparse.export.c_source import CWriter
+
+
+class TorchOperation(ABC):
+    """One operation of a graph in PyTorch and in C."""
+
+    name: ClassVar[str]  # in `hypersparse_runtime.operations.OPERATIONS`
+    calls: ClassVar[tuple[str, ...]]  # of PyTorch that may become it, without `aten.`
+    floats_only: ClassVar[bool] = False  # values and arrays have one floating-point type
+    costs_as: ClassVar[str] = ""  # the operation of PyTorch that takes as long; elements are counted without it
+    module_roles: ClassVar[Mapping[str, str]] = MappingProxyType({"weight": "weight", "bias": "bias"})  # in a module
+    c_in_place: ClassVar[bool] = False  # whether C may write the output over the input
+    c_is_view: ClassVar[bool] = False  # whether the output is the input's memory in C
+
+    @abstractmethod
+    def from_aten(self, call: Call) -> Node | None:
+        """The node for one of its calls; None where the operation does not do what the call does."""
+
+    @abstractmethod
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        """The output in PyTorch."""
+
+    @abstractmethod
+    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+        """The call of its function in C. Names of arrays begin with the prefix."""
+
+    def compute_constant(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        """The same for one input of any size: `shrink` computes constants by it."""
+        return self.compute(node, inputs, tensors)
+
+    def module(self, graph: Graph, node: Node, *, flat: bool) -> nn.Module | None:
+        """A module of PyTorch for a node with arrays, without values; `flat` for vectors."""
+        return None

@@ -1,0 +1,111 @@
+"""Convolutions and linear layers in PyTorch and C."""
+
+from collections.abc import Mapping
+from itertools import product
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hypersparse.export.aten_call import Call, int_pair
+from hypersparse.export.operations.base import TorchOperation
+from hypersparse_runtime.graph import Graph, Node
+
+if TYPE_CHECKING:
+    from hypersparse.export.c_source import CWriter
+
+MAX_COPIED = 2**24  # numbers that a convolution of constants copies at once; 128 MB
+
+
+class Conv(TorchOperation):
+    """`nn.Conv2d`."""
+
+    name, costs_as, floats_only = "conv", "conv2d", True
+    calls = ("conv2d.default", "conv2d.padding")
+
+    def from_aten(self, call: Call) -> Node | None:
+        given = call.arguments
+        if len(call.input_shape()) != 3:
+            return None
+        stride, dilation = int_pair(given["stride"]), int_pair(given["dilation"])
+        padding = given["padding"]
+        if isinstance(padding, str):
+            sides = given["weight"].meta["val"].shape[2:]
+            edges = [step * (int(side) - 1) for step, side in zip(dilation, sides, strict=True)]
+            if padding == "same" and any(edge % 2 for edge in edges):
+                return None
+            padding = [edge // 2 for edge in edges] if padding == "same" else [0, 0]
+        options = {"stride": stride, "padding": int_pair(padding), "dilation": dilation, "groups": int(given["groups"])}
+        return call.made(self.name, {"weight": given["weight"], "bias": given["bias"]}, **options)
+
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        how = (node.options[name] for name in ("stride", "padding", "dilation", "groups"))
+        return functional.conv2d(inputs[0], tensors["weight"], tensors.get("bias"), *how)
+
+    def compute_constant(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        """In blocks of the output, of which every window is copied."""
+        options, weight, bias = node.options, tensors["weight"], tensors.get("bias")
+        (down, right), (up, left) = options["stride"], options["padding"]
+        x = functional.pad(inputs[0], (left, left, up, up))
+        reach = [step * (side - 1) + 1 for step, side in zip(options["dilation"], weight.shape[2:], strict=True)]
+        sides = [(x.shape[2] - reach[0]) // down + 1, (x.shape[3] - reach[1]) // right + 1]
+        window = weight[0].numel() * options["groups"]
+        width = min(sides[1], max(MAX_COPIED // window, 1))
+        height = min(sides[0], max(MAX_COPIED // (window * width), 1))
+        rows_of_groups = weight.reshape(options["groups"], len(weight) // options["groups"], -1)
+        made = x.new_empty(1, len(weight), *sides)
+        for top, start in product(range(0, sides[0], height), range(0, sides[1], width)):
+            rows, columns = min(height, sides[0] - top), min(width, sides[1] - start)
+            lines = slice(top * down, (top + rows - 1) * down + reach[0])
+            places = slice(start * right, (start + columns - 1) * right + reach[1])
+            # Not conv2d: for 4 million groups it makes as many tensors, 2 GB in 20 s.
+            windows = functional.unfold(
+                x[:, :, lines, places], weight.shape[2:], dilation=options["dilation"], stride=(down, right)
+            )
+            product_of_groups = rows_of_groups @ windows.reshape(options["groups"], -1, rows * columns)
+            made[:, :, top : top + rows, start : start + columns] = product_of_groups.reshape(1, -1, rows, columns)
+        return made if bias is None else made + bias.reshape(-1, 1, 1)
+
+    def module(self, graph: Graph, node: Node, *, flat: bool) -> nn.Module:
+        shape, options = graph.tensors[node.tensors["weight"]].shape, node.options
+        return nn.Conv2d(
+            shape[1] * options["groups"],
+            shape[0],
+            (shape[2], shape[3]),
+            stride=options["stride"],
+            padding=options["padding"],
+            dilation=options["dilation"],
+            groups=options["groups"],
+            bias="bias" in node.tensors,
+            device="meta",
+        )
+
+    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+        shape, options = writer.graph.tensors[node.tensors["weight"]].shape, node.options
+        sizes = (*writer.shapes[node.inputs[0]][1:], *writer.shapes[node.output])
+        how = (*shape[2:], *options["stride"], *options["padding"], *options["dilation"])
+        groups = (shape[1], shape[0] // options["groups"])
+        return writer.call("conv", node, *sizes, *how, *groups, *writer.layer_arrays(node, prefix))
+
+
+class Linear(TorchOperation):
+    """`nn.Linear`."""
+
+    name, costs_as, floats_only = "linear", "linear", True
+    calls = ("linear.default",)
+
+    def from_aten(self, call: Call) -> Node | None:
+        if len(call.input_shape()) != 1:
+            return None
+        return call.made(self.name, {"weight": call.arguments["weight"], "bias": call.arguments["bias"]})
+
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        return functional.linear(inputs[0], tensors["weight"], tensors.get("bias"))
+
+    def module(self, graph: Graph, node: Node, *, flat: bool) -> nn.Module:
+        outputs, inputs = graph.tensors[node.tensors["weight"]].shape
+        return nn.Linear(inputs, outputs, bias="bias" in node.tensors, device="meta")
+
+    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+        (outputs,) = writer.shapes[node.output]
+        return writer.call("linear", node, outputs, *writer.layer_arrays(node, prefix))

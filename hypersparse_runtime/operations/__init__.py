@@ -1,0 +1,21 @@
+"""Every operation of a graph, a class each. A new one is a class in this folder and its name in `OPERATIONS`."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from hypersparse_runtime.operations.activations import Clip, LogSoftmax, Relu, Softmax
+from hypersparse_runtime.operations.base import Operation
+from hypersparse_runtime.operations.batch_norm import BatchNorm
+from hypersparse_runtime.operations.merging import Add, Concat, Flatten, Plane
+from hypersparse_runtime.operations.opaque import Opaque
+from hypersparse_runtime.operations.pooling import AvgPool, MaxPool, Mean
+from hypersparse_runtime.operations.weighted import Conv, Linear
+
+_ALL = (Conv, Linear, BatchNorm, Relu, Clip, Add, Concat, Plane, MaxPool, AvgPool, Mean, Flatten, Softmax, LogSoftmax)
+OPERATIONS: Mapping[str, Operation] = MappingProxyType({each.name: each() for each in _ALL})
+_OPAQUE = Opaque()
+
+
+def operation(op: str) -> Operation:
+    """The operation of this name; any other is opaque."""
+    return OPERATIONS.get(op, _OPAQUE)

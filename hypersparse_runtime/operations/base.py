@@ -1,0 +1,150 @@
+"""`Operation`: what the runtime knows about one operation of a graph."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from hypersparse_runtime.ir import Array, Pair
+
+if TYPE_CHECKING:
+    from hypersparse_runtime.graph import Graph, Node
+    from hypersparse_runtime.limits import WorkCounter
+    from hypersparse_runtime.lowering import Lowering
+
+Shape = tuple[int, ...]
+MAX_MESSAGE = 200  # characters of a value in an error: a concatenation has up to 1,024 shapes
+
+
+class GraphError(ValueError):
+    """A network that does not fit together; the message is one sentence."""
+
+
+class Channels(Enum):
+    """How an output channel depends on input channels. `hypersparse shrink` removes channels by it."""
+
+    SAME = auto()  # on the same channel of each input
+    WEIGHTED = auto()  # on those to which the array `weight` has a nonzero weight
+    FLATTENED = auto()  # one element of one channel
+    JOINED = auto()  # one channel of one of the inputs, which follow each other
+    ALL = auto()  # on every channel, so that none can be removed
+
+
+class OnnxCall(NamedTuple):
+    """One node of an ONNX graph."""
+
+    kind: str
+    inputs: Sequence[str]
+    output: str
+    attributes: Mapping[str, Any] = MappingProxyType({})
+
+
+class Operation(ABC):
+    """What the runtime knows about one operation: shapes, cost, a numpy reference, and the layers it becomes.
+
+    `hypersparse.export.operations` has the other half, which needs PyTorch.
+    """
+
+    name: ClassVar[str]
+    onnx: ClassVar[str]  # the operation's name in ONNX
+    roles: ClassVar[tuple[str, ...]] = ()  # of its arrays, in the order in which ONNX takes them
+    passes: ClassVar[Channels]
+    inputs: ClassVar[int | None] = 1  # None: one or more
+    last_only: ClassVar[bool] = False  # whether it must be the last operation of a network
+
+    @abstractmethod
+    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+        """The output's shape for one image; raises GraphError where options, arrays and inputs do not fit."""
+
+    @abstractmethod
+    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+        """Add the estimated cost of loading and running it."""
+
+    @abstractmethod
+    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+        """The output for a batch, in numpy: the reference for all other implementations."""
+
+    @abstractmethod
+    def lower(self, lowering: "Lowering", node: "Node") -> None:
+        """Turn the node into layers of the sparse engine."""
+
+    def channels(self, graph: "Graph", node: "Node") -> Channels:
+        """How channels pass through this node."""
+        return self.passes
+
+    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+        """The options by their names in ONNX."""
+        return {}
+
+    def onnx_constants(self, node: "Node") -> dict[str, float]:
+        """Options that are inputs in ONNX."""
+        return {}
+
+    def onnx_calls(self, node: "Node", inputs: Sequence[str], output: str) -> list[OnnxCall]:
+        """The nodes of ONNX that compute it."""
+        return [OnnxCall(self.onnx, inputs, output, self.onnx_attributes(node))]
+
+
+def unsupported(node: "Node") -> GraphError:
+    """The error of a method that an operation cannot have."""
+    return GraphError(f"The runtime has no operation `{node.op}` (`{node.output}`); only PyTorch can run it.")
+
+
+def pair(node: "Node", name: str, *, least: int) -> Pair:
+    """An option of two integers, for height and width, such as `stride`."""
+    value = node.options.get(name)
+    fits = isinstance(value, tuple) and len(value) == 2 and all(type(side) is int and side >= least for side in value)
+    if not fits:
+        raise GraphError(f"`{node.output}` needs `{name}`, a pair of whole numbers of at least {least}; got {value!r}.")
+    first, second = value  # type: ignore[misc]
+    return first, second
+
+
+def count(node: "Node", name: str) -> int:
+    """An option that is a positive integer."""
+    value = node.options.get(name)
+    if type(value) is not int or value < 1:
+        raise GraphError(f"`{node.output}` needs `{name}`, a whole number of at least 1; got {value!r}.")
+    return value
+
+
+def array_of(graph: "Graph", node: "Node", role: str) -> Any:
+    """An array that the node must have."""
+    found = graph.array(node, role)
+    if found is None:
+        raise GraphError(f"`{node.output}` ({node.op}) has no array `{role}`.")
+    return found
+
+
+def float32(graph: "Graph", node: "Node", role: str) -> Any:
+    """An array that the node must have, in single precision."""
+    return array_of(graph, node, role).astype(np.float32, copy=False)
+
+
+def check_vector(graph: "Graph", node: "Node", role: str, length: int) -> None:
+    """An array, if present, has one element for each channel."""
+    found = graph.array(node, role)
+    if found is not None and found.shape != (length,):
+        raise GraphError(f"`{role}` of `{node.output}` should have the shape ({length},); got {found.shape}.")
+
+
+def need(condition: bool, name: str, what: str, came: object) -> None:
+    """Raise GraphError about the value `name` unless the condition holds."""
+    if not condition:
+        raise GraphError(f"`{name}` has {what}: {str(came)[:MAX_MESSAGE]}.")
+
+
+def slid(node: "Node", x: Shape, kernel: Shape) -> Shape:
+    """Height and width of what a window of this size gives, by the node's stride and padding."""
+    stride, padding = pair(node, "stride", least=1), pair(node, "padding", least=0)
+    sides = zip(x[1:], kernel, stride, padding, strict=True)
+    return tuple((side + 2 * edge - width) // step + 1 for side, width, step, edge in sides)
+
+
+def window_attributes(node: "Node") -> dict[str, Any]:
+    """Stride and padding as ONNX names them."""
+    edges = node.options["padding"]
+    return {"strides": list(node.options["stride"]), "pads": [*edges, *edges]}

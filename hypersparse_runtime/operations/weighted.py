@@ -1,0 +1,134 @@
+"""Convolutions and linear layers: sums of products with an array of weights."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hypersparse_runtime.ir import Array, Entries, Kind, Layer
+from hypersparse_runtime.operations.base import (
+    Channels,
+    Operation,
+    Shape,
+    array_of,
+    check_vector,
+    count,
+    float32,
+    need,
+    pair,
+    slid,
+    window_attributes,
+)
+from hypersparse_runtime.operations.pooling import windows
+
+if TYPE_CHECKING:
+    from hypersparse_runtime.graph import Graph, Node
+    from hypersparse_runtime.limits import WorkCounter
+    from hypersparse_runtime.lowering import Lowering
+
+
+class Weighted(Operation):
+    """What both kinds of layers share."""
+
+    roles = ("weight", "bias")
+    passes = Channels.WEIGHTED
+
+    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+        work.add_weighted(node)
+
+    def layer(self, lowering: "Lowering", node: "Node", kind: Kind, entries: Entries) -> Layer:
+        """The layer of the sparse engine, for the nonzero weights."""
+        bias, rows = lowering.graph.array(node, "bias"), lowering.node_shapes[node.output][0]
+        given = np.zeros(rows) if bias is None else bias.astype(np.float64)
+        return Layer(kind, lowering.same[node.inputs[0]], node.output, np.arange(rows), entries, given)
+
+
+class Conv(Weighted):
+    """Convolution of (C, H, W) with `weight` (O, C / groups, h, w), `bias` (O) or none."""
+
+    name, onnx = "conv", "Conv"
+
+    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+        (x,) = inputs
+        weight, groups = array_of(graph, node, "weight"), count(node, "groups")
+        fits = len(x) == 3 and weight.ndim == 4 and weight.shape[1] * groups == x[0] and weight.shape[0] % groups == 0
+        need(fits and all(weight.shape), node.output, "a weight that does not fit its input", (weight.shape, x))
+        check_vector(graph, node, "bias", weight.shape[0])
+        return (weight.shape[0], *slid(node, x, self._reach(node, weight)))
+
+    def _reach(self, node: "Node", weight: Array) -> Shape:
+        dilation = pair(node, "dilation", least=1)
+        return tuple(step * (side - 1) + 1 for step, side in zip(dilation, weight.shape[2:], strict=True))
+
+    def channels(self, graph: "Graph", node: "Node") -> Channels:
+        grouped = node.options["groups"] > 1 and not is_depthwise(graph, node)
+        return Channels.ALL if grouped else Channels.WEIGHTED
+
+    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+        weight, bias, (x,) = float32(graph, node, "weight"), graph.array(node, "bias"), inputs
+        groups, dilation = int(node.options["groups"]), pair(node, "dilation", least=1)
+        seen = windows(x, self._reach(node, weight), node, fill=0.0)[..., :: dilation[0], :: dilation[1]]
+        parts = [
+            np.einsum("nchwyx,ocyx->nohw", each, own, optimize=True)
+            for each, own in zip(np.split(seen, groups, axis=1), np.split(weight, groups), strict=True)
+        ]
+        result: Array = np.concatenate(parts, axis=1)
+        return result if bias is None else result + bias.reshape(-1, 1, 1)
+
+    def lower(self, lowering: "Lowering", node: "Node") -> None:
+        weight = array_of(lowering.graph, node, "weight")
+        groups = int(node.options["groups"])
+        (row, channel, y, x), values = nonzero(weight)
+        entries = Entries(row, channel + row // (len(weight) // groups) * weight.shape[1], y, x, values)
+        stride, padding, dilation = (pair(node, name, least=0) for name in ("stride", "padding", "dilation"))
+        layer = self.layer(lowering, node, "conv", entries)
+        layer = replace(layer, kernel=weight.shape[2:], stride=stride, padding=padding, dilation=dilation)
+        lowering.emit(node, layer)
+
+    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+        return {
+            **window_attributes(node),
+            "dilations": list(node.options["dilation"]),
+            "group": node.options["groups"],
+        }
+
+
+class Linear(Weighted):
+    """Linear layer on (C) with `weight` (O, C), `bias` (O) or none."""
+
+    name, onnx = "linear", "Gemm"
+
+    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+        weight = array_of(graph, node, "weight")
+        fits = weight.ndim == 2 and inputs[0] == weight.shape[1:]
+        need(fits, node.output, "a weight that does not fit its input", (weight.shape, inputs[0]))
+        check_vector(graph, node, "bias", weight.shape[0])
+        return (weight.shape[0],)
+
+    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+        bias = graph.array(node, "bias")
+        result: Array = inputs[0] @ float32(graph, node, "weight").T
+        return result if bias is None else result + bias
+
+    def lower(self, lowering: "Lowering", node: "Node") -> None:
+        (row, feature), values = nonzero(array_of(lowering.graph, node, "weight"))
+        entries = lowering.positions(lowering.same[node.inputs[0]], row, feature, values)
+        lowering.emit(node, self.layer(lowering, node, "dot", entries))
+
+    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+        return {"transB": 1}
+
+
+def is_depthwise(graph: "Graph", node: "Node") -> bool:
+    """Whether a convolution computes each channel from the same one."""
+    weight = graph.array(node, "weight")
+    return (
+        node.op == Conv.name and weight is not None and len(weight) == node.options["groups"] and weight.shape[1] == 1
+    )
+
+
+def nonzero(weight: Array) -> tuple[list[Array], Array]:
+    """The indices of nonzero weights, and their values. The array is not copied: it may be large."""
+    at = np.flatnonzero(weight != 0)
+    indices = [part.astype(np.int32) for part in np.unravel_index(at, weight.shape)]
+    return indices, weight.reshape(-1)[at].astype(np.float64)

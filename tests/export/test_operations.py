@@ -1,0 +1,167 @@
+"""Every operation of a graph, in everything that runs, writes, traces or shrinks a network: a row for each."""
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hypersparse.errors import ModelError
+from hypersparse.export.c_source import save_c
+from hypersparse.export.graph_module import to_module
+from hypersparse.export.onnx import in_onnx_runtime
+from hypersparse.export.operations import TORCH_OPERATIONS
+from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.trace import trace
+from hypersparse_runtime import Graph, GraphError, Node, SparseModel
+from hypersparse_runtime.file import pack, unpack
+from hypersparse_runtime.graph import INPUT, shapes
+from hypersparse_runtime.limits import estimate
+from hypersparse_runtime.onnx import to_onnx
+from hypersparse_runtime.operations import OPERATIONS
+
+IMAGE, VECTOR = (4, 6, 5), (7,)
+CONSUMERS = ("numpy", "kernel", "torch", "onnx", "c", "file", "trace", "shrink")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network of one operation, or with a sum before it, and who refuses it."""
+
+    op: str
+    shape: tuple[int, ...] = IMAGE
+    inputs: int = 1
+    arrays: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    unsupported: tuple[str, ...] = ()
+
+    def graph(self) -> Graph:
+        rng = np.random.default_rng(0)
+        arrays = {f"layer.{role}": rng.random(shape).astype(np.float32) + 0.5 for role, shape in self.arrays.items()}
+        for array in arrays.values():
+            array[1] = 0  # something that `shrink` removes
+        names = {role: f"layer.{role}" for role in self.arrays}
+        return Graph(self.shape, (Node(self.op, (INPUT,) * self.inputs, "v1", names, self.options),), arrays)
+
+
+SLIDE = {"stride": (2, 1), "padding": (1, 0)}
+STATISTICS = {role: (4,) for role in ("weight", "bias", "mean", "variance")}
+CONV = {**SLIDE, "dilation": (1, 2), "groups": 1}
+ONLY_PYTORCH = ("numpy", "kernel", "onnx", "c")
+ROWS = (
+    Row("conv", arrays={"weight": (6, 4, 3, 2), "bias": (6,)}, options=CONV),
+    Row("linear", VECTOR, arrays={"weight": (5, 7), "bias": (5,)}),
+    Row("batch_norm", arrays=STATISTICS, options={"epsilon": 1e-5}),
+    Row("relu"),
+    Row("clip", options={"low": -0.5, "high": 0.25}),
+    Row("add", inputs=2),
+    Row("concat", inputs=2),
+    Row("plane", arrays={"value": IMAGE}),
+    Row("max_pool", options={"kernel": (3, 2), **SLIDE}),
+    Row("avg_pool", options={"kernel": (3, 2), **SLIDE}),
+    Row("mean"),
+    Row("flatten"),
+    Row("softmax", VECTOR),
+    Row("log_softmax", VECTOR),
+    Row(
+        "aten.silu.default",
+        options={"arguments": [{"input": 0}], "keywords": {}, "shape": IMAGE},
+        unsupported=ONLY_PYTORCH,
+    ),
+)
+Compute = Callable[[Graph, np.ndarray, Path], np.ndarray]
+
+
+def test_every_operation_has_a_row_and_both_definitions() -> None:
+    rows = [row.op for row in ROWS if "." not in row.op]
+    assert rows == list(OPERATIONS) == list(TORCH_OPERATIONS)
+    assert all(set(row.unsupported) <= set(CONSUMERS) for row in ROWS)
+    for name, operation in OPERATIONS.items():
+        assert operation.name == TORCH_OPERATIONS[name].name == name
+        assert operation.onnx
+        assert operation.passes
+        assert operation.__doc__ != type(operation).__mro__[1].__doc__, f"say what {name} computes"
+
+
+def in_engine(name: str) -> Compute:
+    return lambda graph, images, folder: SparseModel(graph, engine=name, threads=1)(images)
+
+
+def in_torch(graph: Graph, images: np.ndarray, folder: Path) -> np.ndarray:
+    with torch.no_grad():
+        found: np.ndarray = to_module(graph)(torch.from_numpy(images)).numpy()
+    return found
+
+
+def in_onnx(graph: Graph, images: np.ndarray, folder: Path) -> np.ndarray:
+    content = to_onnx(graph)
+    pytest.importorskip("onnxruntime")
+    (folder / "a.onnx").write_bytes(content)
+    return in_onnx_runtime(folder / "a.onnx")(torch.from_numpy(images)).numpy()
+
+
+def in_c(graph: Graph, images: np.ndarray, folder: Path) -> np.ndarray:
+    save_c(graph, folder / "a.c")
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc here")
+    command = ["gcc", "-std=c99", "-O1", "-shared", "-fPIC", "-o", "a.so", "a.c", "-lm"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    predict = ctypes.CDLL(str(folder / "a.so")).a_predict
+    found = np.zeros((len(images), *shapes(graph)[graph.output]), np.float32)
+    for image, output in zip(images, found, strict=True):
+        predict(image.ctypes.data_as(ctypes.c_void_p), output.ctypes.data_as(ctypes.c_void_p))
+    return found
+
+
+def in_file(graph: Graph, images: np.ndarray, folder: Path) -> np.ndarray:
+    return in_torch(unpack(pack(graph)), images, folder)
+
+
+def traced(graph: Graph, images: np.ndarray, folder: Path) -> np.ndarray:
+    """PyTorch's calls become the operation again."""
+    back = trace(to_module(graph), graph.input_shape)
+    assert [node.op for node in back.nodes] == [node.op for node in graph.nodes]
+    assert all(dict(one.options) == dict(two.options) for one, two in zip(back.nodes, graph.nodes, strict=True))
+    return in_torch(back, images, folder)
+
+
+def shrunk(graph: Graph, images: np.ndarray, folder: Path) -> np.ndarray:
+    return in_torch(shrink_graph(graph).graph, images, folder)
+
+
+COMPUTE: dict[str, Compute] = {
+    "numpy": in_engine("numpy"),
+    "kernel": in_engine("hypersparse"),
+    "torch": in_torch,
+    "onnx": in_onnx,
+    "c": in_c,
+    "file": in_file,
+    "trace": traced,
+    "shrink": shrunk,
+}
+
+
+@pytest.mark.parametrize("consumer", CONSUMERS)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.op)
+def test_every_consumer_computes_it_or_refuses_it(row: Row, consumer: str, tmp_path: Path) -> None:
+    graph = row.graph()
+    images = np.random.default_rng(1).normal(size=(3, *row.shape)).astype(np.float32)
+    if consumer in row.unsupported:
+        with pytest.raises((GraphError, ModelError), match=row.op):
+            COMPUTE[consumer](graph, images, tmp_path)
+        return
+    wanted = in_torch(graph, images, tmp_path)
+    assert wanted.shape == (3, *shapes(graph)["v1"])
+    assert np.abs(COMPUTE[consumer](graph, images, tmp_path) - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.op)
+def test_every_operation_counts_its_work(row: Row) -> None:
+    work = estimate(row.graph())
+    assert (work.layers > 0) == (row.op != "flatten" and not row.unsupported)
