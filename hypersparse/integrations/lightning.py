@@ -1,0 +1,171 @@
+"""`SparsityCallback` for Lightning: makes the module sparse that a `Trainer` trains."""
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from math import ceil, inf
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from hypersparse.errors import LoopError, OptionError
+from hypersparse.integrations.extras import needed
+from hypersparse.integrations.tracker import scalars
+from hypersparse.integrations.trainer_length import attach_within
+from hypersparse.methods.base import Method
+from hypersparse.methods.task import Task
+from hypersparse.sparsifier import Sparsifier
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+
+_callbacks = needed("lightning.pytorch.callbacks", "lightning", "SparsityCallback")
+Callback: Any = _callbacks.Callback
+
+
+class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra, which mypy does not read
+    """Makes the module of a `lightning.Trainer` sparse; the module and the rest of the script stay as they are.
+
+    The plan fits the trainer's `max_epochs` or `max_steps`. Its state is part of Lightning's checkpoints.
+
+    Args:
+        method: What prunes the module, such as `GMP(sparsity=0.95)`.
+        epochs: Length of the main training; by default all of the trainer's epochs that the plan leaves for it. ART
+            decides itself when to prune, and needs the length of its fine-tuning.
+        task: Loss and samples, for methods that score the network.
+        steps_per_epoch: Optimizer steps in an epoch, where the trainer does not know: for loaders without a length,
+            and for manual optimization with other than one step for every batch.
+        options: Further arguments of `hypersparse.attach`, such as `trained=True`.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        *,
+        epochs: int | None = None,
+        task: Task | None = None,
+        steps_per_epoch: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.method, self.epochs, self.task, self.options = method, epochs, task, options
+        self.steps_per_epoch = steps_per_epoch
+        self.sparsifier: Sparsifier | None = None  # while the trainer fits
+        self._saved: dict[str, Any] = {}
+        self._steps_before_epoch = 0
+        self._was_sparse = False
+
+    def on_train_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Attach: the optimizer has its state and the trainer its data by now."""
+        if len(trainer.optimizers) != 1:
+            raise OptionError(
+                f"SparsityCallback prunes what one optimizer trains, and {type(pl_module).__name__} has "
+                f"{len(trainer.optimizers)}; call hypersparse.attach for one of them in `on_train_start`."
+            )
+        per_epoch = self._steps_of_an_epoch(trainer)
+        self.sparsifier = attach_within(
+            pl_module,
+            trainer.optimizers[0],
+            self.method,
+            epochs=self.epochs or 1 if trainer.fast_dev_run else self.epochs,
+            steps=_steps_of(trainer, per_epoch),
+            steps_per_epoch=per_epoch,
+            task=_in_precision_of(trainer, self.task),
+            **self.options,
+        )
+        if self._saved and trainer.global_step:
+            self.sparsifier.load_state_dict(self._saved)
+        self._was_sparse = self.sparsifier.is_sparse
+
+    def on_train_epoch_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Note where the epoch begins."""
+        self._steps_before_epoch = trainer.global_step
+
+    def on_train_batch_end(self, trainer: "Trainer", *_: Any) -> None:
+        """From the first sparse step on, what was the best of the dense network counts no more."""
+        assert self.sparsifier is not None
+        if self.sparsifier.is_sparse and not self._was_sparse:
+            self._was_sparse = True
+            _forget_best(trainer)
+
+    def on_train_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Log the sparsity, and what the method says."""
+        assert self.sparsifier is not None
+        mask = self.sparsifier.mask
+        values = {**scalars(self.sparsifier.log), "sparsity": mask.sparsity if mask is not None else 0.0}
+        pl_module.log_dict(values, sync_dist=True)
+        if trainer.current_epoch == 0 and not pl_module.automatic_optimization and not trainer.fast_dev_run:
+            self._check_steps(trainer.global_step - self._steps_before_epoch, trainer)
+
+    def on_train_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Keep the state for the next `fit`."""
+        self._saved = self.state_dict()
+
+    def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
+        """Leave the optimizer alone."""
+        if self.sparsifier is not None:
+            self.sparsifier.detach()
+            self.sparsifier = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The plan's state, for Lightning's checkpoints."""
+        return self._saved if self.sparsifier is None else self.sparsifier.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint's state when the training begins."""
+        self._saved = state_dict
+
+    def _steps_of_an_epoch(self, trainer: "Trainer") -> int:
+        if self.steps_per_epoch is not None:
+            return self.steps_per_epoch
+        if trainer.num_training_batches == inf:
+            raise OptionError(
+                "The length of the training data is unknown; pass SparsityCallback(..., steps_per_epoch=N), after how "
+                "many optimizer steps an epoch of the plan ends."
+            )
+        return ceil(int(trainer.num_training_batches) / int(trainer.accumulate_grad_batches))
+
+    def _check_steps(self, steps: int, trainer: "Trainer") -> None:
+        expected = self._steps_of_an_epoch(trainer)
+        if steps != expected and trainer.is_last_batch:
+            raise LoopError(
+                f"The first epoch had {steps} optimizer steps and {expected} were expected, one for every batch; pass "
+                f"SparsityCallback(..., steps_per_epoch={steps})."
+            )
+
+
+def _steps_of(trainer: "Trainer", per_epoch: int) -> int | None:
+    """How many optimizer steps the trainer makes at most; a `fast_dev_run` only tries the plan."""
+    bounds = [trainer.max_steps] if trainer.max_steps > 0 else []
+    bounds += [trainer.max_epochs * per_epoch] if trainer.max_epochs not in (None, -1) else []
+    return min(bounds, default=None) if not trainer.fast_dev_run else None
+
+
+def _in_precision_of(trainer: "Trainer", task: Task | None) -> Task | None:
+    """The task with inputs and autocast as in the trainer's steps."""
+    if task is None:
+        return None
+    precision = trainer.precision_plugin
+
+    def forward(model: nn.Module, inputs: Any) -> Any:
+        context: AbstractContextManager[None] = precision.forward_context()
+        with context:
+            return task.forward(model, inputs)
+
+    return replace(task, forward=forward, unpack=lambda batch: precision.convert_input(task.unpack(batch)))
+
+
+def _forget_best(trainer: "Trainer") -> None:
+    """Let "save the best" and early stopping begin anew: the best so far was another, dense network.
+
+    Lightning removes those checkpoints as sparse ones take their places.
+    """
+    for callback in trainer.callbacks:
+        if isinstance(callback, _callbacks.ModelCheckpoint) and callback.monitor is not None:
+            callback.best_model_score = callback.kth_value = worst = _worst(callback.mode)
+            callback.best_k_models = dict.fromkeys(callback.best_k_models, worst)
+        elif isinstance(callback, _callbacks.EarlyStopping):
+            callback.wait_count, callback.best_score = 0, _worst(callback.mode)
+
+
+def _worst(mode: str) -> Tensor:
+    return torch.tensor(inf if mode == "min" else -inf)

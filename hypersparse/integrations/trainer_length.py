@@ -1,0 +1,71 @@
+"""`attach_within`: a sparsifier whose plan fits the length of a trainer's run."""
+
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from hypersparse.errors import OptionError
+from hypersparse.methods.base import Method
+from hypersparse.methods.phase_plan import plan_of, within
+from hypersparse.sparsifier import Sparsifier, attach
+
+
+def attach_within(
+    model: nn.Module,
+    optimizer: Optimizer,
+    method: Method,
+    *,
+    epochs: int | None,
+    steps: int | None,
+    steps_per_epoch: int,
+    trained: bool = False,
+    **options: Any,
+) -> Sparsifier:
+    """Attach a method to a trainer that makes `steps` optimizer steps; None where nobody bounds them.
+
+    Without `epochs` the main training takes as many epochs as fit, for methods that do not decide themselves.
+    """
+    if steps is None:
+        if epochs is None:
+            raise OptionError(
+                f"The trainer has no last epoch; pass `epochs`, the length of {_name(method)}'s training."
+            )
+    else:
+        steps_per_epoch = min(steps_per_epoch, steps)
+        available = steps // steps_per_epoch
+        if epochs is None:
+            epochs = _most_epochs(method, available, trained=trained)
+        try:
+            within(plan_of(method, epochs=epochs, trained=trained), available)
+        except OptionError as error:
+            raise OptionError(f"The plan does not fit the trainer's {available} epochs: {error}") from None
+    return attach(
+        model,
+        optimizer,
+        method,
+        epochs=epochs,
+        steps_per_epoch=steps_per_epoch,
+        max_steps=steps,
+        trained=trained,
+        **options,
+    )
+
+
+def _most_epochs(method: Method, available: int, *, trained: bool) -> int:
+    """The longest main training with which the whole plan takes no more epochs than are available."""
+    for epochs in range(available, 0, -1):
+        plan = plan_of(method, epochs=epochs, trained=trained)
+        if any(phase.stop_when is not None for phase in plan):
+            raise OptionError(
+                f"{_name(method)} decides itself when to prune: pass `epochs`, how many of the trainer's {available} "
+                "epochs are left for the fine-tuning."
+            )
+        if sum(phase.epochs for phase in plan) <= available:
+            return epochs
+    least = sum(phase.epochs for phase in plan_of(method, epochs=1, trained=trained))
+    raise OptionError(f"{_name(method)} needs {least} epochs or more, and the trainer makes {available}; train longer.")
+
+
+def _name(method: Method) -> str:
+    return type(method).__name__

@@ -1,0 +1,5 @@
+class Missing:
+    pass
+
+
+CIFAR10 = CIFAR100 = MNIST = KMNIST = FashionMNIST = ImageFolder = Missing

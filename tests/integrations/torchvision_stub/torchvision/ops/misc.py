@@ -1,0 +1,5 @@
+from torch import nn
+
+
+class FrozenBatchNorm2d(nn.Module):
+    pass
