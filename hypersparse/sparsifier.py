@@ -18,10 +18,11 @@ from hypersparse.methods.phase_plan import plan_of, within
 from hypersparse.methods.task import Task
 from hypersparse.plan_state import Position
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.schedules import Schedule
 from hypersparse.sparsity.weights import PrunableModules, PrunableWeights
-from hypersparse.step_hooks import StepHooks
+from hypersparse.step_hooks import StepHooks, stepping
 
 PenaltyMode = Literal["gradient", "loss"]
 
@@ -90,6 +91,14 @@ class Sparsifier:
     def mask(self) -> Mask | None:
         """The current mask; None while no weight is pruned."""
         return self.weights.mask
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the mask has the plan's sparsity: only then may a network be saved as the best."""
+        mask = self.mask
+        if mask is None or self.sparsity is None:
+            return mask is not None
+        return mask.kept <= keep_count(mask.total, self.sparsity)
 
     @property
     def trainable(self) -> Mask | None:
@@ -312,7 +321,7 @@ def attach(
         plan = within(plan, max_steps // steps_per_epoch)
     return Sparsifier(
         model,
-        optimizer,
+        stepping(optimizer),
         plan,
         task=task,
         lr=lr,

@@ -107,6 +107,16 @@ class StepHooks:
         return add_penalty_gradient_(sparsifier.weights, penalty, scale=scale)
 
 
+def stepping(optimizer: Optimizer) -> Optimizer:
+    """The optimizer that makes the steps, which has torch's hooks; Accelerate, for one, gives a wrapper around it."""
+    while not hasattr(optimizer, "_optimizer_step_post_hooks"):
+        inner = getattr(optimizer, "optimizer", None)
+        if not isinstance(inner, Optimizer):
+            raise LoopError(f"{type(optimizer).__name__} has no step hooks; pass the torch.optim.Optimizer in it.")
+        optimizer = inner
+    return optimizer
+
+
 class _OnlyOnce:
     """A closure that was called before the method changed the weights."""
 

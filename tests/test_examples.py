@@ -1,5 +1,6 @@
 """The examples run as they stand."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -31,3 +32,43 @@ def test_the_plain_loop() -> None:
     assert total == 64 * 128 + 128 * 128 + 128 * 10
     assert kept == total - total * 9 // 10 == 2586
     assert accuracy > 0.8
+
+
+STUB = ROOT / "tests" / "integrations" / "torchvision_stub"
+TRAINERS = {  # the share of weights that is removed, in tenths, and the accuracy that is reached at least
+    "lightning_trainer": (9, 0.8),
+    "transformers_trainer": (8, 0.8),
+    "accelerate_loop": (9, 0.8),
+    "timm_loop": (8, 0.8),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainers_script(name: str, tmp_path: Path) -> None:
+    path = [str(ROOT), os.environ["PYTHONPATH"]]
+    if name == "timm_loop":
+        if not _finds("timm"):
+            pytest.skip("timm is not installed")
+        path += [] if _finds("torchvision") else [str(STUB)]
+    removed, least = TRAINERS[name]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{name}.py")],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"(\d+) of (\d+) weights kept, accuracy ([\d.]+)", done.stdout)
+    assert found, done.stdout
+    kept, total, accuracy = int(found[1]), int(found[2]), float(found[3])
+    assert kept == total - total * removed // 10
+    assert accuracy > least
+    assert not list(tmp_path.iterdir()), "nothing is written where the script is run"
+
+
+def _finds(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
