@@ -3,11 +3,13 @@
 Decisions go through a gloo group of their own, so that they never meet the collectives of a training loop.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
@@ -142,22 +144,34 @@ class Ranks:
     def _exchange_(self, tensors: list[Tensor], factor: float) -> None:
         if not (self.several and tensors):
             return
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        flat = _flat(tensors)
         with _meeting():
             distributed.all_reduce(flat, group=self._group)
-        flat.mul_(factor)
-        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
-        for tensor, part in zip(tensors, parts, strict=True):
-            tensor.copy_(part.view(tensor.shape))
+        _spread_(tensors, flat.mul_(factor))
 
     @torch.no_grad()
     def copy_first_(self, tensors: Iterable[Tensor]) -> None:
-        """Replace tensors by those of rank 0."""
+        """Replace tensors by those of rank 0, in one exchange for each type."""
+        by_type: dict[torch.dtype, list[Tensor]] = {}
         for tensor in tensors if self.several else ():
-            whole = tensor.detach().contiguous()
+            by_type.setdefault(tensor.dtype, []).append(tensor)
+        for alike in by_type.values():
+            flat = _flat(alike)
             with _meeting():
-                distributed.broadcast(whole, group=self._group, group_src=0)
-            tensor.copy_(whole)
+                distributed.broadcast(flat, group=self._group, group_src=0)
+            _spread_(alike, flat)
+
+    def check_same(self, layers: Mapping[str, Tensor] | None) -> None:
+        """Raise an error on all ranks if they have different masks."""
+        if not self.several or (layers is not None and is_sharded(layers)):
+            return
+        digests = self.gather(None if layers is None else _digest(layers))
+        if len(set(digests)) > 1:
+            other = next(rank for rank, digest in enumerate(digests) if digest != digests[0])
+            raise LoopError(
+                f"The mask of rank {other} is not that of rank 0: their weights or scores differ. Train the model in "
+                "DistributedDataParallel, and begin on all ranks with the same weights."
+            )
 
     def _control(self) -> distributed.ProcessGroup:
         """The group for decisions, made when all ranks first need it."""
@@ -176,6 +190,22 @@ def average_statistics_(model: nn.Module, ranks: Ranks) -> None:
     names = ("running_mean", "running_var")
     found = [getattr(module, name, None) for module in model.modules() for name in names]
     ranks.mean_(tensor for tensor in found if isinstance(tensor, Tensor))
+
+
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def _spread_(tensors: Sequence[Tensor], flat: Tensor) -> None:
+    for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view(tensor.shape))
+
+
+def _digest(layers: Mapping[str, Tensor]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for layer in layers.values():
+        found.update(np.packbits(layer.flatten().cpu().numpy()).tobytes())
+    return found.digest()
 
 
 @contextmanager

@@ -1,19 +1,21 @@
 """`attach` and `Sparsifier`: a method's plan, driven inside any training loop by the optimizer's hooks."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
 from hypersparse import plan_state
 from hypersparse.attach_checks import check_arguments, check_counts, check_plan
+from hypersparse.distributed import Ranks
 from hypersparse.errors import LoopError
 from hypersparse.learning_rate import LearningRate
 from hypersparse.loop_errors import ADDED_BY_THE_STEP, LoopCalls, check_acted, check_begun, check_clock
 from hypersparse.methods.ablation import Ablation
-from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
+from hypersparse.methods.base import MISSING_TASK, Action, Method, Phase, TrainingState
 from hypersparse.methods.phase_plan import plan_of, within
 from hypersparse.methods.task import Task
 from hypersparse.plan_state import Position
@@ -48,14 +50,18 @@ class Sparsifier:
         input_shape: tuple[int, ...] | None = None,
         on_collapse: OnCollapse = "warn",
         sparsity: float | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.plan = list(plan)
+        self.ranks = ranks or Ranks.alone()
+        self._joined = False  # whether the ranks have met
         if task is None and any(phase.requires.task for phase in self.plan):
             raise LoopError(MISSING_TASK)
         self.weights = PrunableWeights(model, extra_prunable=extra_prunable)
         for phase in self.plan:
             if phase.requires.weights is not None:
                 phase.requires.weights(self.weights)
+        task = replace(task, ranks=self.ranks) if isinstance(task, Task) else task
         self.state = TrainingState(model, optimizer, self.weights, given_task=task, steps_per_epoch=steps_per_epoch)
         self.guard = CollapseGuard(self.weights, input_shape=input_shape, on_collapse=on_collapse)
         self.sparsity = sparsity  # what the plan is for; a state at another one is refused
@@ -196,7 +202,7 @@ class Sparsifier:
         """Do what the method does after this step, count the step, and set dropped weights to exactly 0.0 again."""
         if self.phase.on_step is not None and self.phase.on_step.is_due(self.state.step):
             # Deviation: in a user's loop the optimizer has made its step, which RigL's update replaces.
-            self.phase.on_step.action(self.state)
+            self._act(self.phase.on_step.action)
         self.calls.steps += 1
         self.state.step += 1
         self.weights.apply_mask_()
@@ -208,10 +214,10 @@ class Sparsifier:
             self._leave_phase()
         if self.done:
             return False
+        self._join()
         if not self.position.entered:
             self._enter_phase()
-        if self.phase.on_epoch_start is not None:
-            self.phase.on_epoch_start(self.state)
+        self._act(self.phase.on_epoch_start)
         if self.phase.on_epoch_start is not None or self.phase.on_step is not None:  # then the mask may be another
             self.guard.look(f"In phase {self.phase.name}", briefly=True)
         self.state.epoch_tensor.fill_(self.state.epoch)
@@ -226,12 +232,14 @@ class Sparsifier:
     def _finish_epoch(self) -> None:
         if not self.is_open:
             raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
-        self.calls.check(self.plan, observed=self.state.observed.count, penalty_in_loss=self.penalty_mode == "loss")
+        self.state.observed.sum_over_(self.ranks)
+        with self.ranks.together():
+            self.calls.check(self.plan, observed=self.state.observed.count, penalty_in_loss=self.penalty_mode == "loss")
         if self.learning_rate is not None:
             self.learning_rate.check()
         phase, state = self.phase, self.state
         state.steps_per_epoch = state.steps_per_epoch or self.calls.steps
-        over = phase.stop_when(state) if phase.stop_when is not None else False
+        over = self.ranks.decide(phase.stop_when(state)) if phase.stop_when is not None else False
         self.position.open = False
         self.position.total_epoch += 1
         if over or state.epoch + 1 >= phase.epochs:
@@ -242,18 +250,30 @@ class Sparsifier:
         if self.done and self._on_done is not None:
             self._on_done(self)
 
+    def _join(self) -> None:
+        """Before anything is drawn: all ranks draw what rank 0 would."""
+        if not self._joined:
+            generator = self.state.generator
+            generator.set_state(self.ranks.from_first(generator.get_state))
+            self._joined = True
+
+    def _act(self, action: Action | None) -> None:
+        """Let the method act; all ranks must have the same mask then."""
+        if action is not None:
+            action(self.state)
+            self.ranks.check_same(self.weights.mask)
+
     def _enter_phase(self) -> None:
         if self.phase.reset_optimizer:
             self.state.optimizer.state.clear()  # reset momentum
-        if self.phase.on_enter is not None:
-            self.phase.on_enter(self.state)
+        self._act(self.phase.on_enter)
         self.guard.look(f"On entering phase {self.phase.name}")
         self.position.entered = True
 
     def _leave_phase(self) -> None:
         check_acted(self.phase, self.state.step)
-        if self.phase.on_exit is not None and self.position.entered:
-            self.phase.on_exit(self.state)
+        if self.position.entered:
+            self._act(self.phase.on_exit)
         self.guard.look(f"At the end of phase {self.phase.name}")
         self.position.phase_index += 1
         self.position.entered = False
@@ -277,6 +297,7 @@ def attach(
     input_shape: tuple[int, ...] | None = None,
     on_collapse: OnCollapse = "warn",
     ablation: Ablation | None = None,
+    process_group: distributed.ProcessGroup | None = None,
 ) -> Sparsifier:
     """Make a model sparse inside your own training loop.
 
@@ -298,6 +319,7 @@ def attach(
         input_shape: Shape of one input, to check for a path from input to output.
         on_collapse: What to do when a mask leaves a layer without weights, or no such path.
         ablation: What to take away from the method's result, to see whether it mattered.
+        process_group: The processes that train this model, where torch.distributed is initialised; by default all.
 
     Returns:
         A `Sparsifier`: iterate over its `epochs()`, or pass `steps_per_epoch`.
@@ -332,4 +354,5 @@ def attach(
         input_shape=input_shape,
         on_collapse=on_collapse,
         sparsity=method.sparsity,
+        ranks=Ranks(process_group),
     )

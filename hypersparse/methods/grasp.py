@@ -60,7 +60,13 @@ class GraSP(PruningMethod, ScoringSamples):
         values = redrawn(weights, state.generator) if self.redraw_linear else weights
         halves = self.split(task, weights.device)
         found = scores.grasp(
-            weights.model, values, halves, task.criterion, temperature=self.temperature, run=task.forward
+            weights.model,
+            values,
+            halves,
+            task.criterion,
+            temperature=self.temperature,
+            run=task.forward,
+            ranks=task.ranks,
         )
         if self.tie_rule == "authors":
             return Mask.at_least(found, min(self.keep(weights) + 1, weights.total))

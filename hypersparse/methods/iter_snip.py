@@ -37,7 +37,7 @@ class IterSNIP(PruningMethod, ScoringSamples):
         batches = self.batches(task, weights.device)
 
         def sensitivity(values: Mapping[str, Tensor]) -> Scores:
-            found = gradients(weights.model, values, batches, task.criterion, run=task.forward)
+            found = gradients(weights.model, values, batches, task.criterion, run=task.forward, ranks=task.ranks)
             # Times the weight before pruning: what a removed one would be worth in the pruned network.
             return {name: (weights[name].detach() * gradient).abs() for name, gradient in found.items()}
 

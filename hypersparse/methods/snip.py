@@ -39,7 +39,7 @@ class SNIP(PruningMethod, ScoringSamples):
         """The mask, chosen before training."""
         weights, task = state.weights, state.task
         batches = self.batches(task, weights.device)
-        found = scores.snip(weights.model, weights, batches, task.criterion, run=task.forward)
+        found = scores.snip(weights.model, weights, batches, task.criterion, run=task.forward, ranks=task.ranks)
         if self.tie_rule == "authors":
             return Mask.at_least(found, max(1, int(weights.total * (1 - self.sparsity))))
         return select(found, self.keep(weights), self.distribution)

@@ -35,7 +35,7 @@ class SynFlow(PruningMethod):
         inputs, _ = task.first_batch(weights.device)
 
         def flow(values: Mapping[str, Tensor]) -> Scores:
-            return scores.synflow(weights.model, values, inputs, run=task.forward)
+            return scores.synflow(weights.model, values, inputs, run=task.forward, ranks=task.ranks)
 
         keep = self.keep(weights)
         return select_in_rounds(weights, keep, rounds=self.rounds, score=flow, distribution=self.distribution)

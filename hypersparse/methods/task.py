@@ -13,6 +13,7 @@ from hypersparse.distributed import Ranks
 from hypersparse.errors import OptionError
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Batch, Run, call_model
+from hypersparse.sparsity.weights import unwrap
 
 Metric = Callable[[Any, Any], Tensor | float]
 
@@ -69,6 +70,9 @@ class Task:
     def score(self, model: nn.Module) -> float:
         """The metric of `model` over the loader, in evaluation mode and without gradients."""
         device = next(model.parameters()).device
+        if self.ranks.several:  # as DistributedDataParallel would; its own wait for each other in every batch
+            self.ranks.copy_first_(model.buffers())
+            model = unwrap(model)
         with torch.no_grad(), eval_mode(model):
             score = self._over_dataset(model, device) if self.metric_over_dataset else self._mean(model, device)
         if isnan(score):  # compares with nothing, so that a method would pick its best network at random
@@ -77,13 +81,24 @@ class Task:
 
     def first_batch(self, device: torch.device) -> Batch:
         """The first batch to train on."""
-        for inputs, labels in self._to_train_on():
-            return _to(inputs, device), _to(labels, device)
-        raise OptionError(_no_batch())
+        with self.ranks.together():
+            for inputs, labels in self._to_train_on():
+                found = _to(inputs, device), _to(labels, device)
+                break
+            else:
+                raise OptionError(_no_batch())
+        return found
 
     def per_class(self, count: int, *, passes: int, device: torch.device) -> list[Batch]:
         """So many batches of `count` samples of every class, sorted by class; no sample is in two of them."""
-        wanted = count * passes
+        with self.ranks.together():
+            found = self._samples(count * passes)
+        labels = torch.tensor(sorted(found), device=device).repeat_interleave(count)
+        starts = range(0, count * passes, count)
+        parts = [[sample for label in sorted(found) for sample in found[label][at : at + count]] for at in starts]
+        return [(torch.stack(part).to(device), labels) for part in parts]
+
+    def _samples(self, wanted: int) -> dict[int, list[Tensor]]:
         found: dict[int, list[Tensor]] = defaultdict(list)
         for inputs, labels in self._to_train_on():
             for sample, label in zip(inputs, _classes(inputs, labels), strict=True):
@@ -92,10 +107,7 @@ class Task:
             if len(found) == self.classes and all(len(samples) == wanted for samples in found.values()):
                 break
         _check_found(found, wanted, self.classes)
-        labels = torch.tensor(sorted(found), device=device).repeat_interleave(count)
-        starts = range(0, wanted, count)
-        parts = [[sample for label in sorted(found) for sample in found[label][at : at + count]] for at in starts]
-        return [(torch.stack(part).to(device), labels) for part in parts]
+        return found
 
     def _to_train_on(self) -> Iterator[tuple[Any, Any]]:
         batches = self.loader if self.train_loader is None else self.train_loader

@@ -2,6 +2,7 @@
 
 Scores that run the network run a copy of it: gradients, statistics, modes and random numbers of the model stay as they
 are. `weights` are the values it is scored with, which may be others than its own: masked ones, or redrawn ones.
+Each of several `ranks` may have its own batches; gradients are then means over the ranks.
 """
 
 import copy
@@ -13,12 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hypersparse.distributed import Ranks
 from hypersparse.errors import ModelError, OptionError
 
 Values = Mapping[str, Tensor]
 Batch = tuple[Any, Any]  # inputs and labels, on the model's device
 Criterion = Callable[[Any, Any], Tensor]
 Run = Callable[[nn.Module, Any], Any]
+ALONE = Ranks.alone()
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:
@@ -41,22 +44,35 @@ def random_scores(weights: Values, generator: torch.Generator) -> dict[str, Tens
 
 
 def gradients(
-    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run = call_model
+    model: nn.Module,
+    weights: Values,
+    batches: Sequence[Batch],
+    criterion: Criterion,
+    *,
+    run: Run = call_model,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
     """The loss's gradient, batch norm as in training, summed over the batches."""
     _check(batches)
-    with _copy_of(model, weights, training=True) as (copied, leaves):
+    with ranks.together(), _copy_of(model, weights, training=True) as (copied, leaves):
         total = _summed(
             _gradients(_single(criterion(run(copied, inputs), labels)), leaves) for inputs, labels in batches
         )
+    ranks.mean_(total)
     return dict(zip(weights, total, strict=True))
 
 
 def snip(
-    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run = call_model
+    model: nn.Module,
+    weights: Values,
+    batches: Sequence[Batch],
+    criterion: Criterion,
+    *,
+    run: Run = call_model,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
     """|w · gradient|: how much the loss would change if the weight were gone, to first order."""
-    found = gradients(model, weights, batches, criterion, run=run)
+    found = gradients(model, weights, batches, criterion, run=run, ranks=ranks)
     return {name: (weights[name].detach() * gradient).abs() for name, gradient in found.items()}
 
 
@@ -68,6 +84,7 @@ def grasp(
     *,
     temperature: float = 200.0,
     run: Run = call_model,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
     """w · (Hessian · gradient): what the gradient's norm would lose with the weight, outputs divided by `temperature`.
 
@@ -80,17 +97,22 @@ def grasp(
         def loss(inputs: Any, labels: Any) -> Tensor:
             return _single(criterion(run(copied, inputs) / temperature, labels))
 
-        gradient = _summed(_gradients(loss(*batch), leaves) for batch in batches)
+        with ranks.together():
+            gradient = _summed(_gradients(loss(*batch), leaves) for batch in batches)
+        ranks.mean_(gradient)
         product = [torch.zeros_like(leaf) for leaf in leaves]
         for batch in batches:
             again = _gradients(loss(*batch), leaves, create_graph=True)
             along = torch.stack([(one * two).sum() for one, two in zip(gradient, again, strict=True)]).sum()
             product = _summed([product, _gradients(along, leaves)])
+        ranks.mean_(product)
         scores = [leaf.detach() * change for leaf, change in zip(leaves, product, strict=True)]
     return dict(zip(weights, scores, strict=True))
 
 
-def synflow(model: nn.Module, weights: Values, inputs: Tensor, *, run: Run = call_model) -> dict[str, Tensor]:
+def synflow(
+    model: nn.Module, weights: Values, inputs: Tensor, *, run: Run = call_model, ranks: Ranks = ALONE
+) -> dict[str, Tensor]:
     """How much flows through a weight if all numbers of the network are positive and its inputs are ones.
 
     Of `inputs` only the shape of one sample counts. In evaluation mode and in float64: products over many layers
@@ -103,7 +125,8 @@ def synflow(model: nn.Module, weights: Values, inputs: Tensor, *, run: Run = cal
         with torch.no_grad():
             for tensor in filter(torch.is_floating_point, (*copied.parameters(), *copied.buffers())):
                 tensor.abs_()
-        flows = _gradients(run(copied, ones).sum(), leaves)
+        flows = list(_gradients(run(copied, ones).sum(), leaves))
+        ranks.mean_(flows)  # their batch norms may have other statistics
         scores = [leaf.detach() * flow for leaf, flow in zip(leaves, flows, strict=True)]
     if not all(score.isfinite().all() for score in scores):
         raise ModelError("The flow through this network overflows even float64; scale its weights down before SynFlow.")

@@ -185,7 +185,6 @@ class Training:
             forward=self.meter.run,
             train_loader=self.images.first_look,
             classes=classes,
-            ranks=self.ranks,
         )
         return Sparsifier(
             self.model,
@@ -196,6 +195,7 @@ class Training:
             penalty=None,
             input_shape=self.input_shape,
             on_collapse=self.machine.on_collapse,
+            ranks=self.ranks,
         )
 
     def run_plan(self, callback: Callback, stop: StopRequest) -> Result:

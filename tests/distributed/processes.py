@@ -18,13 +18,16 @@ context.set_forkserver_preload(["torch.distributed.fsdp", "hypersparse"])
 
 
 def in_processes(
-    count: int, work: Callable[..., Any], folder: Path, *arguments: Any, timeout: float = SECONDS
+    count: int, work: Callable[..., Any], folder: Path, *arguments: Any, timeout: float = SECONDS, joined: bool = True
 ) -> list[Any]:
-    """What `work(*arguments)` returns in each of so many processes; `timeout` is that of their collectives."""
+    """What `work(*arguments)` returns in each of so many processes; `timeout` is that of their collectives.
+
+    If they are not `joined` yet, `work` also gets a function that joins them.
+    """
     meeting = folder / f"meeting-{time.monotonic_ns()}"
     meeting.mkdir()
     started = [
-        context.Process(target=_work, args=(rank, count, str(meeting), timeout, work, arguments), daemon=True)
+        context.Process(target=_work, args=(rank, count, str(meeting), timeout, joined, work, arguments), daemon=True)
         for rank in range(count)
     ]
     for process in started:
@@ -41,10 +44,13 @@ def in_processes(
     return [torch.load(meeting / f"{rank}.result", weights_only=False) for rank in range(count)]
 
 
-def _work(rank: int, count: int, meeting: str, timeout: float, work: Callable[..., Any], arguments: Any) -> None:
+def _work(
+    rank: int, count: int, meeting: str, timeout: float, joined: bool, work: Callable[..., Any], arguments: Any
+) -> None:
     torch.set_num_threads(1)
     folder = Path(meeting)
-    try:
+
+    def join() -> None:
         distributed.init_process_group(
             "gloo",
             init_method=f"file://{meeting}/store",
@@ -52,7 +58,11 @@ def _work(rank: int, count: int, meeting: str, timeout: float, work: Callable[..
             world_size=count,
             timeout=timedelta(seconds=timeout),
         )
-        torch.save(work(*arguments), folder / f"{rank}.result")
+
+    try:
+        if joined:
+            join()
+        torch.save(work(*arguments) if joined else work(join, *arguments), folder / f"{rank}.result")
     except BaseException:
         (folder / f"{rank}.error").write_text(f"rank {rank}: {traceback.format_exc()}")
         raise

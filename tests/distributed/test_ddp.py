@@ -1,0 +1,221 @@
+"""`attach` in loops of several processes: DistributedDataParallel, samples that differ from rank to rank."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+import hypersparse
+from hypersparse import GMP, SET, SNIP, GraSP, IterSNIP, Magnitude, Method, RigL, Sparsifier, SynFlow, Task
+from hypersparse.distributed import Ranks
+from hypersparse.errors import LoopError, OptionError
+from hypersparse.sparsity import scores
+from tests.distributed.processes import in_processes
+from tests.plain_loop import attached, batches, cross_entropy, epochs_of, network, sgd, short_art, train_step
+
+pytestmark = [pytest.mark.ddp, pytest.mark.slow]
+METHODS: dict[str, Method] = {
+    "art": short_art(max_regularized_epochs=4),
+    "snip": SNIP(sparsity=0.8, data="batch"),
+    "iter_snip": IterSNIP(sparsity=0.8, per_class=2, rounds=3),
+    "grasp": GraSP(sparsity=0.8, per_class=2),
+    "synflow": SynFlow(sparsity=0.8, rounds=5),
+    "set": SET(sparsity=0.8),
+    "gmp": GMP(sparsity=0.8, start=0.0, end=0.9),
+    "rigl": RigL(sparsity=0.8, distribution="erk", search=1.0, update_every=2),
+}
+Found = dict[str, Any]
+
+
+def dataset() -> TensorDataset:
+    inputs, labels = (torch.cat(parts) for parts in zip(*batches(), strict=True))
+    return TensorDataset(inputs, labels)
+
+
+def sharded_loader() -> "DataLoader[Any]":
+    return DataLoader(dataset(), batch_size=8, sampler=DistributedSampler(dataset(), shuffle=False))
+
+
+def train(sparsifier: Sparsifier, model: nn.Module, loader: "DataLoader[Any]") -> Found:
+    for _ in sparsifier.epochs():
+        model.train()
+        for inputs, labels in loader:
+            loss = cross_entropy(model(inputs), labels)
+            sparsifier.state.optimizer.zero_grad()
+            loss.backward()
+            sparsifier.state.optimizer.step()
+    return outcome(sparsifier)
+
+
+def outcome(sparsifier: Sparsifier) -> Found:
+    assert sparsifier.mask is not None
+    weights = {name: weight.detach().clone() for name, weight in sparsifier.weights.items()}
+    assert not any(weight[~sparsifier.mask[name]].any() for name, weight in weights.items())
+    return {"epochs": sparsifier.total_epoch, "kept": sparsifier.mask.kept, **weights}
+
+
+def train_all(order: str) -> dict[str, Found]:
+    return {name: train_one(method, order) for name, method in METHODS.items()}
+
+
+def train_one(method: Method, order: str) -> Found:
+    """Weights of rank 0, but random numbers, batches and scored samples of this rank's own."""
+    model, loader = network(), sharded_loader()
+    wrapped: nn.Module = model if order == "after" else nn.parallel.DistributedDataParallel(model)
+    torch.manual_seed(distributed.get_rank())
+    sparsifier = attached(wrapped, sgd(model), method, task=Task(cross_entropy, loader))
+    if order == "after":
+        wrapped = nn.parallel.DistributedDataParallel(model)
+    return train(sparsifier, wrapped, loader)
+
+
+@pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
+@pytest.mark.parametrize(("count", "order"), [(2, "before"), (4, "after")])
+def test_ranks_with_their_own_samples_and_seeds_agree_on_everything(tmp_path: Path, count: int, order: str) -> None:
+    first, *others = in_processes(count, train_all, tmp_path, order)
+    for name in METHODS:
+        assert first[name]["kept"] == 22
+        for other in others:
+            assert all(torch.equal(torch.as_tensor(first[name][key]), torch.as_tensor(other[name][key]))
+                       for key in first[name]), name  # fmt: skip
+
+
+def plain_network() -> nn.Module:
+    """Without norms, whose statistics are of a rank's own batch."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
+
+
+def total(outputs: Tensor, labels: Tensor) -> Tensor:
+    return (outputs[:, 0] * labels).sum()
+
+
+def score_shares() -> dict[str, Any]:
+    model = plain_network()
+    weights, ranks = hypersparse.PrunableWeights(model), Ranks()
+    rows = slice(distributed.get_rank(), None, 2)
+    share = [(inputs[rows], labels[rows]) for inputs, labels in batches()]
+    return {
+        "accuracy": Task(cross_entropy, sharded_loader(), ranks=ranks).score(model),
+        "total": Task(cross_entropy, sharded_loader(), metric=total, metric_over_dataset=True, ranks=ranks).score(
+            model
+        ),
+        "snip": scores.snip(model, weights, share, cross_entropy, ranks=ranks),
+        "grasp": scores.grasp(model, weights, share, cross_entropy, ranks=ranks),
+    }
+
+
+def test_scores_are_those_of_one_process_with_all_samples(tmp_path: Path) -> None:
+    first, second = in_processes(2, score_shares, tmp_path)
+    model = plain_network()
+    weights = hypersparse.PrunableWeights(model)
+    assert first["accuracy"] == second["accuracy"] == Task(cross_entropy, batches()).score(model)
+    alone = Task(cross_entropy, batches(), metric=total, metric_over_dataset=True).score(model)
+    assert first["total"] == second["total"] == pytest.approx(alone, rel=1e-5)
+    for name, score in {"snip": scores.snip, "grasp": scores.grasp}.items():
+        for layer, wanted in score(model, weights, batches(), cross_entropy).items():
+            assert torch.equal(first[name][layer], second[name][layer])
+            torch.testing.assert_close(first[name][layer], wanted, rtol=1e-4, atol=1e-7)
+
+
+def attach_first(join: Callable[[], None]) -> Found:
+    model = network()
+    sparsifier = attached(model, sgd(model), Magnitude(sparsity=0.8, dense_epochs=1))
+    join()
+    return train(sparsifier, nn.parallel.DistributedDataParallel(model), sharded_loader())
+
+
+def test_attached_before_the_processes_are_joined(tmp_path: Path) -> None:
+    first, second = in_processes(2, attach_first, tmp_path, joined=False)
+    assert first["kept"] == second["kept"] == 22
+    assert torch.equal(first["last.weight"], second["last.weight"])
+
+
+def prune_others() -> str:
+    sparsifier = attached(network(distributed.get_rank()), None, Magnitude(sparsity=0.8, dense_epochs=1))  # not in DDP
+    with pytest.raises(LoopError, match="The mask of rank 1 is not that of rank 0"):
+        list(epochs_of(sparsifier))
+    return "said"
+
+
+def test_another_mask_raises_on_all_ranks(tmp_path: Path) -> None:
+    assert in_processes(2, prune_others, tmp_path) == ["said", "said"]
+
+
+def train_uneven() -> str:
+    model = network()
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    sparsifier = attached(wrapped, sgd(model))
+    try:
+        for _ in sparsifier.epochs():
+            for inputs, labels in batches()[: 3 - distributed.get_rank()]:
+                train_step(sparsifier, inputs, labels)
+    except (LoopError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "trained"
+
+
+def test_a_shorter_loader_ends_with_an_error(tmp_path: Path) -> None:
+    _, shorter = in_processes(2, train_uneven, tmp_path, timeout=5.0)
+    assert "LoopError: The ranks did not meet" in shorter
+    assert "loaders of the same length" in shorter
+
+
+def fail_alone() -> str:
+    def metric(outputs: Tensor, labels: Tensor) -> Tensor:
+        raise ZeroDivisionError("no samples")
+
+    task = Task(cross_entropy, batches(), **({"metric": metric} if distributed.get_rank() else {}))
+    sparsifier = attached(network(), None, short_art(), task=task)
+    with pytest.raises((LoopError, ZeroDivisionError), match="no samples"):
+        list(epochs_of(sparsifier))
+    without = Task(cross_entropy, batches() if distributed.get_rank() else [])
+    with pytest.raises(OptionError, match="gave no batch"):
+        next(attached(network(), None, SNIP(sparsity=0.8), task=without).epochs())
+    return "said"
+
+
+def test_an_error_in_a_score_raises_on_all_ranks(tmp_path: Path) -> None:
+    assert in_processes(2, fail_alone, tmp_path) == ["said", "said"]
+
+
+def part_of_epochs(sparsifier: Sparsifier, model: nn.Module, count: int) -> Iterator[int]:
+    for epoch in sparsifier.epochs():
+        model.train()
+        for inputs, labels in sharded_loader():
+            train_step(sparsifier, inputs, labels)
+        if epoch == count:
+            return
+        yield epoch
+
+
+def resume(folder: str) -> Found:
+    """Rank 0 alone saves; all load what it saved."""
+    found = {}
+    for stop in (1, None):
+        model = network()
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        sparsifier = attached(wrapped, sgd(model), short_art(max_regularized_epochs=3))
+        parts = {"model": model, "optimizer": sparsifier.state.optimizer, "sparsifier": sparsifier}
+        if stop is None:
+            saved = torch.load(f"{folder}/saved.pt", weights_only=True)
+            for name, part in parts.items():
+                part.load_state_dict(saved[name])  # type: ignore[attr-defined]
+        for _ in part_of_epochs(sparsifier, wrapped, -1 if stop is None else stop):
+            pass
+        if stop is not None and distributed.get_rank() == 0:
+            torch.save({name: part.state_dict() for name, part in parts.items()}, f"{folder}/saved.pt")  # type: ignore[attr-defined]
+        distributed.barrier()
+        found = outcome(sparsifier) if stop is None else {}
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
+def test_rank_0_alone_saves_and_all_resume(tmp_path: Path) -> None:
+    first, second = in_processes(2, resume, tmp_path, str(tmp_path))
+    assert all(torch.equal(torch.as_tensor(first[key]), torch.as_tensor(second[key])) for key in first)
