@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hypersparse import models
-from hypersparse.errors import OptionError
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.trace import trace
@@ -55,23 +54,6 @@ def load_or_generate(model: str, sparsity: float, masks: Path | None) -> Benchma
         prune_clustered_(module, sparsity)
     mask = SYNTHETIC if sparsity else "dense"
     return BenchmarkNetwork(model, sparsity, mask, trace(module.eval(), SHAPE), module)
-
-
-def parse_sparsities(text: str) -> list[float]:
-    """Parse comma-separated fractions.
-
-    >>> parse_sparsities("0.98,0.998")
-    [0.98, 0.998]
-    """
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        found = [-1.0]
-    if any(not 0 <= each < 1 for each in found):
-        raise OptionError(
-            f"`--sparsity` are comma-separated fractions from 0 to below 1, such as 0.98,0.998; got `{text}`."
-        )
-    return found
 
 
 def randomize_weights_(module: nn.Module) -> None:

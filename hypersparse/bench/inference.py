@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse.bench.benchmark_networks import SHAPE, BenchmarkNetwork, load_or_generate
 from hypersparse.bench.inference_engines import DENSE, InferenceEngine, build_engine, torch_threads
+from hypersparse.bench.timing import BenchCallback
 from hypersparse_runtime.compile_kernel import KernelError
 from hypersparse_runtime.library import load_kernel
 
@@ -39,16 +40,6 @@ class InferenceCase:
         """The description shown while it runs."""
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         return f"{self.model} {100 * self.sparsity:g} %, batch {self.batch}, {threads}"
-
-
-class BenchCallback(Protocol):
-    """Receives the progress of the benchmark."""
-
-    def began(self, case: InferenceCase) -> None:
-        """A case begins."""
-
-    def ended(self, case: InferenceCase, seconds: float) -> None:
-        """A case is measured."""
 
 
 @dataclass

@@ -2,14 +2,12 @@
 
 import importlib.util
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 import hypersparse
 from hypersparse import models
@@ -33,23 +31,7 @@ MISSING = (
 LARGE_STEPS = 30  # for images of 64x64 pixels, which the workers load slowly
 
 
-class TimedLoop(Protocol):
-    """The interface of `ReferenceLoop` in `benchmarks/reference_loop.py`."""
-
-    def batches(self) -> Iterator[Any]:
-        """A pass over the training images; starts the workers."""
-
-    def step(self, phase: str, batch: Any) -> None:
-        """Train on one batch."""
-
-    def pruned_copy(self) -> tuple[nn.Module, Any]:
-        """A pruned deep copy."""
-
-    def score(self, model: nn.Module, batch: Any) -> None:
-        """Score a network on a batch."""
-
-    def prune(self) -> None:
-        """Continue with the pruned copy."""
+TimedLoop = Any  # `ReferenceLoop` of `benchmarks/reference_loop.py`, which is no part of the package
 
 
 def load() -> ModuleType | None:
@@ -84,8 +66,7 @@ def build(workload: Workload, batch_size: int, module: ModuleType, device: torch
     data = module.TransformedImages(pixels, labels, [0.5] * channels, [0.25] * channels)
     torch.manual_seed(0)
     model = models.build(workload.model, shape=workload.shape, classes=workload.classes)
-    loop: TimedLoop = module.ReferenceLoop(model, data, batch_size=batch_size, sparsity=SPARSITY, lr=LR, device=device)
-    return loop
+    return module.ReferenceLoop(model, data, batch_size=batch_size, sparsity=SPARSITY, lr=LR, device=device)
 
 
 def measure_phase(

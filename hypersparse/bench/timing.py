@@ -7,8 +7,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Protocol
 
 import torch
+
+
+class Case(Protocol):
+    """What is measured at a time."""
+
+    @property
+    def title(self) -> str:
+        """The description shown while it runs."""
+
+
+class BenchCallback(Protocol):
+    """Receives the progress of a benchmark."""
+
+    def began(self, case: Case) -> None:
+        """A case begins."""
+
+    def ended(self, case: Case, seconds: float) -> None:
+        """A case was measured, or skipped after 0 seconds."""
 
 
 @dataclass(frozen=True)

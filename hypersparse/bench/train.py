@@ -7,29 +7,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
 from hypersparse.bench import engines, reference
 from hypersparse.bench.roofline import Peaks, TrainingWork, count_work, epoch_roofline_seconds, peaks_of
-from hypersparse.bench.timing import Timing, free_memory
+from hypersparse.bench.timing import BenchCallback, Timing, free_memory
 from hypersparse.bench.workloads import REFERENCE, Effort, TrainingCase, Workload
 from hypersparse.training.machine import Machine
 
 KEYS = ("model", "phase", "engine", "runs", "seconds_per_epoch", "speedup", "floor_share", "memory_bytes")
 Precision = Literal["fp32", "tf32", "bf16"]
 TrainingRow = dict[str, Any]
-
-
-class BenchCallback(Protocol):
-    """Receives the progress of the benchmark."""
-
-    def began(self, case: TrainingCase) -> None:
-        """A case begins."""
-
-    def ended(self, case: TrainingCase, seconds: float) -> None:
-        """A case was measured, or skipped after 0 seconds."""
 
 
 @dataclass

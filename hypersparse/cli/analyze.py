@@ -1,6 +1,6 @@
 """`hypersparse analyze`: figures and tables from stored runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,14 +8,11 @@ import pandas as pd
 import typer
 from rich.table import Table
 
-from hypersparse.analysis import allocation, masks, tradeoffs
-from hypersparse.analysis import epochs as _epochs
-from hypersparse.analysis import finetuning as _finetuning
-from hypersparse.analysis import gradients as _gradients
-from hypersparse.analysis import intersection as _intersection
+from hypersparse.analysis import allocation, epochs, finetuning, intersection, masks, tradeoffs
+from hypersparse.analysis import gradients as curves
 from hypersparse.analysis.finished_runs import FinishedRun, load, with_records
 from hypersparse.analysis.plotting import AnalysisResult, use_own_settings, write
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import table, table_console
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore, find_all
@@ -26,6 +23,26 @@ Names = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", "-o", file_okay=False, help="Folder for the figures (PNG, SVG) and their data (CSV).")
 ]
+ANALYSES: Mapping[str, Callable[[Sequence[FinishedRun]], Iterable[AnalysisResult]]] = {
+    "intersection": intersection.analyze,
+    "layers": allocation.analyze,
+    "epochs": lambda runs: [epochs.analyze(runs)],
+    "finetuning": finetuning.analyze,
+    "accuracy": tradeoffs.accuracy,
+    "crossing": masks.crossings,
+    "effective": tradeoffs.effective,
+    "agreement": lambda runs: [masks.agreement(runs)],
+    "classes": tradeoffs.classes,
+}  # their help texts are in `registry`, which loads no analysis
+
+
+def command(name: str) -> Callable[..., None]:
+    """The command of an analysis without options of its own."""
+
+    def analyze(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+        show(ANALYSES[name](find(runs, runs_dir)), out)
+
+    return analyze
 
 
 def gradients(
@@ -39,76 +56,27 @@ def gradients(
     """Magnitudes and penalty gradients over the sorted weights (figure 1 of the paper), a figure a run."""
     chosen = None if epochs is None else _numbers(epochs)
     found = find(runs, runs_dir)
-    for run in with_records(found) if runs else _gradients.with_curves(found):  # one that was named is not left out
-        show(_gradients.analyze_run(run, chosen), out)
-
-
-def intersection(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """How soon the final mask is found (figure 2 of the paper)."""
-    for result in _intersection.analyze(find(runs, runs_dir)):
-        show(result, out)
-
-
-def layers(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """Weights per layer under the blocks of the network (figure 3 of the paper)."""
-    for result in allocation.analyze(find(runs, runs_dir)):
-        show(result, out)
-
-
-def epochs(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """Regularized epochs to the final mask, per penalty (table 2 of the paper)."""
-    show(_epochs.analyze(find(runs, runs_dir)), out)
-
-
-def finetuning(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """What fine-tuning gains at each of its learning rates."""
-    for result in _finetuning.analyze(find(runs, runs_dir)):
-        show(result, out)
-
-
-def accuracy(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """Accuracy against sparsity, against training work and against bytes."""
-    for result in tradeoffs.accuracy(find(runs, runs_dir)):
-        show(result, out)
-
-
-def crossing(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """How many weights cross the cut in each epoch: from exploration to exploitation."""
-    for result in masks.crossings(find(runs, runs_dir)):
-        show(result, out)
-
-
-def effective(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """Kept weights that lie on a path from input to output."""
-    for result in tradeoffs.effective(find(runs, runs_dir)):
-        show(result, out)
-
-
-def agreement(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """How far the final masks of different seeds agree."""
-    show(masks.agreement(find(runs, runs_dir)), out)
-
-
-def classes(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-    """Whom sparsity hurts: accuracy by class."""
-    for result in tradeoffs.classes(find(runs, runs_dir)):
-        show(result, out)
+    usable = with_records(found) if runs else curves.with_curves(found)  # a run that was named is never left out
+    show((curves.analyze_run(run, chosen) for run in usable), out)
 
 
 def find(names: Sequence[str] | None, runs_dir: Path) -> list[FinishedRun]:
-    """The finished runs that are meant."""
+    """The named finished runs; without names all."""
     use_own_settings()  # every analysis begins here and ends with a figure
     store = RunStore(runs_dir)
     return load(find_all(names, store) if names else [run.path for run in store.runs()])
 
 
-def show(result: AnalysisResult, out: Path) -> None:
-    """Write a result's files, print its main numbers and say where the files are."""
+def show(results: Iterable[AnalysisResult], out: Path, tables: Sequence[pd.DataFrame] | None = None) -> None:
+    """Print the main tables of results, or the given ones, write all files, and print their paths."""
     console = table_console(highlight=False)
-    for frame in result.tables.values():
+    for frame in tables or ():
         console.print(as_table(frame))
-    for path in write(out, result):
-        console.print(str(path), style="dim", markup=False, soft_wrap=True)
+    for result in results:
+        for frame in result.tables.values() if tables is None else ():
+            console.print(as_table(frame))
+        for path in write(out, result):
+            console.say(str(path), style="dim")
 
 
 def _numbers(text: str) -> list[int]:
@@ -119,12 +87,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def as_table(frame: pd.DataFrame) -> Table:
-    """For a terminal, without columns in which nothing stands."""
+    """A frame for a terminal, without its empty columns."""
     shown = frame.dropna(axis="columns", how="all")
-    table = Table(*(str(name).replace("_", " ") for name in shown), box=None, pad_edge=False, header_style="dim")
-    for row in shown.itertuples(index=False):
-        table.add_row(*map(_cell, row))
-    return table
+    rows = [[*map(_cell, row)] for row in shown.itertuples(index=False)]
+    return table(*(str(name).replace("_", " ") for name in shown), rows=rows)
 
 
 def _cell(value: object) -> str:

@@ -1,7 +1,7 @@
 """`hypersparse analyze positions` and `map`: the order in which training images are learned."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -14,7 +14,6 @@ from rich.progress import Progress
 
 from hypersparse.analysis.embedding import Encoder, Kind, best_encoder, make_encoder, read_vectors
 from hypersparse.analysis.finished_runs import FinishedRun, with_records
-from hypersparse.analysis.plotting import AnalysisResult, write
 from hypersparse.analysis.positions import learning_orders
 from hypersparse.analysis.positions_figure import MOST_CLASSES, analyze_classes
 from hypersparse.analysis.positions_figure import analyze as analyze_positions
@@ -22,9 +21,10 @@ from hypersparse.analysis.sample_map import analyze as analyze_map
 from hypersparse.analysis.sample_map import analyze_hardness, sample_orders
 from hypersparse.analysis.samples import Samples, samples_of
 from hypersparse.analysis.tsne import PERPLEXITY, Points, cached_points, embed, key_of
-from hypersparse.cli.analyze import Names, Out, as_table, find
-from hypersparse.cli.console import Console, table_console
+from hypersparse.cli.analyze import Names, Out, find, show
+from hypersparse.cli.console import Console
 from hypersparse.cli.load_data import DataDir, data_folders, load_data
+from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.data import cifar_n
@@ -34,10 +34,7 @@ from hypersparse.storage.weights_io import digest
 
 MOST_ACROSS = 7  # levels: dense and the paper's six sparsities of one network
 
-Human = Annotated[
-    Path | None,
-    typer.Option("--human", help="CIFAR-N's labels, as an .npz or the original .pt file."),
-]
+Human = Annotated[Path | None, typer.Option("--human", help="CIFAR-N's labels, as an .npz or the original .pt file.")]
 
 
 def positions(
@@ -52,22 +49,12 @@ def positions(
     _, samples = load_samples(stored, human, data_dir)
     found, accuracies = analyze_positions(stored, samples), analyze_classes(stored, samples)
     classes, facts = found.tables["positions-classes"], found.tables["positions-agreement"]
-    few = [classes.round(3)] if len(samples.classes) <= MOST_CLASSES else []  # more would only scroll by
-    tell([found, accuracies], [*few, turned(facts.round(3))], out)
-
-
-def tell(results: Sequence[AnalysisResult], tables: Sequence[pd.DataFrame], out: Path) -> None:
-    """Print the tables that fit a terminal, write all files and say where they are."""
-    console = table_console(highlight=False)
-    for frame in tables:
-        console.print(as_table(frame))
-    for result in results:
-        for path in write(out, result):
-            console.print(str(path), style="dim", markup=False, soft_wrap=True)
+    few = [classes.round(3)] if len(samples.classes) <= MOST_CLASSES else []  # more would not fit a screen
+    show([found, accuracies], out, [*few, turned(facts.round(3))])
 
 
 def turned(facts: pd.DataFrame) -> pd.DataFrame:
-    """Facts down and levels across, as there are many facts and mostly few levels."""
+    """Facts down and levels across: there are many facts and usually few levels."""
     if len(facts) > MOST_ACROSS:
         return facts
     across = facts.dropna(axis="columns", how="all").set_index("sparsity").T.rename_axis("sparsity").reset_index()
@@ -76,28 +63,31 @@ def turned(facts: pd.DataFrame) -> pd.DataFrame:
 
 def load_samples(runs: Sequence[FinishedRun], human: Path | None, data_dir: Path | None) -> tuple[Dataset, Samples]:
     """The data set of runs and the images they were trained on."""
-    labels = cifar_n.read(human) if human else None  # first, as data may take a while
+    labels = cifar_n.read(human) if human else None  # first, as loading data may take a while
     dataset = load_data(runs[0].recipe, data_folders(data_dir), quiet=not Console(stderr=True).is_terminal)
     return dataset, samples_of(runs, dataset, labels)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """The vectors of the images, and their map."""
+
+    embedding: str = option(
+        "auto",
+        "clip, imagenet, network (a run's own features), or a .npy file with a row for each training image; "
+        "auto takes the first available of clip, imagenet and network.",
+    )
+    clip: Path | None = option(None, "Folder with CLIP's config.json and weights.")
+    pixels: int = option(224, "Size of images for imagenet; 128 is faster.", min=32)
+    samples: int | None = option(None, "A quick map of this many images, drawn at random.", min=100)
+    perplexity: float = option(PERPLEXITY, "Perplexity of t-SNE.", min=2)
+    seed: int = option(0, "Seed of the images drawn and of t-SNE.", min=0)
+
+
+@grouped
 def sample_map(
+    chosen: MapOptions,
     runs: Names = None,
-    embedding: Annotated[
-        str,
-        typer.Option(
-            "--embedding",
-            help="clip, imagenet, network (a run's own features), or a .npy file with a row for each training image; "
-            "auto takes the first of clip, imagenet and network that is here.",
-        ),
-    ] = "auto",
-    clip: Annotated[Path | None, typer.Option("--clip", help="Folder with CLIP's config.json and weights.")] = None,
-    pixels: Annotated[int, typer.Option("--pixels", help="Size of images for imagenet; 128 is faster.", min=32)] = 224,
-    samples: Annotated[
-        int | None, typer.Option("--samples", help="A quick map of so many images, drawn at random.", min=100)
-    ] = None,
-    perplexity: Annotated[float, typer.Option("--perplexity", help="Of t-SNE.", min=2)] = PERPLEXITY,
-    seed: Annotated[int, typer.Option("--seed", help="Of the images drawn and of t-SNE.", min=0)] = 0,
     human: Human = None,
     trust_code: TrustCode = False,
     data_dir: DataDir = None,
@@ -110,31 +100,30 @@ def sample_map(
     stored = [replace(run, own_code=own_code) for run in stored]
     dataset, everyone = load_samples(stored, human, data_dir)
     networks = learning_orders(stored, everyone)
-    chosen = _chosen(len(everyone), samples, seed)
-    ours = everyone.take(chosen)
-    encoder = _encoder(embedding, stored, dataset, ours, clip=clip, pixels=pixels)
-    points = _points(encoder, ours, dataset, out / "map-coordinates.npz", perplexity=perplexity, seed=seed)
-    results = [analyze_map(sample_orders(networks, chosen), ours, points, total=len(everyone))]
+    places = _places(len(everyone), chosen.samples, chosen.seed)
+    ours = everyone.take(places)
+    encoder = _encoder(chosen, stored, dataset, ours)
+    points = _points(encoder, ours, dataset, out / "map-coordinates.npz", chosen)
+    results = [analyze_map(sample_orders(networks, places), ours, points, total=len(everyone))]
     tables = [results[0].tables["map-windows"].drop(columns="embedding")]
     if ours.hardness is not None:
         results.append(analyze_hardness(ours, points, total=len(everyone)))
         tables.append(results[1].tables["map-spread"].drop(columns="embedding"))
-    tell(results, tables, out)
+    show(results, out, tables)
 
 
-def _chosen(total: int, samples: int | None, seed: int) -> NDArray[np.int64]:
+def _places(total: int, samples: int | None, seed: int) -> NDArray[np.int64]:
     if samples is None or samples >= total:
         return np.arange(total)
     return np.sort(np.random.default_rng(seed).choice(total, samples, replace=False))
 
 
-def _encoder(
-    choice: str, runs: Sequence[FinishedRun], dataset: Dataset, samples: Samples, *, clip: Path | None, pixels: int
-) -> Encoder:
+def _encoder(chosen: MapOptions, runs: Sequence[FinishedRun], dataset: Dataset, samples: Samples) -> Encoder:
+    choice, sources = chosen.embedding, {"clip": chosen.clip, "pixels": chosen.pixels}
     if choice == "auto":
-        return best_encoder(runs, dataset, clip=clip, pixels=pixels)
+        return best_encoder(runs, dataset, **sources)  # type: ignore[arg-type]
     if choice in get_args(Kind):
-        return make_encoder(choice, runs, dataset, clip=clip, pixels=pixels)  # type: ignore[arg-type]
+        return make_encoder(choice, runs, dataset, **sources)  # type: ignore[arg-type]
     path = Path(choice)
     if path.suffix != ".npy":
         raise OptionError(unknown("embedding", choice, ["auto", *get_args(Kind), "FILE.npy"]))
@@ -142,19 +131,18 @@ def _encoder(
     return Encoder(f"vectors from {path.name}", digest(path), lambda split: iter([torch.from_numpy(rows)]))
 
 
-def _points(
-    encoder: Encoder, samples: Samples, dataset: Dataset, path: Path, *, perplexity: float, seed: int
-) -> Points:
-    """Where the images lie, with a bar while vectors are made of them."""
+def _points(encoder: Encoder, samples: Samples, dataset: Dataset, path: Path, chosen: MapOptions) -> Points:
+    """Coordinates of the images; a progress bar while they are embedded."""
+    settings = {"perplexity": chosen.perplexity, "seed": chosen.seed}
 
     def make() -> NDArray[np.float32]:
         console = Console(stderr=True)
         with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("Looking at images", total=len(samples))
             vectors = encoder.vectors(samples.images(dataset), lambda done: bar.update(task, completed=done))
-        return embed(vectors, perplexity=perplexity, seed=seed)
+        return embed(vectors, **settings)  # type: ignore[arg-type]
 
-    key = key_of(encoder.identity, samples.places, perplexity=perplexity, seed=seed)
+    key = key_of(encoder.identity, samples.places, **settings)  # type: ignore[arg-type]
     points, reused = cached_points(path, key, encoder.name, make)
     typer.echo(f"{'Stored coordinates, made of' if reused else 'Made of'} {encoder.name}")
     return points

@@ -1,106 +1,176 @@
-"""`hypersparse bench`: how fast this machine is."""
+"""`hypersparse bench`: the speed of training and inference on this machine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from hypersparse.bench.train import Bench, TrainingReport, TrainingRow, device_name, peaks_sentence
-from hypersparse.bench.workloads import ENGINES, MODELS, TrainingCase, effort_for, parse_counts, parse_names, plan_cases
-from hypersparse.cli.console import Console, table_console
+import hypersparse
+from hypersparse.bench import benchmark_networks as networks
+from hypersparse.bench import inference_engines, workloads
+from hypersparse.bench import train as training
+from hypersparse.bench.inference import InferenceBench, InferenceCase, InferenceRow
+from hypersparse.bench.inference import plan_cases as plan_inference
+from hypersparse.bench.timing import Case
+from hypersparse.bench.workloads import parse_counts, parse_names
+from hypersparse.cli.console import Console, table, table_console
+from hypersparse.cli.option_groups import grouped, option
+from hypersparse.cli.recipe_options import parse_sparsities
+from hypersparse.errors import OptionError
+from hypersparse.models import factory_of
 from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
+from hypersparse_runtime.model import cores
+
+SLOW_TO_BUILD = "torch.compile"
+MASKS = Path(hypersparse.__file__).parents[1] / "benchmarks" / "masks"  # in a checkout
+TEXTS = ("model", "phase", "engine", "mask")  # columns; the others are numbers
 
 
-class Bar:
-    """A progress bar over the cells on stderr, and a line for each."""
+@dataclass(frozen=True, kw_only=True)
+class TrainBenchOptions:
+    """What to measure of training."""
 
-    def __init__(self, progress: Progress, cells: int) -> None:
-        self.progress, self.task = progress, progress.add_task("bench", total=cells)
+    quick: bool = option(False, "Few steps on small batches: under a minute, and rough.", "--quick")
+    out: Path | None = option(None, "A JSON file for the rows.", "--out", "-o", dir_okay=False)
+    device: str = option("auto", "cpu, cuda, cuda:1 or auto.")
+    precision: str | None = option(None, "bf16, tf32 or fp32; by default bf16 on a GPU, fp32 on a CPU.")
+    models: str | None = option(
+        None, f"Between commas; by default {','.join(workloads.MODELS)}, on a CPU without the last."
+    )
+    engines: str | None = option(None, f"Of {','.join(workloads.ENGINES)}; by default all this device has.")
+    runs: str | None = option(None, "Numbers of concurrent captured runs; by default 1,5,10 on a GPU.")
+    steps: int | None = option(None, "Timed steps; by default 100, on a CPU 10, with --quick 3.", min=1)
+    minutes: float | None = option(None, "Time limit in all; by default 8, with --quick 1.", min=0)
 
-    def began(self, cell: TrainingCase) -> None:
-        """A cell begins."""
-        self.progress.update(self.task, description=cell.title)
 
-    def ended(self, cell: TrainingCase, seconds: float) -> None:
-        """A cell is measured."""
-        self.progress.console.print(f"{seconds:6.1f} s  {cell.title}", highlight=False)
-        self.progress.advance(self.task)
-
-
-def train(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few steps on small batches: under a minute, and rough.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", dir_okay=False, help="A JSON file for the rows.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
-    precision: Annotated[
-        str | None, typer.Option(help="bf16, tf32 or fp32; by default bf16 on a GPU, fp32 on a CPU.")
-    ] = None,
-    models: Annotated[
-        str | None, typer.Option(help=f"Between commas; by default {','.join(MODELS)}, on a CPU without the last.")
-    ] = None,
-    engines: Annotated[
-        str | None, typer.Option(help=f"Of {','.join(ENGINES)}; by default all this device has.")
-    ] = None,
-    runs: Annotated[str | None, typer.Option(help="Captured runs at once; by default 1,5,10 on a GPU.")] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Timed steps; by default 100, on a CPU 10, with --quick 3.", min=1)
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Skip what would take longer in all; by default 8, with --quick 1.", min=0)
-    ] = None,
-) -> None:
+@grouped
+def train(options: TrainBenchOptions) -> None:
     """Time training steps of every engine beside a reimplementation of the authors' loop, on random images.
 
     Each figure is a number of timed steps after a warm-up, scaled to an epoch.
     """
-    place = Machine(device=device).torch_device()
-    chosen = precision or ("bf16" if place.type == "cuda" else "fp32")
-    Machine(device=device, precision=chosen)  # type: ignore[arg-type]  # says if there is no such precision
-    cells = plan_cases(
+    place, quick = Machine(device=options.device).torch_device(), options.quick
+    precision = options.precision or ("bf16" if place.type == "cuda" else "fp32")
+    Machine(device=options.device, precision=precision)  # type: ignore[arg-type]  # checks the precision
+    cases = workloads.plan_cases(
         place,
         quick=quick,
-        labels=parse_names(models) if models else None,
-        engines=parse_names(engines) if engines else None,
-        runs=parse_counts(runs) if runs else None,
+        labels=parse_names(options.models) if options.models else None,
+        engines=parse_names(options.engines) if options.engines else None,
+        runs=parse_counts(options.runs) if options.runs else None,
     )
-    effort = effort_for(place, quick=quick, steps=steps)
-    if minutes is None:
-        minutes = 1.0 if quick else 8.0
-    measured = Bench(place, chosen, effort, minutes)  # type: ignore[arg-type]
+    effort = workloads.effort_for(place, quick=quick, steps=options.steps)
+    minutes = (1.0 if quick else 8.0) if options.minutes is None else options.minutes
+    measured = training.Bench(place, precision, effort, minutes)  # type: ignore[arg-type]
+    with _progress(len(cases)) as bar:
+        report = measured.run(cases, bar)
+    device = training.device_name(place, effort.threads)
+    peaks = [training.peaks_sentence(precision, peaks) for precision, peaks in report.peaks.items()]
+    _print(
+        [_training_words(row) for row in report.rows],
+        [*_scaling_note(report.rows), *peaks, *report.notes],
+        title=f"training on {device}, {precision}, batch {effort.batch_size}",
+    )
+    if options.out:
+        write_json(options.out, report.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceBenchOptions:
+    """What to measure of inference."""
+
+    quick: bool = option(False, "98 and 99.8 %, batch 1, one thread: under a minute, and rough.", "--quick")
+    out: Path | None = option(None, "Write the rows to this JSON file too.", "--out", "-o", dir_okay=False)
+    models: str = option(",".join(networks.MODELS), "Between commas.")
+    sparsities: str | None = option(None, "Between commas; by default 0, 0.5, 0.8 and the paper's six.", "--sparsity")
+    batches: str | None = option(None, "Images per call; by default 1,64.")
+    threads: str | None = option(None, "By default 1 and all cores.")
+    engines: str | None = option(None, f"Of {','.join(inference_engines.ENGINES)}; by default all installed.")
+    rounds: int | None = option(None, "Turns of each engine; by default 25, with --quick 8.", min=1)
+    masks: Path | None = option(
+        None, "Folder of MODEL-SPARSITY.hsp; by default a checkout's benchmarks/masks, else masks are random."
+    )
+
+
+@grouped
+def inference(options: InferenceBenchOptions) -> None:
+    """Time sparse networks in the sparse runtime beside PyTorch, ONNX Runtime and OpenVINO, in turns in one process.
+
+    The speedup is over the better of dense ONNX Runtime and OpenVINO. With one thread the process's own CPU time is
+    compared, which other programs on the machine do not lengthen; with several threads the clock.
+    """
+    quick, masks, models = options.quick, options.masks, parse_names(options.models)
+    engines = parse_names(options.engines) if options.engines else _default_engines(quick)
+    inference_engines.check_engines(engines)
+    for model in models:
+        factory_of(model, own_code=[model])  # checks the name
+    given = options.threads
+    counts = parse_counts(given, option="--threads") if given else [1] if quick or cores() == 1 else [1, cores()]
+    chosen = networks.QUICK_SPARSITIES if quick else networks.SPARSITIES
+    sparsities = parse_sparsities(options.sparsities) if options.sparsities else list(chosen)
+    sizes = parse_counts(options.batches, option="--batches") if options.batches else [1] if quick else [1, 64]
+    if masks is not None and not masks.is_dir():
+        raise OptionError(f"`--masks` is a folder of MODEL-SPARSITY.hsp files; there is no folder {masks}.")
+    if min(*counts, *sizes) < 1:
+        raise OptionError("`--threads` and `--batches` are counts of 1 or more; got 0.")
+    cases = list(plan_inference(models, sparsities, sizes, counts))
+    rounds = options.rounds or (8 if quick else 25)
+    measured = InferenceBench(engines, rounds, masks or (MASKS if MASKS.exists() else None))
+    with _progress(len(cases)) as bar:
+        measured.run(cases, bar)
+    delegated = [f"{_case(row).title}: {row['note']}" for row in measured.rows if row["note"]]
+    _print([_inference_words(row) for row in measured.rows], [*delegated, *measured.notes, *measured.wrong])
+    if options.out:
+        write_json(options.out, measured.rows)
+    if measured.wrong:
+        raise typer.Exit(1)
+
+
+class Bar:
+    """A progress bar over the cases on stderr, and a line for each."""
+
+    def __init__(self, progress: Progress, cases: int) -> None:
+        self.progress, self.task = progress, progress.add_task("bench", total=cases)
+
+    def began(self, case: Case) -> None:
+        """A case begins."""
+        self.progress.update(self.task, description=case.title)
+
+    def ended(self, case: Case, seconds: float) -> None:
+        """A case was measured."""
+        self.progress.console.print(f"{seconds:6.1f} s  {case.title}", highlight=False)
+        self.progress.advance(self.task)
+
+
+@contextmanager
+def _progress(cases: int) -> Iterator[Bar]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        report = measured.run(cells, Bar(progress, len(cells)))
-    _print(
-        table_console(),
-        report,
-        f"training on {device_name(place, effort.threads)}, {chosen}, batch {effort.batch_size}",
-    )
-    if out:
-        write_json(out, report.rows)
+        yield Bar(progress, cases)
 
 
-def _print(console: Console, report: TrainingReport, title: str) -> None:
-    texts = ("model", "phase", "engine")
-    lines = [_words(row) for row in report.rows]
-    columns = [name for name in (lines[0] if lines else texts) if any(line[name] for line in lines)]
-    table = Table(title=title, box=None, pad_edge=False, header_style="dim", title_justify="left")
-    for name in columns:
-        table.add_column(name, justify="left" if name in texts else "right")
-    for line in lines:
-        table.add_row(*(line[name] for name in columns))
+def _print(lines: Sequence[Mapping[str, str]], sentences: Iterable[str], *, title: str | None = None) -> None:
+    """The rows as a table without empty columns, and sentences below it."""
+    console = table_console()
+    names = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]
     if lines:
-        console.print(table)
-    sentences = [peaks_sentence(precision, peaks) for precision, peaks in report.peaks.items()]
-    for sentence in [*_how_timed(report.rows), *sentences, *report.notes]:
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        columns = (name if name in TEXTS else f">{name}" for name in names)
+        rows = [[line[name] for name in names] for line in lines]
+        console.print(table(*columns, rows=rows, title=title, title_justify="left"))
+    for sentence in sentences:
+        console.say(sentence)
 
 
-def _how_timed(rows: Sequence[TrainingRow]) -> list[str]:
+def _default_engines(quick: bool) -> list[str]:
+    found = filter(inference_engines.installed, inference_engines.ENGINES)
+    return [engine for engine in found if not (quick and engine == SLOW_TO_BUILD)]
+
+
+def _scaling_note(rows: Sequence[training.TrainingRow]) -> list[str]:
     if not rows:
         return []
     fewest, most = (pick(row["steps_timed"] for row in rows) for pick in (min, max))
@@ -108,7 +178,7 @@ def _how_timed(rows: Sequence[TrainingRow]) -> list[str]:
     return [f"Scaled to an epoch from {count} timed steps each; regularized epochs include scoring the pruned copy."]
 
 
-def _words(row: TrainingRow) -> dict[str, str]:
+def _training_words(row: training.TrainingRow) -> dict[str, str]:
     memory, speedup = row["memory_bytes"], row["speedup"]
     return {
         "model": row["model"],
@@ -121,6 +191,30 @@ def _words(row: TrainingRow) -> dict[str, str]:
         "s scoring": seconds(row["scoring_seconds"] / row["runs"]) if row["scoring_seconds"] else "",
         "s to build": f"{row['compile_seconds']:.1f}" if row["compile_seconds"] else "",
         "memory": "" if memory is None else f"{memory / 2**30:.2f} GiB",
+    }
+
+
+def _case(row: InferenceRow) -> InferenceCase:
+    return InferenceCase(row["model"], row["sparsity"], row["batch"], row["threads"])
+
+
+def _inference_words(row: InferenceRow) -> dict[str, str]:
+    speedup, share = row["speedup"], row["roofline_share"]
+    return {
+        "model": row["model"],
+        "sparsity": f"{100 * row['sparsity']:g} %",
+        "mask": row["mask"],
+        "engine": row["engine"] if row["engine"] != inference_engines.OURS else f"{inference_engines.OURS} *",
+        "batch": str(row["batch"]),
+        "threads": str(row["threads"]),
+        "ms": f"{row['milliseconds']:.3g}",
+        "10-90 %": f"{row['milliseconds_low']:.3g}-{row['milliseconds_high']:.3g}",
+        "speedup": "" if speedup is None else f"{speedup:.3g}x",
+        "kB": f"{row['bytes'] / 1e3:,.0f}",
+        "+MB": f"{row['memory_bytes'] / 1e6:.0f}",
+        "Mproducts": f"{row['products'] / 1e6:.3g}",
+        "of peak": "" if share is None else f"{100 * share:.0f} %",
+        "difference": f"{row['max_difference']:.0e}",
     }
 
 

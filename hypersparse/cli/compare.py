@@ -1,186 +1,178 @@
-"""`hypersparse compare`: train a grid of methods, sparsities and seeds, and put them beside each other."""
+"""`hypersparse compare`: train a grid of methods, sparsities and seeds, and compare them."""
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
 import typer
-from rich.table import Table
 
 from hypersparse import methods as registry
 from hypersparse.analysis import comparison
 from hypersparse.analysis.paired import cells, paired
 from hypersparse.analysis.plotting import use_own_settings
-from hypersparse.cli.console import Console
+from hypersparse.cli.console import Console, table
 from hypersparse.cli.cost import print_cost, total_time
 from hypersparse.cli.grid import forecast
-from hypersparse.cli.load_data import load_data
-from hypersparse.cli.multi_run_display import print_failures
-from hypersparse.cli.option_groups import grouped
+from hypersparse.cli.load_data import data_loader
+from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import (
     DataName,
     Epochs,
     ModelName,
+    RecipeOptions,
     Seeds,
-    make_recipe,
     parse_seeds,
     parse_sparsities,
 )
 from hypersparse.cli.report import write_report
+from hypersparse.cli.results import print_failures
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.training_options import TrainingOptions
-from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe, own_code_of
-from hypersparse.runs.epoch_times import is_elsewhere
+from hypersparse.runs.epoch_times import Load, is_elsewhere
+from hypersparse.runs.experiment import Run
 from hypersparse.runs.forecast import cost_of
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.recipe_names import variants
-from hypersparse.runs.sweep import noting
+from hypersparse.runs.sweep import LocalExecutor, job_of
+from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.storage.files import make_folder
 from hypersparse.storage.schemas import Result
-from hypersparse.training.concurrency.concurrent_runs import Job, train_together, unfinished
+from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
+from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
 
 
-@grouped
-def compare(
-    options: TrainingOptions,
-    data: DataName = None,
-    model: ModelName = None,
-    methods: Annotated[str, typer.Option("--methods", help="Names with commas; `hypersparse methods` lists them.")] = (
-        THE_PAPERS
-    ),
-    sparsities: Annotated[str, typer.Option("--sparsity", help="Fractions removed, with commas.")] = "0.9,0.95,0.98",
-    seed: Seeds = "0-2",
-    epochs: Epochs = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="TABLE.NAME=VALUE",
-            help="Any option of all recipes, such as training.lr=0.05, or of one method's, such as art.growth=1.1.",
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", file_okay=False, help="Where tables and picture go.")] = Path(
-        "comparison"
-    ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trained and how long.")] = False,
-) -> None:
-    """Compare methods fairly: the same data, network and seeds; mean and deviation, tables and a picture.
+@dataclass(frozen=True, kw_only=True)
+class GridOptions:
+    """The recipes and seeds of a grid, and the folder of its tables."""
 
-    The same command goes on where it was stopped, and trains only what is missing.
+    data: DataName = None
+    model: ModelName = None
+    methods: str = option(THE_PAPERS, "Names with commas; `hypersparse methods` lists them.")
+    sparsities: str = option("0.9,0.95,0.98", "Fractions removed, with commas.", "--sparsity")
+    seed: Seeds = "0-2"
+    epochs: Epochs = None
+    settings: list[str] | None = option(
+        None, "Any option of all recipes, such as training.lr=0.05, or of one method's, such as art.growth=1.1.",
+        "--set", metavar="TABLE.NAME=VALUE",
+    )  # fmt: skip
+    out: Path = option(Path("comparison"), "Folder for tables and figure.", "--out", "-o", file_okay=False)
+    dry_run: bool = option(False, "Only print what would be trained and how long it takes.", "--dry-run")
+
+    def recipes(self, runs_dir: Path) -> list[Recipe]:
+        """A recipe for each method and sparsity; only one for a method without sparsity."""
+        names, made = [name.strip() for name in self.methods.split(",")], dict[str, Recipe]()
+        for name in names:
+            if ":" not in name and name not in registry.names():
+                raise OptionError(unknown("method", name, registry.names()))
+            kind: Any = registry.find(name, own_code=[name])
+            own = settings_for(name, self.settings or (), names)
+            chosen = RecipeOptions(data=self.data, model=self.model, epochs=self.epochs, settings=own)
+            prunes = any(field.name == "sparsity" for field in dataclasses.fields(kind))
+            for sparsity in parse_sparsities(self.sparsities) if prunes else [None]:
+                recipe = chosen.make(runs_dir, method=name, sparsity=sparsity)
+                made[recipe.label] = recipe
+        return list(made.values())
+
+
+@grouped
+def compare(options: TrainingOptions, grid: GridOptions) -> None:
+    """Compare methods fairly: the same data, network and seeds; mean and deviation, tables and a figure.
+
+    The same command resumes after a stop, and trains only what is missing.
     """
-    names, runs_dir = [name.strip() for name in methods.split(",")], options.runs_dir
-    recipes = make_grid(names, sparsities, data=data, model=model, epochs=epochs, settings=settings, runs_dir=runs_dir)
+    runs_dir, dry_run, recipes = options.runs_dir, grid.dry_run, grid.recipes(options.runs_dir)
     machine, console, stop = options.machine(), Console(), options.stop()
     if not (dry_run and is_elsewhere(machine)):
         machine.torch_device()
-
-    @cache
-    def load() -> Dataset:
-        return load_data(recipes[0], options.folders, quiet=not console.is_terminal)
-
+    load = data_loader(options.folders, quiet=not console.is_terminal)
     if not dry_run:
-        load()  # says at once if the data are missing
-    seeds = parse_seeds(seed)
-    jobs = [Job(made, each, options.store.folder(made, each).path) for each in seeds for made in recipes]
-    missing = unfinished(jobs)
-    if missing:
-        found = cost_of(missing, machine, runs_dir, load=lambda _: load())
-        said = f"about {found.epochs} epochs, one after another: {total_time(found)}"
-        console.print(f"{len(jobs)} runs, {len(missing)} of them to train: {said}")
-        if dry_run:
-            print_cost(found, machine)
-    else:
-        console.print(f"{len(jobs)} runs, all of them trained already")
+        load(recipes[0])  # fails early if the data are missing
+    runs = [Run(recipe, seed) for seed in parse_seeds(grid.seed) for recipe in recipes]
+    jobs = [job_of(run, options.store) for run in runs]
+    _print_missing(console, jobs, machine, runs_dir, load, with_table=dry_run)
     if dry_run:
         return
-    make_folder(out)  # says now if it cannot be, not after the training
+    make_folder(grid.out)  # fails early if it cannot be made
     display = forecast(console, jobs, machine, runs_dir)
     with stopped_by_signals(stop), options.trackers() as tell, display:
-        watched = [replace(job, callback=tell(job, display.callback(job))) for job in jobs]
-        results = train_together(
-            watched,
-            machine,
-            load(),
-            at_once=options.jobs,
-            stop=stop,
+        results = train_all(
+            runs,
+            LocalExecutor(machine, load, options.jobs),
+            options.store,
             phase_cache=options.phase_cache,
-            ended=noting(display.ended),
+            stop=stop,
+            callback=lambda job: tell(job, display.callback(job)),
+            ended=display.ended,
         )
+    print_failures(console, jobs, results)
     finished = [result for result in results if isinstance(result, dict)]
-    _report(console, jobs, results, finished, out, with_report=options.report)
+    if finished:
+        _report(console, jobs, finished, grid.out, with_report=options.report)
     if len(finished) < len(jobs):
         _say_what_is_missing(console, len(jobs) - len(finished), len(jobs), stop)
 
 
-def make_grid(
-    names: Sequence[str], sparsities: str, *, settings: Sequence[str] | None = None, **chosen: Any
-) -> list[Recipe]:
-    """A recipe for each method and sparsity; one only for a method that has no sparsity."""
-    recipes: dict[str, Recipe] = {}
-    for name in names:
-        if ":" not in name and name not in registry.names():
-            raise OptionError(unknown("method", name, registry.names()))
-        prunes = any(field.name == "sparsity" for field in dataclasses.fields(registry.find(name, own_code=[name])))  # type: ignore[arg-type]
-        own = settings_for(name, settings or (), names)
-        for sparsity in parse_sparsities(sparsities) if prunes else [None]:
-            made = make_recipe(method=name, sparsity=sparsity, settings=own, **chosen)
-            recipes[made.label] = made
-    return list(recipes.values())
+def _print_missing(
+    console: Console,
+    jobs: Sequence[Job],
+    machine: Machine,
+    runs_dir: Path,
+    load: Load,
+    *,
+    with_table: bool,
+) -> None:
+    """Print how many runs are missing and what they cost."""
+    missing = unfinished(jobs)
+    if not missing:
+        console.print(f"{len(jobs)} runs, all of them trained already")
+        return
+    found = cost_of(missing, machine, runs_dir, load=load)
+    said = f"about {found.epochs} epochs, one after another: {total_time(found)}"
+    console.print(f"{len(jobs)} runs, {len(missing)} of them to train: {said}")
+    if with_table:
+        print_cost(found, machine)
 
 
 def settings_for(name: str, settings: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The settings that concern a method: `art.growth=1.1` is one of ART's options, `training.lr=0.05` all methods'.
+    """The settings of one method: `art.growth=1.1` is an option of ART, `training.lr=0.05` of all methods.
 
     >>> settings_for("art", ["art.growth=1.1", "rigl.adjust_every=50", "training.lr=0.05"], ["art", "rigl"])
     ['method.growth=1.1', 'training.lr=0.05']
     """
     own = []
     for setting in settings:
-        table, dot, rest = setting.partition(".")
-        if table == name:
+        first, dot, rest = setting.partition(".")
+        if first == name:
             own.append(f"method{dot}{rest}")
-        elif table not in names:
+        elif first not in names:
             own.append(setting)
     return own
 
 
 def _report(
-    console: Console,
-    jobs: Sequence[Job],
-    results: Sequence[Any],
-    finished: Sequence[Result],
-    output: Path,
-    *,
-    with_report: bool,
+    console: Console, jobs: Sequence[Job], finished: Sequence[Result], output: Path, *, with_report: bool
 ) -> None:
-    print_failures(console, jobs, results)
-    if finished:
-        own_code = own_code_of(job.recipe for job in jobs)
-        runs = comparison.collect(finished, variants([result["recipe"] for result in finished], own_code=own_code))
-        recipe = jobs[0].recipe
-        title = f"{recipe.data.name}, {recipe.model.name}: {len(finished)} runs"
-        header, rows = comparison.grid(comparison.summarize(runs), first="[bold]{}[/]", second="[italic]{}[/]")
-        table = Table(*header, box=None, pad_edge=False, header_style="dim")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-        console.print("test accuracy of the last epoch, mean ± deviation; [bold]best[/], [italic]second best[/]")
-        _print_paired(console, paired(runs))
-        use_own_settings()
-        paths = comparison.write(output, runs, title)
-        if with_report and write_report(console, output / REPORT, [job.folder for job in jobs]):
-            paths.append(output / REPORT)
-        files = ", ".join(str(path) for path in paths)
-        console.print(f"files:  {files}", soft_wrap=True, markup=False, highlight=False)
+    own_code = own_code_of(job.recipe for job in jobs)
+    runs = comparison.collect(finished, variants([result["recipe"] for result in finished], own_code=own_code))
+    recipe = jobs[0].recipe
+    title = f"{recipe.data.name}, {recipe.model.name}: {len(finished)} runs"
+    header, rows = comparison.grid(comparison.summarize(runs), first="[bold]{}[/]", second="[italic]{}[/]")
+    console.print(table(*header, rows=rows))
+    console.print("test accuracy of the last epoch, mean ± deviation; [bold]best[/], [italic]second best[/]")
+    _print_paired(console, paired(runs))
+    use_own_settings()
+    paths = comparison.write(output, runs, title)
+    if with_report and write_report(console, output / REPORT, [job.folder for job in jobs]):
+        paths.append(output / REPORT)
+    console.say(f"files:  {', '.join(map(str, paths))}")
 
 
 def _say_what_is_missing(console: Console, missing: int, of: int, stop: StopRequest) -> None:
@@ -191,11 +183,7 @@ def _say_what_is_missing(console: Console, missing: int, of: int, stop: StopRequ
 
 
 def _print_paired(console: Console, pairs: pd.DataFrame) -> None:
-    """Against the best, seed by seed; a single seed says nothing more than the table before."""
+    """Print the comparison with the best method, seed by seed; a single seed adds nothing to the first table."""
     header, rows = cells(pairs[pairs["seeds"] > 1])
     if rows:
-        table = Table(*header, title="against the best, seed by seed", box=None, pad_edge=False, header_style="dim")
-        table.title_justify = "left"
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        console.print(table(*header, rows=rows, title="against the best, seed by seed", title_justify="left"))

@@ -6,14 +6,13 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from hypersparse import __version__
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import table, table_console
 
 EXTRAS = {  # extra -> its packages and what it is for
     "onnx": (("onnx", "onnxscript"), "hypersparse export -o model.onnx"),
@@ -40,18 +39,16 @@ class Finding:
     note: str = ""
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False) -> None:
+def doctor(as_json: bool = typer.Option(False, "--json", help="Print a JSON list.")) -> None:
     """Say what is installed, which engines and extras work, and what is missing for what."""
     findings = [*_versions(), *_devices(), *_engines(), _kernel(), *_extras()]
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in ("part", "state", "found", "note"):
-            table.add_column(column, overflow="fold")
-        for row in findings:
-            table.add_row(row.part, f"[{COLORS[row.state]}]{row.state}[/]", escape(row.found), escape(row.note))
-        table_console(highlight=False).print(table)
+        rows = [
+            (row.part, f"[{COLORS[row.state]}]{row.state}[/]", escape(row.found), escape(row.note)) for row in findings
+        ]
+        table_console(highlight=False).print(table("part", "state", "found", "note", rows=rows))
     if any(finding.state == "failed" for finding in findings):
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""`hypersparse export`: a trained network as a file for other programs."""
+"""`hypersparse export`: write a trained network to a file for other programs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,48 +17,45 @@ from hypersparse.export.trained_model import BareModel, TrainedModel
 from hypersparse.export.verify import RANDOM_INPUTS, PredictionCheck, difference
 from hypersparse_runtime.graph import Graph
 
-FEW_IMAGES = 256  # tested where values are not rounded: one would do
-Out = Annotated[
-    Path,
-    typer.Option(
-        "--out", "-o", dir_okay=False, help="The file; its ending says what: .hsp, .onnx, .c (and .h) or .safetensors."
-    ),
+FEW_IMAGES = 256  # enough if values are not rounded
+Network = Annotated[
+    str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
 ]
 Images = Annotated[
     int | None,
     typer.Option(
         "--verify-images",
         min=0,
-        help=f"Test images it must predict as before; all with `export --deploy`, else {FEW_IMAGES}. With 0 random "
-        "inputs are compared, and an .hsp file needs no data.",
+        help=f"Test images whose predictions must stay the same; all with `export --deploy`, else {FEW_IMAGES}. "
+        "With 0 random inputs are compared, and an .hsp file needs no data.",
     ),
 ]
 
 
 @grouped
 def export(
-    network: Annotated[
-        str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
-    ],
+    network: Network,
     asked: NetworkQuery,
-    out: Out,
-    deploy: Annotated[
-        bool, typer.Option("--deploy", help="For .hsp: dead structure removed, batch norm folded, values in fp16.")
-    ] = False,
-    shrunk: Annotated[
-        bool, typer.Option("--shrink", help="For other files: dead structure removed, batch norm folded.")
-    ] = False,
-    batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="For .onnx: how many inputs at once; any if not said.")
-    ] = None,
+    out: Path = typer.Option(
+        ...,
+        "--out",
+        "-o",
+        dir_okay=False,
+        help="The file; its suffix is the format: .hsp, .onnx, .c (and .h) or .safetensors.",
+    ),
+    deploy: bool = typer.Option(
+        False, "--deploy", help="For .hsp: dead structure removed, batch norm folded, values in fp16."
+    ),
+    shrunk: bool = typer.Option(False, "--shrink", help="For other files: dead structure removed, batch norm folded."),
+    batch: int | None = typer.Option(None, min=1, help="For .onnx: fixed batch size; any by default."),
     images: Images = None,
 ) -> None:
     """Write a trained network as a small .hsp file, ONNX, C source or a state_dict, and test it on the test images."""
     _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch)
     stored = open_to_write(network, asked, tested=images != 0)
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console()
     if stored.note:
-        console.print(f"{stored.path.parent} is {stored.note}.", style="yellow", markup=False)
+        console.say(f"{stored.path.parent} is {stored.note}.", style="yellow")
     graph = trace(stored.model, stored.shape, stored.about())
     check = _check(stored, images, deploy=deploy)
     if shrunk:
@@ -67,20 +64,18 @@ def export(
         graph = deployed(graph, check.agrees if check else None)
     chosen = format_of(out)
     size = chosen.write(graph, out, batch)
-    console.print(f"{out}: {size:,} bytes, {_kept(graph):,} weights that are not zero", markup=False)
+    console.say(f"{out}: {size:,} bytes, {_kept(graph):,} weights that are not zero")
     predict, what = chosen.predictor(graph, out, batch)
     if check:
-        console.print(f"{check.sentence(predict)}, by {what}", markup=False)
+        console.say(f"{check.sentence(predict)}, by {what}")
     else:
         apart = difference(stored.model, predict, stored.shape)
-        sentence = (
-            f"Not tested on images; outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest"
-        )
-        console.print(f"{sentence}, by {what}", markup=False)
+        inputs = f"outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest"
+        console.say(f"Not tested on images; {inputs}, by {what}")
 
 
 def _check(stored: TrainedModel | BareModel, images: int | None, *, deploy: bool) -> PredictionCheck | None:
-    """On as many test images as were asked for; None if on none."""
+    """The check on test images; None if it uses random inputs."""
     if images == 0 or isinstance(stored, BareModel):
         return None
     return PredictionCheck(stored, len(stored.dataset.test) if images is None and deploy else images or FEW_IMAGES)

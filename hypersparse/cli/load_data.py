@@ -1,7 +1,7 @@
-"""Data sets that a command reads: where they lie, and a bar while that takes time."""
+"""Data sets that a command reads: the folders to look in, and a progress bar."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,33 +12,37 @@ from hypersparse import data
 from hypersparse.cli.console import Console
 from hypersparse.data.dataset import Dataset
 from hypersparse.recipe import Recipe
+from hypersparse.runs.sweep import images_of
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir", file_okay=False, help="Where data sets lie; then $HYPERSPARSE_DATA, then the cache folder."
-    ),
-]
+DATA_DIR_HELP = "Folder of the data sets; the default is $HYPERSPARSE_DATA, then the cache folder."
+DataDir = Annotated[Path | None, typer.Option("--data-dir", file_okay=False, help=DATA_DIR_HELP)]
 
 
 def data_folders(given: Path | None) -> list[Path]:
-    """Where data sets are looked for, in this order; downloads go to the last one."""
+    """The folders to look for data sets, in this order; downloads go to the last one."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersparse"
     configured = os.environ.get("HYPERSPARSE_DATA")
     return [*([given] if given else []), *([Path(configured)] if configured else []), cache]
 
 
+def data_loader(folders: Sequence[Path], *, quiet: bool) -> Callable[[Recipe], Dataset]:
+    """A function that loads data sets and keeps only the latest one in memory."""
+    loaded: dict[str, Dataset] = {}
+
+    def load(recipe: Recipe) -> Dataset:
+        key = images_of(recipe)
+        if key not in loaded:
+            loaded.clear()
+            loaded[key] = load_data(recipe, folders, quiet=quiet)
+        return loaded[key]
+
+    return load
+
+
 def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool) -> Dataset:
-    """Read a data set, with a bar where that takes time."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        transient=True,
-        console=Console(stderr=True),
-        disable=quiet,
-    )
+    """Load a data set, with a progress bar unless `quiet`."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, transient=True, console=Console(stderr=True), disable=quiet)
     tasks: dict[str, Any] = {}
 
     def progress(text: str, done: int, total: int) -> None:

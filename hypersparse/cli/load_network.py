@@ -1,13 +1,12 @@
-"""Stored networks with their data, as the options of a command ask for them."""
+"""Stored networks with their data, as the options of a command select them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hypersparse import own_code as own
 from hypersparse.cli.console import Console
 from hypersparse.cli.load_data import DataDir, data_folders, load_data
-from hypersparse.cli.recipe_options import DataName, ModelName, RunsDir, Settings, parse_setting
+from hypersparse.cli.recipe_options import DataName, ModelName, RunsDir, Settings, parse_settings
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import DataError, ModelError, OptionError
 from hypersparse.export.sparse_file import load_sparse
@@ -19,7 +18,7 @@ from hypersparse.zoo.find_network import SUFFIX, file_of, fill_network_, stored_
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkQuery:
-    """What a command is asked about a network besides its name, as its options."""
+    """What to load: options that replace the data and the model that a file names, and folders."""
 
     data: DataName = None
     model: ModelName = None
@@ -28,14 +27,18 @@ class NetworkQuery:
     data_dir: DataDir = None
     runs_dir: RunsDir = Path("runs")
 
+    @property
+    def changes_recipe(self) -> bool:
+        """Whether an option replaces a part of the stored recipe."""
+        return bool(self.data or self.model or self.settings)
+
 
 def open_network(name: str, asked: NetworkQuery, *, unfinished: bool = False, quiet: bool = False) -> TrainedModel:
-    """The network called `name` with its data; `unfinished` accepts a run whose mask is found but not its end."""
+    """The network called `name` with its data; `unfinished` accepts a run that has its mask but is not finished."""
     path = file_of(name, asked.runs_dir, unfinished)
     sparse = load_sparse(path) if path.suffix == SUFFIX else None
     text = sparse.about.get("recipe") if sparse is not None else None
     stored = Recipe.from_toml(text, stored=True) if isinstance(text, str) else stored_recipe(path)
-    changed = bool(asked.data or asked.model or asked.settings)
     recipe = _chosen_recipe(path, stored, asked)
     dataset = load_data(recipe, data_folders(asked.data_dir), quiet=quiet or not Console().is_terminal)
     if sparse is not None:
@@ -44,41 +47,39 @@ def open_network(name: str, asked: NetworkQuery, *, unfinished: bool = False, qu
     try:
         note = fill_network_(built, path)
     except ModelError as error:
-        if stored is None or not changed:
+        if stored is None or not asked.changes_recipe:
             raise
         own = f"{stored.model.name} on {stored.data.name}"
         raise ModelError(
-            f"{error} It was trained as {own}; without --data, --model and --set it is taken so."
+            f"{error} It was trained as {own}; without --data, --model and --set it is loaded so."
         ) from None
     return TrainedModel(path, built, recipe, dataset, note)
 
 
 def open_to_write(name: str, asked: NetworkQuery, *, tested: bool) -> TrainedModel | BareModel:
-    """As above, to write it; one that is not `tested` on images needs no data, if its file says all else."""
+    """The network to write to a file. If it is not `tested` on images, an .hsp file needs no data."""
     path = file_of(name, asked.runs_dir, True)
-    says_all = path.suffix == SUFFIX and not (asked.data or asked.model or asked.settings)
-    if says_all and not tested:
+    is_complete = path.suffix == SUFFIX and not asked.changes_recipe
+    if is_complete and not tested:
         return BareModel(path, load_sparse(path))
     try:
         return open_network(name, asked, unfinished=True)
     except DataError as error:
-        hint = " Or pass --verify-images 0, which tests it without images." if says_all else ""
+        hint = " Or pass --verify-images 0, which tests it without images." if is_complete else ""
         raise DataError(f"{error}{hint}") from None
 
 
 def _chosen_recipe(path: Path, stored: Recipe | None, asked: NetworkQuery) -> Recipe:
-    """The stored recipe under what was asked for; of own code only the model of a file of weights is needed."""
+    """The stored recipe, overridden by the options. Of user code, only the model of a weights file is needed."""
     if stored is None and asked.data is None:
-        raise OptionError(f"{path.name} does not say what it was trained on; pass --data and --model.")
+        raise OptionError(f"{path.name} does not name its data set; pass --data and --model.")
     tables = stored.to_mapping() if stored else {}
     named = own.named_in({"model": tables.get("model")}) if path.suffix != SUFFIX else ()
     for part, name in (("data", asked.data), ("model", asked.model)):
         if name is not None and name != tables.get(part, {}).get("name"):
-            tables[part] = {"name": name}  # further options are of the one that was stored
-    said: dict[str, Any] = {}
-    for setting in asked.settings or ():
-        said = merge(said, parse_setting(setting))
+            tables[part] = {"name": name}  # the other options belong to the stored one
+    said = parse_settings(asked.settings)
     own_code = allowed(named, typed=[asked.model, *own.named_in(said)], trust=asked.trust_code)
-    if stored and not (asked.data or asked.model or asked.settings):
+    if stored and not asked.changes_recipe:
         return replace(stored, own_code=own_code)
     return resolve(merge(tables, said), own_code=own_code, stored=True)

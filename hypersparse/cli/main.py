@@ -5,7 +5,6 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from hypersparse import __version__
 from hypersparse.cli.console import Console
@@ -14,7 +13,7 @@ from hypersparse.cli.ranks import says_error
 from hypersparse.cli.registry import Group
 from hypersparse.errors import HypersparseError
 
-USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which typer does not name
+USAGE_ERROR: Any = typer.BadParameter.__base__  # click's UsageError, which typer does not export
 
 app = typer.Typer(
     name="hypersparse",
@@ -42,11 +41,11 @@ def options(
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"[yellow]warning:[/] {escape(str(message))}", highlight=False)
+    Console(stderr=True).say(str(message), label="warning:", style="yellow")
 
 
 def run() -> None:
-    """Run the command line; what went wrong is one sentence and exit code 2."""
+    """Run the command line. An error is one sentence and exit code 2."""
     warnings.showwarning = _show_warning
     with standard_streams() as streams:
         code = _run() or code_of_failure(streams)
@@ -60,17 +59,17 @@ def _run() -> int:
         return _say(str(error))
     except USAGE_ERROR as error:
         context = error.ctx
-        if words := error.format_message().strip().rstrip("."):  # none where the help was printed instead
+        if words := error.format_message().strip().rstrip("."):  # empty if the help was printed instead
             command = context.command_path if context else app.info.name
-            _say(f"{words}{'' if words.endswith('?') else '.'} `{command} --help` lists what there is.")
+            _say(f"{words}{'' if words.endswith('?') else '.'} `{command} --help` lists the options.")
         return 2
     except OSError as error:
-        if error.filename is None:  # of no file that was named, so a mistake of ours
+        if error.filename is None:  # without a file name it is a bug
             raise
         return _say(f"{error.filename} cannot be used: {error.strerror}.")
 
 
 def _say(sentence: str) -> int:
     if says_error():
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(sentence)}", highlight=False)
+        Console(stderr=True).say(sentence, label="error:", style="bold red")
     return 2

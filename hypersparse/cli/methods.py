@@ -1,44 +1,38 @@
-"""`hypersparse methods`: what there is to choose from."""
+"""`hypersparse methods`: a list of the methods."""
 
 import inspect
 import json
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from hypersparse import methods as registry
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import table, table_console
 from hypersparse.methods.base import Method
 
 
 def methods(
-    epochs: Annotated[
-        int, typer.Option("--epochs", help="Epochs of the main training that the cost is told for.", min=1)
-    ] = 160,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    epochs: int = typer.Option(160, help="Epochs of the main training, for the cost.", min=1),
+    as_json: bool = typer.Option(False, "--json", help="Print a JSON list."),
 ) -> None:
-    """List the methods: what each does, what it costs in epochs, and whose it is."""
+    """List the methods with their cost in epochs and their citation."""
     found = [describe(registry.find(name), epochs) for name in registry.names()]
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
     console = table_console()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("method", no_wrap=True)
-    table.add_column("what it does", ratio=3)
-    table.add_column("epochs", justify="right", no_wrap=True)
-    table.add_column("citation", ratio=4, style="dim")
+    shown = table("method", "what it does", ">epochs", "citation")
+    shown.columns[0].no_wrap, shown.columns[1].ratio, shown.columns[3].ratio = True, 3, 4
     for method in found:
         cost = _between(method["epochs_least"], method["epochs_most"])
-        table.add_row(method["name"], escape(method["about"]), cost, escape(method["citation"]))
-    console.print(table)
+        shown.add_row(method["name"], escape(method["about"]), cost, escape(method["citation"]))
+    console.print(shown)
     console.print(f"epochs: in all, for --epochs {epochs} and default options. `hypersparse plan METHOD` says more.")
 
 
 def describe(kind: type[Method], epochs: int) -> dict[str, Any]:
-    """A method with its default options, in plain values."""
+    """A method with its default options, as plain values."""
     plan = kind().plan(epochs)
     return {
         "name": kind.name,

@@ -1,10 +1,24 @@
 """Groups of options: dataclasses whose fields are options, shared by several commands."""
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+
+def option(default: Any, help: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
+    """A field that is an option. Without `names` it is called like the field; `settings` are typer's."""
+    return field(
+        default=default, metadata={"typer": typer.Option(*names, help=help, rich_help_panel=panel, **settings)}
+    )
+
+
+def argument(help: str, default: Any = MISSING) -> Any:
+    """A field that is a positional argument; without a default it is required."""
+    return field(default=default, metadata={"typer": typer.Argument(help=help)})
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -15,7 +29,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         kind = hints[parameter.name]
         if is_dataclass(kind):
             groups[parameter.name] = kind
-            parameters += _options(kind)
+            field_types = get_type_hints(kind, include_extras=True)
+            parameters += [_parameter(each, field_types[each.name]) for each in fields(kind)]
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=kind))
 
@@ -30,9 +45,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _options(group: Any) -> list[Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
-        for field in fields(group)
-    ]
+def _parameter(each: "Field[Any]", kind: Any) -> Parameter:
+    default = Parameter.empty if each.default is MISSING else each.default
+    shown = Annotated[kind, each.metadata["typer"]] if each.metadata else kind
+    return Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=shown)

@@ -1,8 +1,7 @@
-"""`hypersparse pack` and `unpack`: carry runs between machines as files of a limited size."""
+"""`hypersparse pack` and `unpack`: move runs between machines as files of a limited size."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -17,17 +16,19 @@ from hypersparse.storage.lock import is_locked
 
 
 def pack(
-    runs: Annotated[list[str], typer.Argument(help="Run folders, folders of runs, or runs by name.")],
-    out: Annotated[Path, typer.Option("--out", "-o", file_okay=False, help="Folder for the pack; made if need be.")],
-    max_bytes: Annotated[str, typer.Option("--max-bytes", help="Largest file, such as 15M or 64MiB.")] = "15M",
+    runs: list[str] = typer.Argument(help="Run folders, folders of runs, or runs by name."),
+    out: Path = typer.Option(
+        ..., "--out", "-o", file_okay=False, help="Folder for the pack; created if it is missing."
+    ),
+    max_bytes: str = typer.Option("15M", help="Largest file, such as 15M or 64MiB."),
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Write runs as a few files of a limited size. Runs being trained right now are left out."""
-    console, size = Console(soft_wrap=True, highlight=False), parse_bytes(max_bytes)
+    """Write runs as a few files of a limited size. Runs in training are left out."""
+    console, size = Console(), parse_bytes(max_bytes)
     folders = []
     for folder in find_all(runs, RunStore(runs_dir)):
         if is_locked(folder):
-            console.print(f"left out: a process is training in {folder}", markup=False)
+            console.say(f"left out: a process is training in {folder}")
         else:
             folders.append(folder)
     if folders and (lost := only_in(out, folders, runs_dir)):
@@ -37,19 +38,19 @@ def pack(
         )
     written = pack_runs(folders, out, size)
     total = sum(path.stat().st_size for path in written)
-    console.print(f"{len(folders)} {_runs(folders)}, {total:,} bytes, in {len(written)} files in {out}", markup=False)
+    console.say(f"{len(folders)} {_runs(folders)}, {total:,} bytes, in {len(written)} files in {out}")
 
 
 def unpack(
-    source: Annotated[Path, typer.Argument(help="Folder with index.json and the parts beside it.")],
+    source: Path = typer.Argument(help="Folder with index.json and the parts beside it."),
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Bring packed runs into the runs folder. Nothing finished is overwritten."""
-    console = Console(soft_wrap=True, highlight=False)
-    placed = unpack_runs(source, runs_dir, skipped=lambda sentence: console.print(sentence, markup=False))
+    """Extract packed runs into the runs folder. Finished runs are never overwritten."""
+    console = Console()
+    placed = unpack_runs(source, runs_dir, skipped=console.say)
     for path in placed:
-        console.print(f"unpacked {path}", markup=False)
-    console.print(f"{len(placed)} {_runs(placed)} unpacked into {runs_dir}", markup=False)
+        console.say(f"unpacked {path}")
+    console.say(f"{len(placed)} {_runs(placed)} unpacked into {runs_dir}")
 
 
 def _runs(runs: Sequence[Path]) -> str:

@@ -1,8 +1,7 @@
-"""`hypersparse paper`: our numbers beside the paper's."""
+"""`hypersparse paper`: results beside the paper's."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import pandas as pd
 import typer
@@ -11,7 +10,7 @@ from rich.table import Table
 from hypersparse.analysis import intersection, variants
 from hypersparse.analysis import paper as published
 from hypersparse.analysis.tables import column_title, count_verdicts, format_cells, mark_missing, render
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import table, table_console
 from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.runs.store import RunStore
 
@@ -23,32 +22,25 @@ TABLES: dict[str, Callable[[RunStore], pd.DataFrame]] = {
 }
 FORMATS = ("table", "md", "csv", "latex", "html")
 CELL = ("data", "model", "sparsity")
-BRIEF = {"variants": ("variant", "seeds", "last", "best", "last_difference", "loss", "epochs")}  # what a terminal holds
-COLORS = {
-    "reproduced": "green",
-    "better": "cyan",
-    "worse": "red",
-    "missing": "dim",
-}
+BRIEF = {
+    "variants": ("variant", "seeds", "last", "best", "last_difference", "loss", "epochs")
+}  # columns for a terminal
+COLORS = {"reproduced": "green", "better": "cyan", "worse": "red", "missing": "dim"}
 
 
 def paper(
-    which: Annotated[
-        str,
-        typer.Argument(
-            help="accuracy, epochs (to the final mask), intersection (with the final mask), or variants (of ART)."
-        ),
-    ] = "accuracy",
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Where finished runs lie; the folder `results` by default.")
-    ] = None,
-    format: Annotated[str, typer.Option("--format", help="table, md, csv, latex or html.")] = "table",
-    all_cells: Annotated[bool, typer.Option("--all", help="Also the cells of which there is no run.")] = False,
+    which: str = typer.Argument(
+        "accuracy",
+        help="accuracy, epochs (to the final mask), intersection (with the final mask), or variants (of ART).",
+    ),
+    results: Path | None = typer.Option(None, help="Folder of finished runs; the folder `results` by default."),
+    format: str = typer.Option("table", help="table, md, csv, latex or html."),
+    all_cells: bool = typer.Option(False, "--all", help="Include cells without a run."),
 ) -> None:
-    """Print our mean and deviation beside the paper's, with a verdict on every cell.
+    """Print mean and deviation of your runs beside the paper's, with a verdict on every cell.
 
     Reproduced: the means differ by at most twice their standard error. The paper's code reports the best epoch, picked
-    on the test set; ours stands beside it, and the last epoch too.
+    on the test set. The table has it, and the last epoch.
     """
     if which not in TABLES:
         raise OptionError(unknown("table", which, TABLES))
@@ -61,8 +53,8 @@ def paper(
     if format == "table":
         console = table_console()
         if len(shown):
-            console.print(_brief(shown, BRIEF[which]) if which in BRIEF else _table(shown))
-        console.print(count_verdicts(frame), highlight=False)
+            console.print(_brief(shown, BRIEF[which]) if which in BRIEF else _whole(shown))
+        console.say(count_verdicts(frame))
         return
     typer.echo(render(frame if all_cells else there, shown, format), nl=False)
 
@@ -73,23 +65,17 @@ def _store(results: Path | None) -> RunStore:
     return RunStore(results or "results")
 
 
-def _table(shown: pd.DataFrame) -> Table:
-    table = Table(*(column_title(name) for name in shown), box=None, pad_edge=False, header_style="dim")
-    for row in shown.to_numpy().tolist():
-        table.add_row(*(f"[{COLORS[value]}]{value}[/]" if value in COLORS else str(value) for value in row))
-    return table
+def _whole(shown: pd.DataFrame) -> Table:
+    cells = shown.map(lambda value: f"[{COLORS[value]}]{value}[/]" if value in COLORS else str(value))
+    return table(*map(column_title, shown), rows=cells.to_numpy().tolist())
 
 
 def _brief(shown: pd.DataFrame, columns: Sequence[str]) -> Table:
-    """Some columns of a wide table, cell by cell; the first one is wrap_label where there is no room."""
-    first, *others = columns
-    table = Table(box=None, pad_edge=False, header_style="dim", caption="more columns: --format csv")
-    table.caption_justify = "left"
-    table.add_column(column_title(first), overflow="fold")
-    for name in others:
-        table.add_column(column_title(name), no_wrap=True)
+    """Some columns of a wide table, cell by cell; the first one is folded if there is no room."""
+    first, *others = map(column_title, columns)
+    made = table(first, *(f">{name}" for name in others), caption="more columns: --format csv")
     for cell, rows in shown.groupby(list(CELL), sort=False):
-        table.add_row(f"[bold]{', '.join(map(str, cell))}[/]")
+        made.add_row(f"[bold]{', '.join(map(str, cell))}[/]")
         for row in rows[list(columns)].to_numpy().tolist():
-            table.add_row(*map(str, row))
-    return table
+            made.add_row(*map(str, row))
+    return made

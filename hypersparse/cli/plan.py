@@ -1,16 +1,15 @@
-"""`hypersparse plan`: what would be trained, before anything is computed."""
+"""`hypersparse plan`: the phases of a recipe; nothing is trained."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.syntax import Syntax
 from rich.table import Table
 
-from hypersparse.cli.console import Console
+from hypersparse.cli.console import Console, table
 from hypersparse.cli.option_groups import grouped
-from hypersparse.cli.recipe_options import RecipeOptions, RunsDir, Sparsity, make_recipe
+from hypersparse.cli.recipe_options import RECIPE, RecipeOptions, RunsDir
 from hypersparse.methods.base import Phase
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.schedules import cosine
@@ -19,27 +18,29 @@ from hypersparse.sparsity.schedules import cosine
 @grouped
 def plan(
     chosen: RecipeOptions,
-    method: Annotated[str | None, typer.Argument(help="art, dense, ... or package.file:Class.")] = None,
-    sparsity: Sparsity = None,
+    method: str | None = typer.Argument(None, help="art, dense, ... or package.file:Class."),
+    sparsity: float | None = typer.Option(
+        None, help="Fraction of weights removed, such as 0.98.", rich_help_panel=RECIPE
+    ),
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Print the phases with their epochs, and the whole recipe."""
-    made = make_recipe(**vars(chosen), method=method, sparsity=sparsity, runs_dir=runs_dir)
+    made = chosen.make(runs_dir, method=method, sparsity=sparsity)
     console = Console()
-    console.print(f"[bold]{made.label}[/]", highlight=False)
+    console.say(made.label, style="bold")
     console.print(_phases(made))
     console.print(Syntax(made.to_toml(), "toml", background_color="default"))
 
 
 def _phases(recipe: Recipe) -> Table:
     phases = recipe.plan()
-    table = Table("phase", "epochs", "learning rate", "what happens", box=None, pad_edge=False)
+    shown = table("phase", "epochs", "learning rate", "what happens")
     for phase in phases:
-        table.add_row(phase.name, _epochs(phase), _rate(phase, recipe), _what_happens(phase))
+        shown.add_row(phase.name, _epochs(phase), _rate(phase, recipe), _what_happens(phase))
     least = sum(1 if phase.stop_when else phase.epochs for phase in phases)
     most = sum(phase.epochs for phase in phases)
-    table.add_row("total", str(most) if least == most else f"{least} to {most}", "", "")
-    return table
+    shown.add_row("total", str(most) if least == most else f"{least} to {most}", "", "")
+    return shown
 
 
 def _epochs(phase: Phase) -> str:
@@ -54,7 +55,7 @@ def _rate(phase: Phase, recipe: Recipe) -> str:
         length = part.schedule_epochs or phase.epochs
         ends = (part.schedule_start / length, (part.schedule_start + phase.epochs) / length)
         return " to ".join(f"{training.lr * cosine(end):.4g}" for end in ends) + ", cosine"
-    # A phase may be the middle of a schedule; drops before it have happened when it begins.
+    # A phase may be the middle of a schedule; milestones before it apply from its start.
     places = [
         fraction * (part.schedule_epochs or phase.epochs) - part.schedule_start for fraction in training.milestones
     ]
@@ -83,6 +84,6 @@ def _what_happens(phase: Phase) -> str:
 
 
 def _words(action: Callable[..., object] | None) -> str:
-    """The name of a method's function, or of the one behind a `partial`, as words; nothing where there is none."""
+    """The name of a method's function, or of the one in a `partial`, as words; empty without a function."""
     name: str = "" if action is None else getattr(action, "func", action).__name__
     return name.strip("_").replace("_", " ")

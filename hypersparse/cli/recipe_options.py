@@ -1,4 +1,4 @@
-"""Options that several commands share, and the recipe they make."""
+"""Options of recipes and runs that several commands share."""
 
 import re
 import tomllib
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hypersparse.cli.option_groups import option
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.own_code import named_in
@@ -19,66 +20,26 @@ from hypersparse.storage.weights_io import digest
 
 RECIPE = "What is trained"
 LARGEST_SEED = 2**63 - 1  # that torch takes
-MOST_SEEDS = 10_000  # in one range: more is a slip of the finger
+MOST_SEEDS = 10_000  # in one range; more is taken for a typing error
+
+RunsDir = Annotated[Path, typer.Option("--runs-dir", file_okay=False, help="Folder of the runs.")]
+Seeds = Annotated[str, typer.Option("--seed", help="Random seed; several as 0-4 or 0,2.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", help="resnet32, vgg19, ... or your own as package.file:factory.", rich_help_panel=RECIPE),
+]
 DataName = Annotated[
     str | None,
     typer.Option(
         "--data",
         help="digits, cifar10, cifar100, tinyimagenet, synthetic, a folder of images or an .npz file. "
-        "Its preset fills in all other options.",
+        "Its preset is the default of all other options.",
         rich_help_panel=RECIPE,
     ),
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option("--model", help="resnet32, vgg19, ... or your own as package.file:factory.", rich_help_panel=RECIPE),
-]
-Sparsity = Annotated[
-    float | None,
-    typer.Option("--sparsity", help="Fraction of weights removed, such as 0.98.", rich_help_panel=RECIPE),
 ]
 Epochs = Annotated[
     int | None,
     typer.Option("--epochs", help="Epochs of the main training (ART: fine-tuning).", rich_help_panel=RECIPE),
-]
-Validation = Annotated[
-    int | None,
-    typer.Option(
-        "--validation",
-        help="Hold out this many training samples and pick the best epoch on them.",
-        rich_help_panel=RECIPE,
-    ),
-]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        "--until",
-        help="End after this phase (`regularize`); the same command without it goes on.",
-        rich_help_panel=RECIPE,
-    ),
-]
-AblationName = Annotated[
-    str | None,
-    typer.Option(
-        "--ablation",
-        help="Take something away from what the method found, before the last phase: shuffle, redraw, positions, "
-        "or rewind (to --set ablation.rewind_epoch=N).",
-        rich_help_panel=RECIPE,
-    ),
-]
-InitFrom = Annotated[
-    Path | None,
-    typer.Option(
-        "--init-from",
-        help="Begin with these trained weights (a run, .safetensors or state_dict) and skip pre-training.",
-        rich_help_panel=RECIPE,
-    ),
-]
-RecipeFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--recipe", dir_okay=False, help="A recipe as TOML; the options here go over it.", rich_help_panel=RECIPE
-    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -89,74 +50,75 @@ Settings = Annotated[
         rich_help_panel=RECIPE,
     ),
 ]
-RunsDir = Annotated[Path, typer.Option("--runs-dir", file_okay=False, help="Where runs are kept.")]
-
-Seeds = Annotated[str, typer.Option("--seed", help="Same seed, same result; several as 0-4 or 0,2.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
-    """Options of `train` and `plan` that decide what is trained, apart from method and sparsity."""
+    """The recipe of `train` and `plan`, apart from method and sparsity."""
 
     data: DataName = None
     model: ModelName = None
     epochs: Epochs = None
-    validation: Validation = None
-    until: Until = None
-    ablation: AblationName = None
-    init_from: InitFrom = None
-    recipe: RecipeFile = None
+    validation: int | None = option(
+        None, "Hold out this many training samples and select the best epoch on them.", panel=RECIPE
+    )
+    until: str | None = option(
+        None, "End after this phase (`regularize`); the same command without it continues.", panel=RECIPE
+    )
+    ablation: str | None = option(
+        None,
+        "Remove a property of the found mask before the last phase: shuffle, redraw, positions, or rewind (to "
+        "--set ablation.rewind_epoch=N).",
+        panel=RECIPE,
+    )
+    init_from: Path | None = option(
+        None,
+        "Start from these trained weights (a run, .safetensors or state_dict) and skip pre-training.",
+        panel=RECIPE,
+    )
+    recipe: Path | None = option(None, "A recipe as TOML; the options here override it.", panel=RECIPE, dir_okay=False)
     trust_code: TrustCode = False
     settings: Settings = None
 
+    def make(self, runs_dir: Path, *, method: str | None = None, sparsity: float | None = None) -> Recipe:
+        """The recipe: the data set's preset, overridden by the recipe file, the options and `--set`, in this order.
 
-def make_recipe(
-    *,
-    runs_dir: Path,
-    data: str | None = None,
-    model: str | None = None,
-    method: str | None = None,
-    sparsity: float | None = None,
-    epochs: int | None = None,
-    validation: int | None = None,
-    until: str | None = None,
-    ablation: str | None = None,
-    init_from: Path | None = None,
-    recipe: Path | None = None,
-    settings: Sequence[str] | None = None,
-    trust_code: bool = False,
-) -> Recipe:
-    """The recipe of a command: the data set's preset, under the recipe file, under the options, under --set.
+        User code may be imported that the options and `--set` name, and with `trust_code` what the recipe file names.
+        """
+        said: dict[str, Any] = {}
+        for path, value in (
+            ("data.name", self.data),
+            ("data.validation", self.validation),
+            ("model.name", self.model),
+            ("method.name", method),
+            ("method.sparsity", sparsity),
+            ("training.epochs", self.epochs),
+            ("until", self.until),
+            ("ablation.name", self.ablation),
+        ):
+            if value is not None:
+                said = merge(said, _nested(path, value))
+        said = merge(said, parse_settings(self.settings))
+        if self.init_from is not None:
+            said = merge(said, _start(self.init_from, runs_dir))
+        base = _read_recipe(self.recipe) if self.recipe else {}
+        base.pop("seed", None)  # of a run's recipe.toml; the command has an option for seeds
+        if base.get("init_from") and not base.get("init_digest"):  # written by hand
+            base |= _start(Path(base["init_from"]), runs_dir)
+        own_code = allowed(named_in(base), typed=named_in(said), trust=self.trust_code)
+        return resolve(merge(base, said), own_code=own_code)
 
-    Own code may be imported that the options and --set name, and with `trust_code` what the recipe file names.
-    """
+
+def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
+    """The tables of several `--set`; later ones override."""
     said: dict[str, Any] = {}
-    for path, value in (
-        ("data.name", data),
-        ("data.validation", validation),
-        ("model.name", model),
-        ("method.name", method),
-        ("method.sparsity", sparsity),
-        ("training.epochs", epochs),
-        ("until", until),
-        ("ablation.name", ablation),
-    ):
-        if value is not None:
-            said = merge(said, _nested(path, value))
-    for setting in settings or ():
-        said = merge(said, parse_setting(setting))
-    if init_from is not None:
-        said = merge(said, _start(init_from, runs_dir))
-    base = _read_recipe(recipe) if recipe else {}
-    base.pop("seed", None)  # of a run's recipe.toml; which seeds are trained is an option of the command
-    if base.get("init_from") and not base.get("init_digest"):  # written by hand
-        base |= _start(Path(base["init_from"]), runs_dir)
-    own_code = allowed(named_in(base), typed=named_in(said), trust=trust_code)
-    return resolve(merge(base, said), own_code=own_code)
+    for text in texts or ():
+        said = merge(said, parse_setting(text))
+    return said
 
 
 def parse_setting(text: str) -> dict[str, Any]:
-    """A table from `TABLE.NAME=VALUE`, the value as in TOML or else a word.
+    """The table of `TABLE.NAME=VALUE`; a value that is not TOML is a string.
 
     >>> parse_setting("method.growth=1.1"), parse_setting("data.drop_last=false")
     ({'method': {'growth': 1.1}}, {'data': {'drop_last': False}})
@@ -189,16 +151,21 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def parse_sparsities(text: str | None, option: str = "--sparsity") -> list[float | None]:
-    """Sparsities from `0.98` or `0.9,0.98`; without any the preset's.
+def parse_sparsities(text: str) -> list[float]:
+    """Sparsities from `0.98` or `0.9,0.98`.
 
     >>> parse_sparsities("0.9,0.98")
     [0.9, 0.98]
     """
     try:
-        return [None] if text is None else list(dict.fromkeys(float(part) for part in text.split(",")))
+        found = list(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
-        raise OptionError(f"`{option}` is a number or a list such as 0.9,0.98; got `{text}`.") from None
+        found = [-1.0]
+    if not all(0 <= sparsity < 1 for sparsity in found):
+        raise OptionError(
+            f"`--sparsity` is a number or a list of fractions from 0 to below 1, such as 0.9,0.98; got `{text}`."
+        )
+    return found
 
 
 def parse_seconds(text: str) -> float:

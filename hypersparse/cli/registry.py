@@ -1,4 +1,4 @@
-"""Every command and where it is defined. A help page reads docstrings, so that nothing heavy is loaded for it."""
+"""The commands and where they are defined. The list of commands reads docstrings and imports no command."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,30 @@ class Family:
     """Commands with a first word in common."""
 
     help: str
-    commands: Mapping[str, str]
+    commands: "Commands"
 
 
-ANALYSES = ("gradients", "intersection", "layers", "epochs", "finetuning", "accuracy", "crossing", "effective",
-            "agreement", "classes")  # fmt: skip
-COMMANDS: Mapping[str, str | Family] = {  # file:function, in the order of the help
+@dataclass(frozen=True)
+class Built:
+    """A command that `file.command(name)` builds."""
+
+    file: str
+    help: str
+
+
+Commands = Mapping[str, str | Family | Built]
+ANALYSES = {
+    "intersection": "How soon the final mask is found (figure 2 of the paper).",
+    "layers": "Weights per layer under the blocks of the network (figure 3 of the paper).",
+    "epochs": "Regularized epochs to the final mask, per penalty (table 2 of the paper).",
+    "finetuning": "The gain of fine-tuning at each of its learning rates.",
+    "accuracy": "Accuracy against sparsity, training compute and bytes.",
+    "crossing": "Weights that cross the pruning threshold in each epoch: from exploration to exploitation.",
+    "effective": "Kept weights that lie on a path from input to output.",
+    "agreement": "Agreement of the final masks of different seeds.",
+    "classes": "Change of accuracy by class.",
+}
+COMMANDS: Commands = {  # file:function, in the order of the help
     "train": "train:train",
     "compare": "compare:compare",
     "sweep": "sweep:sweep",
@@ -33,8 +51,12 @@ COMMANDS: Mapping[str, str | Family] = {  # file:function, in the order of the h
     "report": "report:report",
     "analyze": Family(
         "Draw figures and tables from stored runs; nothing is trained.",
-        {name: f"analyze:{name}" for name in ANALYSES}
-        | {"positions": "analyze_positions:positions", "map": "analyze_positions:sample_map"},
+        {
+            "gradients": "analyze:gradients",
+            **{name: Built("analyze", help) for name, help in ANALYSES.items()},
+            "positions": "analyze_positions:positions",
+            "map": "analyze_positions:sample_map",
+        },
     ),
     "paper": "paper:paper",
     "evaluate": "evaluate:evaluate",
@@ -45,21 +67,19 @@ COMMANDS: Mapping[str, str | Family] = {  # file:function, in the order of the h
     "serve": "serve:serve",
     "zoo": "zoo:zoo",
     "doctor": "doctor:doctor",
-    "bench": Family(
-        "Measure how fast this machine is.", {"train": "bench:train", "inference": "bench_inference:inference"}
-    ),
+    "bench": Family("Measure the speed of this machine.", {"train": "bench:train", "inference": "bench:inference"}),
 }
 
 
 class Listed(Mapping[str, Any]):
-    """The commands as a help page lists them."""
+    """The commands as the help page lists them."""
 
-    def __init__(self, places: Mapping[str, str | Family]) -> None:
+    def __init__(self, places: Commands) -> None:
         self._places = places
 
     def __getitem__(self, name: str) -> TyperCommand:
         place = self._places[name]
-        return TyperCommand(name, help=place.help if isinstance(place, Family) else _docstring(place))
+        return TyperCommand(name, help=_docstring(place) if isinstance(place, str) else place.help)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -69,9 +89,9 @@ class Listed(Mapping[str, Any]):
 
 
 class Group(TyperGroup):
-    """Commands of which only the one that is called is loaded."""
+    """A group that imports only the command that is called."""
 
-    def __init__(self, *, places: Mapping[str, str | Family] = COMMANDS, **settings: Any) -> None:
+    def __init__(self, *, places: Commands = COMMANDS, **settings: Any) -> None:
         super().__init__(**settings)
         self.places = places
         self.commands = Listed(places)  # type: ignore[assignment]  # nothing is added to it
@@ -84,12 +104,15 @@ class Group(TyperGroup):
         return name, _load(str(name), self.places[str(name)]), rest
 
 
-def _load(name: str, place: str | Family) -> Any:
+def _load(name: str, place: str | Family | Built) -> Any:
     if isinstance(place, Family):
         return Group(name=name, places=place.commands, help=place.help, no_args_is_help=True)
-    file, _, function = place.partition(":")
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(getattr(import_module(f"hypersparse.cli.{file}"), function))
+    if isinstance(place, Built):
+        alone.command(name, help=place.help)(import_module(f"hypersparse.cli.{place.file}").command(name))
+    else:
+        file, _, function = place.partition(":")
+        alone.command(name)(getattr(import_module(f"hypersparse.cli.{file}"), function))
     return get_command(alone)
 
 

@@ -1,4 +1,4 @@
-"""`hypersparse runs`: what has been trained."""
+"""`hypersparse runs`: a list of the stored runs."""
 
 import csv
 import dataclasses
@@ -7,13 +7,12 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from hypersparse.cli.console import Console, table_console
+from hypersparse.cli.console import Console, table, table_console
 from hypersparse.cli.formats import count, duration, percent
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.runs.run_listing import Filters, Row, rows
@@ -32,17 +31,15 @@ class Format(StrEnum):
 
 def runs(
     runs_dir: RunsDir = Path("runs"),
-    data: Annotated[str | None, typer.Option("--data", help="Only runs on this data set.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Only runs of this model.")] = None,
-    method: Annotated[str | None, typer.Option("--method", help="Only runs with this method.")] = None,
-    sparsity: Annotated[float | None, typer.Option("--sparsity", help="Only runs with this sparsity.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Only runs with this seed.")] = None,
-    finished: Annotated[
-        bool | None, typer.Option("--finished/--unfinished", help="Only finished runs, or only the others.")
-    ] = None,
-    form: Annotated[Format, typer.Option("--format", help="A table to read, or csv or json for programs.")] = (
-        Format.table
+    data: str | None = typer.Option(None, help="Only runs on this data set."),
+    model: str | None = typer.Option(None, help="Only runs of this model."),
+    method: str | None = typer.Option(None, help="Only runs with this method."),
+    sparsity: float | None = typer.Option(None, help="Only runs with this sparsity."),
+    seed: int | None = typer.Option(None, help="Only runs with this seed."),
+    finished: bool | None = typer.Option(
+        None, "--finished/--unfinished", help="Only finished runs, or only the others."
     ),
+    form: Format = typer.Option(Format.table, "--format", help="A table to read, or csv or json for programs."),
 ) -> None:
     """List the runs, finished or not."""
     filters = Filters(data=data, model=model, method=method, sparsity=sparsity, seed=seed, finished=finished)
@@ -51,42 +48,39 @@ def runs(
     if form is Format.json:
         typer.echo(json.dumps([_plain(row) for row in found], indent=1))
     elif form is Format.csv:
-        _write_csv(found)
+        writer = csv.DictWriter(sys.stdout, [field.name for field in dataclasses.fields(Row)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_plain(row) for row in found)
     elif found:
         _print_table(found)
     if not found:
-        Console(stderr=True, soft_wrap=True).print(_nothing(runs_dir, len(every)), markup=False, highlight=False)
+        Console(stderr=True).say(_nothing(runs_dir, len(every)))
 
 
 def _nothing(runs_dir: Path, others: int) -> str:
     if others:
-        return f"None of the {others} runs in {runs_dir} fits; leave out a filter, or list all with `hypersparse runs`."
+        return f"None of the {others} runs in {runs_dir} fits; remove a filter, or list all with `hypersparse runs`."
     return f"There are no runs in {runs_dir} yet. `hypersparse train` makes one; --runs-dir lists another folder."
 
 
 def _print_table(found: Sequence[Row]) -> None:
     console = table_console()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("run", no_wrap=True)
-    for name in ("data", "model", "method", "sparsity", "state"):
-        table.add_column(name, overflow="fold")
-    for name in ("last %", "best %", "dense %", "kept", "effective", "of", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = (">last %", ">best %", ">dense %", ">kept", ">effective", ">of", ">time")
+    shown = table("run", "data", "model", "method", "sparsity", "state", *numbers)
+    shown.columns[0].no_wrap = True
     penalties = len({row.penalty for row in found if row.penalty}) > 1
     for row in found:
-        table.add_row(*_cells(row, penalties), style="dim" if row.status == "stopped" else "")
-    console.print(table)
+        shown.add_row(*_cells(row, penalties), style="dim" if row.status == "stopped" else "")
+    console.print(shown)
     for row in found:
         if row.problem:
-            console.print(f"{row.name}: {row.problem}", style="red", markup=False, highlight=False, soft_wrap=True)
+            console.say(f"{row.name}: {row.problem}", style="red")
     picked = " or ".join(sorted({row.best_picked_on for row in found if row.best_picked_on}))
-    console.print(
-        f"best: the epoch picked on {picked or 'test'} images. `hypersparse show RUN` says more.", style="dim"
-    )
+    console.say(f"best: the epoch picked on {picked or 'test'} images. `hypersparse show RUN` says more.", style="dim")
 
 
 def _cells(row: Row, penalties: bool) -> list[str]:
-    """One line of the table; its penalty too where not all runs have the same one."""
+    """One line of the table, with the penalty if not all runs have the same one."""
     style = STYLES.get(row.status)
     method = [row.method, row.penalty if penalties else None, row.ablation]
     return [
@@ -104,13 +98,6 @@ def _cells(row: Row, penalties: bool) -> list[str]:
         count(row.total),
         duration(row.seconds),
     ]
-
-
-def _write_csv(found: Sequence[Row]) -> None:
-    names = [field.name for field in dataclasses.fields(Row)]
-    writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_plain(row) for row in found)
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import tempfile
 import threading
 import webbrowser
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -26,24 +25,20 @@ from hypersparse.training.stop import StopRequest
 from hypersparse.zoo.find_network import SUFFIX, in_zoo
 from hypersparse_runtime import Graph
 
-LOOK_SECONDS = 0.2  # how often the command looks whether it was asked to stop
+LOOK_SECONDS = 0.2  # between checks for a signal
 
 
 def serve(
-    networks: Annotated[
-        list[str], typer.Argument(help="Files such as model.hsp, runs (folder or name), or names of `hypersparse zoo`.")
-    ],
-    host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines in.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, help=f"{PORT} or the next free one if not said; 0 for any."),
-    ] = None,
-    browser: Annotated[
-        bool | None,
-        typer.Option("--open/--no-browser", help="Open the page in a browser; by default where there is a screen."),
-    ] = None,
+    networks: list[str] = typer.Argument(
+        help="Files such as model.hsp, runs (folder or name), or names of `hypersparse zoo`."
+    ),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 lets other machines in."),
+    port: int | None = typer.Option(
+        None, min=0, max=65535, help=f"By default {PORT} or the next free port; 0 for any free port."
+    ),
+    browser: bool | None = typer.Option(
+        None, "--open/--no-browser", help="Open the page in a browser; by default if there is a screen."
+    ),
     trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
@@ -67,17 +62,15 @@ def serve(
 
 
 def _open(name: str, asked: NetworkQuery, console: Console) -> tuple[Path, Graph, int]:
-    """Where a network lies, itself and its bytes; a run's as `hypersparse export` would write it."""
+    """The path, graph and size of a network; a run's network as `hypersparse export` writes it."""
     path = in_zoo(name) or Path(name)
     if path.suffix == SUFFIX:
         return path, load_graph(path), path.stat().st_size
     if path.is_file():
-        raise OptionError(
-            f"What is served is a run or an .hsp file; {name} is neither. `hypersparse export` makes one."
-        )
+        raise OptionError(f"`serve` takes a run or an .hsp file; got {name}. `hypersparse export` writes one.")
     stored = open_network(name, asked, unfinished=True)
     if stored.note:
-        console.print(f"[yellow]{escape(str(stored.path.parent))} is {stored.note}.[/]")
+        console.say(f"{stored.path.parent} is {stored.note}.", style="yellow")
     graph = exact(trace(stored.model, stored.dataset.shape, stored.about()))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"network{SUFFIX}"

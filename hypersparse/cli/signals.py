@@ -1,4 +1,4 @@
-"""What Ctrl-C, a batch system's SIGTERM and the SIGHUP of a closed terminal do."""
+"""Ctrl-C, SIGTERM of a batch system, and SIGHUP of a closed terminal."""
 
 import signal
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP finish the step and save; a second one ends at once. `nohup` keeps SIGHUP away."""
+    """The first signal finishes the step and saves, the second one ends at once. `nohup` disables SIGHUP."""
 
     def handler(number: int, _frame: object) -> None:
         stop.stop(signal.Signals(number).name)
@@ -29,7 +29,7 @@ def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
 
 
 def exit_if_signalled(stop: StopRequest) -> None:
-    """End with the code a shell expects of a program that a signal has ended."""
+    """End with 128 + n after signal n, as shells expect."""
     codes = {number.name: 128 + number for number in STOPPING}
     if stop.reason in codes:
         raise typer.Exit(codes[stop.reason])

@@ -1,4 +1,4 @@
-"""`--track`: the epochs of runs in TensorBoard, Weights & Biases or MLflow, while they are trained."""
+"""`--track`: epochs of runs in TensorBoard, Weights & Biases or MLflow, during training."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,15 +32,15 @@ NEED_A_PLACE = {"wandb": "wandb:PROJECT", "mlflow": "mlflow:URI"}
 
 
 class Tell(Protocol):
-    """Adds callbacks to a job."""
+    """Adds the trackers to the callbacks of a job."""
 
     def __call__(self, job: Job, display: Callback) -> Callback:
-        """Who is told about this job: the display and all trackers."""
+        """A callback that tells the display and all trackers."""
 
 
 @contextmanager
 def trackers(named: Sequence[str], runs_dir: Path) -> Iterator[Tell]:
-    """Open the trackers that were asked for, and close them at the end, however that comes."""
+    """Open the named trackers; they are closed at the end of the block, also after an error."""
     opened = [parse_tracker(each, runs_dir) for each in named]
     with ExitStack() as stack:
         groups = [stack.enter_context(Trackers(each)) for each in opened]
@@ -48,7 +48,7 @@ def trackers(named: Sequence[str], runs_dir: Path) -> Iterator[Tell]:
 
 
 def parse_tracker(text: str, runs_dir: Path) -> OpenTracker:
-    """What opens the tracker of a run, from `NAME` or `NAME:PLACE`."""
+    """The function that opens the tracker of a run, from `NAME` or `NAME:PLACE`."""
     name, _, place = text.partition(":")
     if name not in TRACKERS:
         raise OptionError(unknown("tracker", name, TRACKERS))

@@ -1,4 +1,4 @@
-"""`hypersparse train`: train a run, or several at once; or go on with them."""
+"""`hypersparse train`: train one or several runs, or resume them."""
 
 import os
 import shlex
@@ -6,29 +6,29 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from hypersparse.cli.console import Console, table_console
-from hypersparse.cli.display import LiveDisplay, result_table
+from hypersparse.cli.display import LiveDisplay
 from hypersparse.cli.formats import flops
+from hypersparse.cli.grid import forecast
 from hypersparse.cli.load_data import load_data
-from hypersparse.cli.multi_run_display import SeveralRuns, names_of, print_failures, results_table
-from hypersparse.cli.option_groups import grouped
+from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.ranks import ranks_of_torchrun, started_as
-from hypersparse.cli.recipe_options import RECIPE, RecipeOptions, Seeds, make_recipe, parse_seeds, parse_sparsities
+from hypersparse.cli.recipe_options import RECIPE, RecipeOptions, Seeds, parse_seeds, parse_sparsities
 from hypersparse.cli.report import write_report
+from hypersparse.cli.results import outcome_table, print_failures, results_table
 from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
 from hypersparse.cli.trackers import Tell
-from hypersparse.cli.training_options import MACHINE, TrainingOptions
+from hypersparse.cli.training_options import MACHINE, TrainingOptions, exit_if_failed
 from hypersparse.data.dataset import Dataset
 from hypersparse.distributed import Ranks
-from hypersparse.errors import HypersparseError, OptionError
+from hypersparse.errors import OptionError
 from hypersparse.runs.pack import REPORT
 from hypersparse.storage.schemas import Result
-from hypersparse.training.concurrency.concurrent_runs import Job, is_failure, train_together
+from hypersparse.training.concurrency.concurrent_runs import Job, train_together
 from hypersparse.training.loop import train as train_run
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
@@ -38,33 +38,21 @@ from hypersparse.training.stop import Stopped, StopRequest
 class StepOptions:
     """How the steps of a run are trained."""
 
-    engine: Annotated[
-        str,
-        typer.Option("--engine", help="eager, compiled, cudagraph or auto.", rich_help_panel=MACHINE),
-    ] = "auto"
-    deterministic: Annotated[
-        bool,
-        typer.Option("--deterministic", help="The same bits on CUDA too, more slowly.", rich_help_panel=MACHINE),
-    ] = False
-    threads: Annotated[int | None, typer.Option("--threads", help="CPU threads.", min=1, rich_help_panel=MACHINE)] = (
-        None
+    engine: str = option("auto", "eager, compiled, cudagraph or auto.", panel=MACHINE)
+    deterministic: bool = option(
+        False, "Bit-identical results on CUDA too, more slowly.", "--deterministic", panel=MACHINE
     )
-    on_collapse: Annotated[
-        str,
-        typer.Option(
-            "--on-collapse",
-            help="When a mask leaves a layer without weights, or no path to the output: warn, error or ignore.",
-            rich_help_panel=MACHINE,
-        ),
-    ] = "warn"
-    checkpoint_seconds: Annotated[
-        float, typer.Option(help="Save at most this often.", min=0, rich_help_panel=MACHINE)
-    ] = 20.0
+    threads: int | None = option(None, "CPU threads.", panel=MACHINE, min=1)
+    on_collapse: str = option(
+        "warn", "If a mask leaves a layer without weights, or no path to the output: warn, error or ignore.",
+        panel=MACHINE,
+    )  # fmt: skip
+    checkpoint_seconds: float = option(20.0, "Minimum time between checkpoints.", panel=MACHINE, min=0)
 
 
 @dataclass(frozen=True)
 class Session:
-    """What the runs of one command have in common."""
+    """What the runs of one command share."""
 
     console: Console
     machine: Machine
@@ -80,37 +68,26 @@ def train(
     chosen: RecipeOptions,
     options: TrainingOptions,
     steps: StepOptions,
-    method: Annotated[
-        str | None, typer.Option("--method", help="art, dense, ... or package.file:Class.", rich_help_panel=RECIPE)
-    ] = None,
-    sparsity: Annotated[
-        str | None,
-        typer.Option(
-            "--sparsity",
-            help="Fraction of weights removed, such as 0.98; several as 0.9,0.98.",
-            rich_help_panel=RECIPE,
-        ),
-    ] = None,
+    method: str | None = typer.Option(None, help="art, dense, ... or package.file:Class.", rich_help_panel=RECIPE),
+    sparsity: str | None = typer.Option(
+        None, help="Fraction of weights removed, such as 0.98; several as 0.9,0.98.", rich_help_panel=RECIPE
+    ),
     seed: Seeds = "0",
-    record: Annotated[
-        bool, typer.Option(help="Leave record.npz, what figures need of every epoch.", rich_help_panel=MACHINE)
-    ] = True,
+    record: bool = typer.Option(True, help="Write record.npz, the data of figures.", rich_help_panel=MACHINE),
 ) -> None:
     """Train a sparse network. Without options: handwritten digits, ART, 95 % sparsity, half a minute.
 
-    The same command goes on where it was stopped; a finished run is only shown. Several seeds or sparsities
-    (--seed 0-4 --sparsity 0.9,0.98) train side by side on a GPU and share what they have in common.
+    The same command resumes where it was stopped; the result of a finished run is shown again. Several seeds or
+    sparsities (--seed 0-4 --sparsity 0.9,0.98) are trained concurrently on a GPU and share common phases.
     """
-    recipes = [
-        make_recipe(**vars(chosen), method=method, sparsity=each, runs_dir=options.runs_dir)
-        for each in parse_sparsities(sparsity)
-    ]
+    sparsities = parse_sparsities(sparsity) if sparsity else [None]
+    recipes = [chosen.make(options.runs_dir, method=method, sparsity=each) for each in sparsities]
     seeds = parse_seeds(seed)
     if steps.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
     jobs = [Job(made, number, options.store.folder(made, number).path) for number in seeds for made in recipes]
     machine = options.machine(**vars(steps))
-    machine.torch_device()  # a missing GPU is said before data is read
+    machine.torch_device()  # fails early if the GPU is missing
     with ranks_of_torchrun(machine) as (ranks, machine):
         stop, console = options.stop(), Console(quiet=not ranks.first)
         if ranks.several and len(jobs) > 1:
@@ -157,53 +134,44 @@ def _train_one(job: Job, session: Session, tell: Tell | None) -> None:
 def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
     console, stop, options = session.console, session.stop, session.options
     recipe, folder = jobs[0].recipe, options.runs_dir
-    title = f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {session.machine.torch_device()}"
-    display = SeveralRuns(console, title)
-    watched = [
-        replace(job, callback=tell(job, display.row(name, job.folder)))
-        for name, job in zip(names_of(jobs), jobs, strict=True)
-    ]
+    console.say(f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {session.machine.torch_device()}")
+    display = forecast(console, jobs, session.machine, folder)
     with stopped_by_signals(stop), display:
         results = train_together(
-            watched,
+            [replace(job, callback=tell(job, display.callback(job))) for job in jobs],
             session.machine,
             session.dataset,
             at_once=options.jobs,
             stop=stop,
             phase_cache=options.phase_cache,
             record=session.record,
+            ended=display.ended,
         )
     table_console().print(results_table(jobs, results))
     print_failures(console, jobs, results)
-    failed = [error for error in results if is_failure(error)]
-    for error in failed:
-        if not isinstance(error, HypersparseError):
-            raise error
     written = options.report and write_report(console, folder / REPORT, [job.folder for job in jobs])
-    console.print(f"files:  {folder}{f' ({REPORT})' if written else ''}", markup=False, soft_wrap=True)
+    console.say(f"files:  {folder}{f' ({REPORT})' if written else ''}")
     if any(isinstance(result, Stopped) for result in results):
         _say_how_to_go_on(console, stop, folder)
-    if failed:
-        raise typer.Exit(2)
+    exit_if_failed(results)
 
 
 def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
     command = shlex.join([*started_as(), *sys.argv[1:]])
-    sentence = f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}"
-    console.print(sentence, markup=False, soft_wrap=True)
+    console.say(f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}")
     exit_if_signalled(stop)
 
 
 def _report(console: Console, result: Result, folder: Path, shape: tuple[int, ...]) -> None:
-    console.print(result_table(result))
+    console.print(outcome_table(result))
     epochs = ", ".join(f"{count} {name}" for name, count in result["epochs"].items())
-    console.print(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training", highlight=False)
+    console.say(f"epochs: {epochs}; {result['wall_seconds']:.1f} s of training")
     if (cost := flops(result)) is not None:
-        console.print(f"cost:   {cost}", highlight=False, soft_wrap=True)
+        console.say(f"cost:   {cost}")
     names = ("recipe.toml", "log.jsonl", "timing.jsonl", "final.safetensors", "record.npz", "result.json", REPORT)
     there = ", ".join(name for name in names if (folder / name).exists())
-    console.print(f"files:  {folder} ({there})", markup=False, soft_wrap=True)
-    console.print("next:")
+    console.say(f"files:  {folder} ({there})")
+    console.say("next:")
     for command, purpose in _next_commands(result, folder, shape):
         console.print(f"  {escape(command)}  [dim]{purpose}[/]", soft_wrap=True, highlight=False)
 

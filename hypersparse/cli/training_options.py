@@ -1,6 +1,7 @@
-"""How and where runs are trained: the options that `train`, `compare` and `sweep` have in common."""
+"""Where and how runs are trained: options of `train`, `compare` and `sweep`."""
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from hypersparse.cli.load_data import DataDir, data_folders
+from hypersparse.cli.option_groups import option
 from hypersparse.cli.recipe_options import RunsDir, parse_seconds
 from hypersparse.cli.report import WithReport
 from hypersparse.cli.trackers import Tell, Track, trackers
+from hypersparse.errors import HypersparseError
 from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.storage.files import make_folder
+from hypersparse.training.concurrency.concurrent_runs import Outcome, is_failure
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import StopRequest
 
@@ -24,70 +28,67 @@ Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """Options of the three, and what they make."""
+    """The options, and the objects they describe."""
 
     data_dir: DataDir = None
     runs_dir: RunsDir = Path("runs")
     device: Device = "auto"
     precision: Precision = "fp32"
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            help="Concurrent runs on the device or the cluster; by default a short trial finds what is fastest.",
-            min=1,
-            rich_help_panel=MACHINE,
-        ),
-    ] = None
-    compiler_cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--compiler-cache",
-            file_okay=False,
-            help="Keep what is compiled here; the folder can be taken to another machine with the same GPU and torch.",
-            rich_help_panel=MACHINE,
-        ),
-    ] = None
-    stop_after: Annotated[
-        str | None,
-        typer.Option("--stop-after", help="Save and stop after this time, such as 9m.", rich_help_panel=MACHINE),
-    ] = None
+    jobs: int | None = option(
+        None, "Concurrent runs on the device or the cluster; by default a short trial finds the fastest number.",
+        panel=MACHINE, min=1,
+    )  # fmt: skip
+    compiler_cache: Path | None = option(
+        None, "Folder for compiled code; it can be copied to another machine with the same GPU and torch.",
+        panel=MACHINE, file_okay=False,
+    )  # fmt: skip
+    stop_after: str | None = option(None, "Save and stop after this time, such as 9m.", panel=MACHINE)
     track: Track = None
     report: WithReport = True
 
     def machine(self, **more: Any) -> Machine:
-        """The machine; what it compiles is kept where that was asked for."""
+        """The machine; also sets the folder for compiled code."""
         keep_compiled(self.compiler_cache)
         return Machine(device=self.device, precision=self.precision, **more)  # type: ignore[arg-type]  # it checks
 
     def stop(self) -> StopRequest:
-        """Stops after the time that was given, or when a signal asks for it."""
+        """A request that is due after the given time."""
         return StopRequest(parse_seconds(self.stop_after) if self.stop_after else None)
 
     def trackers(self) -> AbstractContextManager[Tell]:
-        """The trackers that were asked for, while the block lasts."""
+        """The selected trackers, open inside the block."""
         return trackers(self.track or (), self.runs_dir)
 
     @property
     def store(self) -> RunStore:
-        """Where runs are."""
+        """The runs."""
         return RunStore(self.runs_dir)
 
     @property
     def folders(self) -> list[Path]:
-        """Where data sets are looked for."""
+        """The folders to look for data sets."""
         return data_folders(self.data_dir)
 
     @property
     def phase_cache(self) -> Path:
-        """Where ends of phases are kept for other runs."""
+        """The folder of phase ends that runs share."""
         return self.runs_dir / PHASE_CACHE
 
 
 def keep_compiled(folder: Path | None) -> None:
-    """Have torch and triton keep what they compile in a folder, and look there first; None leaves it to them."""
+    """Let torch and triton store compiled code in a folder; None keeps their own folders."""
     if folder is None:
         return
-    make_folder(folder)  # says now if it cannot be, not in the first step
+    make_folder(folder)  # fails here if it cannot be made, not in the first step
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.absolute() / "torch")
     os.environ["TRITON_CACHE_DIR"] = str(folder.absolute() / "triton")
+
+
+def exit_if_failed(outcomes: Sequence[Outcome]) -> None:
+    """Raise unexpected errors of runs; end with exit code 2 if a run failed."""
+    failed = [outcome for outcome in outcomes if is_failure(outcome)]
+    for error in failed:
+        if not isinstance(error, HypersparseError):
+            raise error
+    if failed:
+        raise typer.Exit(2)

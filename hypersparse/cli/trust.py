@@ -1,4 +1,4 @@
-"""`--trust-code`: which own code that files name a command may import."""
+"""`--trust-code`: the user code that a file names and that a command may import."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -8,17 +8,12 @@ import typer
 from hypersparse.cli.console import Console
 from hypersparse.own_code import is_own
 
-TrustCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-code",
-        help="Import the code outside the package that a file names (package.file:name); its names are printed first.",
-    ),
-]
+TRUST_HELP = "Import the user code that a file names (package.file:name); the names are printed first."
+TrustCode = Annotated[bool, typer.Option("--trust-code", help=TRUST_HELP)]
 
 
 def allowed(named: Iterable[str], *, typed: Iterable[str | None] = (), trust: bool) -> frozenset[str]:
-    """The names of own code that may be imported: those `typed`, and with `trust` those `named` by a file.
+    """The names of user code that may be imported: those `typed`, and with `trust` those `named` by a file.
 
     >>> sorted(allowed(["stored.file:Net"], typed=["mine:Net", "resnet8", None], trust=False))
     ['mine:Net']
@@ -28,5 +23,5 @@ def allowed(named: Iterable[str], *, typed: Iterable[str | None] = (), trust: bo
         return own
     stored = sorted({name for name in named if is_own(name)} - own)
     for name in stored:
-        Console(stderr=True, soft_wrap=True).print(f"imports {name!r}, which a file names", markup=False)
+        Console(stderr=True).say(f"imports {name!r}, which a file names")
     return own | set(stored)

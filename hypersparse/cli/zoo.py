@@ -1,17 +1,15 @@
-"""`hypersparse zoo`: trained sparse networks that come with the package, and how they get there."""
+"""`hypersparse zoo`: the trained sparse networks of the package."""
 
 import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from hypersparse import zoo as networks
-from hypersparse.cli.console import table_console
+from hypersparse.cli.console import table, table_console
 from hypersparse.cli.formats import count, percent
 from hypersparse.cli.load_data import DataDir
 from hypersparse.cli.load_network import NetworkQuery, open_network
@@ -23,16 +21,13 @@ from hypersparse.zoo.build import add as make_entry
 
 
 def zoo(
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--folder", file_okay=False, help="Another folder than the package's, such as a sweep's --networks."
-        ),
-    ] = None,
-    add: Annotated[str | None, typer.Option("--add", help="Put the network of this finished run there.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="With --add: what to call it.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="With --add: take the place of one of that name.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    folder: Path | None = typer.Option(
+        None, file_okay=False, help="A folder other than the package's, such as a sweep's --networks."
+    ),
+    add: str | None = typer.Option(None, help="Add the network of this finished run."),
+    name: str | None = typer.Option(None, help="With --add: the name of the network."),
+    replace: bool = typer.Option(False, "--replace", help="With --add: replace a network of that name."),
+    as_json: bool = typer.Option(False, "--json", help="Print a JSON list."),
     trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
@@ -59,21 +54,17 @@ def zoo(
 
 def _print_table(found: Sequence[networks.Entry]) -> None:
     console = table_console()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("name", no_wrap=True)
-    for column in ("sparsity", "kept", "last %", "best %", "file %", "bytes"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("recipe", overflow="fold")
-    table.add_column("seed", justify="right")
+    shown = table("name", ">sparsity", ">kept", ">last %", ">best %", ">file %", ">bytes", "recipe", ">seed")
+    shown.columns[0].no_wrap = True
     for entry in found:
         numbers = [f"{entry.sparsity:.4g}", count(entry.kept)]
-        method = entry.recipe.removeprefix(f"{entry.data}-{entry.model}-")  # the name says the rest
+        method = entry.recipe.removeprefix(f"{entry.data}-{entry.model}-")  # data and model are in the name
         shares = [percent(share) for share in (entry.last, entry.best, entry.test_accuracy)]
-        table.add_row(escape(entry.name), *numbers, *shares, count(entry.bytes), escape(method), str(entry.seed))
-    console.print(table)
+        shown.add_row(escape(entry.name), *numbers, *shares, count(entry.bytes), escape(method), str(entry.seed))
+    console.print(shown)
     picked = " or ".join(sorted({entry.best_picked_on for entry in found}))
     console.print(
-        f"Accuracy on test images: of the last epoch, whose network this is; of the best one, picked on {picked} "
-        "images; and of the file, in the sparse runtime.",
+        f"Test accuracy of the last epoch, which has this network; of the best one, picked on {picked} images; "
+        "and of the file, in the sparse runtime.",
         style="dim", highlight=False,
     )  # fmt: skip

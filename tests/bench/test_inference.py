@@ -14,13 +14,13 @@ from hypersparse.bench.benchmark_networks import (
     MODELS,
     front_loaded_counts,
     load_or_generate,
-    parse_sparsities,
     prune_clustered_,
 )
 from hypersparse.bench.inference import KEYS, add_speedups_, time_in_turns
 from hypersparse.bench.inference_engines import InferenceEngine, build_engine
-from hypersparse.cli.bench_inference import MASKS
+from hypersparse.cli.bench import MASKS
 from hypersparse.cli.main import app
+from hypersparse.cli.recipe_options import parse_sparsities
 from hypersparse.errors import OptionError
 from hypersparse.export.sparse_file import save_sparse
 from hypersparse.models import build

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from hypersparse.cli import compare as command
-from hypersparse.cli.compare import make_grid
+from hypersparse.cli.compare import GridOptions
 from hypersparse.errors import RunError
-from hypersparse.runs import epoch_times
+from hypersparse.runs import epoch_times, sweep
 from hypersparse.runs.store import RunStore
 from hypersparse.training.concurrency.concurrent_runs import Ended, Job
 from hypersparse.training.stop import Stopped, StopRequest
@@ -66,7 +65,7 @@ def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: p
         stop.stop("SIGINT")
         return [Stopped("the parent process asked for it") for _ in jobs]
 
-    monkeypatch.setattr(command, "train_together", stopped)
+    monkeypatch.setattr(sweep, "train_together", stopped)
     monkeypatch.setattr(epoch_times, "seconds_an_epoch", lambda *_: 1.0)
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 130
@@ -82,7 +81,7 @@ def test_why_a_run_failed_stays_in_its_folder(tmp_path: Path, monkeypatch: pytes
             ended(job, error)
         return [error for _ in jobs]
 
-    monkeypatch.setattr(command, "train_together", failing)
+    monkeypatch.setattr(sweep, "train_together", failing)
     monkeypatch.setattr(epoch_times, "seconds_an_epoch", lambda *_: 1.0)
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 2
@@ -123,7 +122,8 @@ def test_a_dry_run_of_data_that_never_will_be_there_says_so(tmp_path: Path, monk
 @pytest.mark.parametrize(("precision", "words"), [("fp32", "1 like it"), ("bf16", "a short trial")])
 def test_a_dry_run_goes_by_finished_runs_of_the_same_precision(tmp_path: Path, precision: str, words: str) -> None:
     chosen = [*QUICK[3::2], *SHORT[1:4:2]]
-    (recipe,) = make_grid(["art"], "0.98", data="synthetic", epochs=1, settings=chosen, runs_dir=tmp_path)
+    grid = GridOptions(methods="art", sparsities="0.98", data="synthetic", epochs=1, settings=chosen)
+    (recipe,) = grid.recipes(tmp_path)
     finish(RunStore(tmp_path / "runs"), recipe)
     done = run(*PAPERS, *SHORT, "--device", "cpu", "--precision", precision, "--dry-run", folder=tmp_path)
     assert done.returncode == 0, done.stderr

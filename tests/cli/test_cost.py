@@ -98,7 +98,7 @@ def test_a_common_beginning_is_paid_once_and_the_table_says_so(tmp_path: Path) -
         ["fine-tune", "4", "8"],
     ]
     assert rows[7] == ["all", "8", "28", "28", "s"]
-    assert "a common beginning is trained by" in " ".join(rows[8])
+    assert "a shared beginning is trained by" in " ".join(rows[8])
 
 
 def test_phases_stand_in_the_order_of_the_plan_whoever_has_them_left(tmp_path: Path) -> None:
@@ -115,4 +115,4 @@ def test_runs_on_data_as_large_are_said_to_be_such(tmp_path: Path) -> None:
     finish(RunStore(tmp_path), resolve({"data": {"name": "cifar10"}, "method": {"name": "art"}}))
     job = Job(resolve({"data": {"name": "cifar100"}, "method": {"name": "art"}}), 0, tmp_path / "new")
     words = " ".join(word for row in lines([job], measured_in([RunStore(tmp_path)], CPU), no_trial) for word in row)
-    assert words.endswith("on cifar10: of such images there are as many")
+    assert words.endswith("on cifar10: a data set with as many images of the same size")

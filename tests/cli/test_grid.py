@@ -4,10 +4,10 @@ import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from hypersparse.cli import grid as module
+from hypersparse.cli.console import Console
 from hypersparse.cli.grid import Grid, forecast
 from hypersparse.cli.main import app
 from hypersparse.errors import DivergedError

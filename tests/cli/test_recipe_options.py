@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hypersparse.cli.recipe_options import make_recipe
+from hypersparse.cli.recipe_options import RecipeOptions
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.storage.weights_io import digest
 
@@ -11,19 +11,19 @@ def test_a_recipe_written_by_hand_can_begin_with_trained_weights(tmp_path: Path)
     weights, file = tmp_path / "weights.pt", tmp_path / "mine.toml"
     weights.write_bytes(b"weights")
     file.write_text(f'init_from = "{weights}"\n')
-    recipe = make_recipe(recipe=file, runs_dir=tmp_path)
+    recipe = RecipeOptions(recipe=file).make(tmp_path)
     assert recipe.trained
     assert recipe.init_digest == digest(weights)
     weights.write_bytes(b"other")
-    assert make_recipe(recipe=file, runs_dir=tmp_path).key != recipe.key
+    assert RecipeOptions(recipe=file).make(tmp_path).key != recipe.key
 
 
 def test_a_recipe_that_is_no_text_is_said(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(OptionError, match="not text in UTF-8"):
-        make_recipe(recipe=tmp_path / "bytes.toml", runs_dir=tmp_path)
+        RecipeOptions(recipe=tmp_path / "bytes.toml").make(tmp_path)
 
 
 def test_a_folder_without_final_weights_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has that run finished"):
-        make_recipe(init_from=tmp_path, runs_dir=tmp_path)
+        RecipeOptions(init_from=tmp_path).make(tmp_path)

@@ -134,7 +134,7 @@ def test_what_is_no_network_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"is not a whole \.hsp file"):
         serve([str(tmp_path / "bad.hsp")])
     (tmp_path / "text.txt").write_text("x")
-    with pytest.raises(OptionError, match=r"is a run or an \.hsp file"):
+    with pytest.raises(OptionError, match=r"takes a run or an \.hsp file"):
         serve([str(tmp_path / "text.txt")])
     with pytest.raises(RunError, match="nosuchrun"):
         serve(["nosuchrun"], runs_dir=tmp_path / "runs")

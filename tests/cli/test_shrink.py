@@ -23,7 +23,7 @@ def test_the_table_says_what_vanished_and_the_file_is_smaller(
     arguments = [str(run_of(run, FINISHED).path), "-o", str(tmp_path / "small.hsp")]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
-    for words in ("unread", "constant", "gone because", "batch norm folded", "predicted as before", "small.hsp"):
+    for words in ("unread", "constant", "removed because", "batch norm folded", "predicted as before", "small.hsp"):
         assert words in done.stdout
     assert not [name for name in load_sparse(tmp_path / "small.hsp").state_dict() if "running" in name]
     with pytest.raises(OptionError, match=r"got `a\.zip`"):

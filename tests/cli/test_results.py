@@ -3,9 +3,8 @@
 import io
 from pathlib import Path
 
-from rich.console import Console
-
-from hypersparse.cli.multi_run_display import print_failures, results_table
+from hypersparse.cli.console import Console
+from hypersparse.cli.results import print_failures, results_table
 from hypersparse.errors import DivergedError
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome
 from hypersparse.training.stop import Stopped
