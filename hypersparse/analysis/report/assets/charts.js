@@ -7,16 +7,9 @@ const charts = new Set();
 let printing = false;
 const look = () => (!printing && isDark() ? LOOKS.dark : LOOKS.light);
 
-const seen = new IntersectionObserver(
-  (entries) => {
-    for (const entry of entries) if (entry.isIntersecting) entry.target.chart.draw();
-  },
-  { rootMargin: "400px" },
-);
-
-const resized = new ResizeObserver((entries) => {
-  for (const entry of entries) entry.target.chart.fit();
-});
+const drawSeen = (entries) => entries.forEach((entry) => entry.isIntersecting && entry.target.chart.draw());
+const seen = new IntersectionObserver(drawSeen, { rootMargin: "400px" });
+const resized = new ResizeObserver((entries) => entries.forEach((entry) => entry.target.chart.fit()));
 
 // legend: {name, color, dash, symbol, show(value) -> words}; option(style, width) -> axes and series for the library;
 // table() -> {columns, rows}; zoom: "x", "xy" or null; tip(params) -> element, where one point is looked at;
@@ -47,83 +40,52 @@ class Chart {
     const keys = spec.point
       ? "Left and right arrow keys read the values, plus and minus zoom."
       : "Its data are in the table below.";
-    this.frame = el(
-      "div",
-      {
-        class: "chart",
-        tabindex: 0,
-        role: "application",
-        "aria-roledescription": "chart",
-        "aria-label": `${spec.title}. ${keys}`,
-      },
-      this.canvas,
-    );
+    const role = { role: "application", "aria-roledescription": "chart", "aria-label": `${spec.title}. ${keys}` };
+    this.frame = el("div", { class: "chart", tabindex: 0, ...role }, this.canvas);
     this.frame.addEventListener("keydown", (event) => this.key(event));
     this.frame.addEventListener("blur", () => this.instance && this.instance.dispatchAction({ type: "hideTip" }));
-    this.figure = el(
-      "figure",
-      { class: `card figure${spec.wide ? " wide" : ""}` },
-      el(
-        "figcaption",
-        null,
-        el(spec.heads || "h4", { class: "figure-title" }, spec.title),
-        el("p", { class: "summary" }, spec.summary),
-      ),
-      el("div", { class: "bar" }, this.legend(), this.tools()),
-      this.frame,
-      this.data(),
-    );
+    const heading = el(spec.heads || "h4", { class: "figure-title" }, spec.title);
+    const caption = el("figcaption", null, heading, el("p", { class: "summary" }, spec.summary));
+    const bar = el("div", { class: "bar" }, this.legend(), this.tools());
+    const shape = { class: `card figure${spec.wide ? " wide" : ""}` };
+    this.figure = el("figure", shape, caption, bar, this.frame, this.data());
     seen.observe(this.canvas);
     resized.observe(this.canvas);
   }
 
   legend() {
     const buttons = (this.spec.legend || []).map((item) => {
-      const button = el("button", { type: "button", class: "key", "aria-pressed": "true" }, swatch(item), item.name);
-      button.addEventListener("click", () => {
-        const off = button.getAttribute("aria-pressed") === "true";
-        button.setAttribute("aria-pressed", String(!off));
+      const key = button({ class: "key", "aria-pressed": "true" }, swatch(item), item.name);
+      key.addEventListener("click", () => {
+        const off = key.getAttribute("aria-pressed") === "true";
+        key.setAttribute("aria-pressed", String(!off));
         this.hidden[off ? "add" : "delete"](item.name);
         this.draw(true);
       });
-      return button;
+      return key;
     });
     return el("div", { class: "legend", role: "group", "aria-label": `Series of ${this.spec.title}` }, buttons);
   }
 
   tools() {
-    const tool = (name, words, act) =>
-      el(
-        "button",
-        { type: "button", class: "tool", title: words, "aria-label": `${words}: ${this.spec.title}`, onclick: act },
-        icon(name),
-      );
-    const zoom = this.spec.zoom
-      ? [
-          tool("plus", "Zoom in", () => this.scale(0.6)),
-          tool("minus", "Zoom out", () => this.scale(1 / 0.6)),
-          tool("reset", "Show all", () => this.showAll()),
-        ]
-      : [];
-    return el(
-      "div",
-      { class: "tools", role: "group", "aria-label": `Tools of ${this.spec.title}` },
-      zoom,
-      tool("save", "Save as SVG", () => this.save()),
-    );
+    const label = (words) => ({ title: words, "aria-label": `${words}: ${this.spec.title}` });
+    const tool = (name, words, onclick) => button({ class: "tool", ...label(words), onclick }, icon(name));
+    const zoom = this.spec.zoom && [
+      tool("plus", "Zoom in", () => this.scale(0.6)),
+      tool("minus", "Zoom out", () => this.scale(1 / 0.6)),
+      tool("reset", "Show all", () => this.showAll()),
+    ];
+    const save = tool("save", "Save as SVG", () => this.save());
+    return el("div", { class: "tools", role: "group", "aria-label": `Tools of ${this.spec.title}` }, zoom, save);
   }
 
   data() {
     let table = null;
-    const build = () =>
-      (table ||= makeTable({ caption: `${this.spec.title}: data`, hideCaption: true, ...this.spec.table() }));
-    const details = el(
-      "details",
-      { class: "data" },
-      el("summary", null, "Data"),
-      csvButton(build, slug(this.spec.title)),
-    );
-    details.addEventListener("toggle", () => details.open && !table && details.append(build().node), { once: false });
+    const caption = `${this.spec.title}: data`;
+    const build = () => (table ||= makeTable({ caption, hideCaption: true, ...this.spec.table() }));
+    const save = csvButton(build, slug(this.spec.title));
+    const details = el("details", { class: "data" }, el("summary", null, "Data"), save);
+    details.addEventListener("toggle", () => details.open && !table && details.append(build().node));
     return details;
   }
 
@@ -135,23 +97,18 @@ class Chart {
     this.drawnNarrow = width < NARROW;
     const style = look();
     const names = (this.spec.legend || []).map((item) => item.name);
-    this.instance.setOption(
-      {
-        animation: false,
-        textStyle: { fontFamily: FONT, color: style.ink, fontSize: 12 },
-        color: style.palette,
-        aria: { enabled: true, label: { description: `${this.spec.title}. ${this.spec.summary}` } },
-        legend: {
-          show: false,
-          data: names,
-          selected: Object.fromEntries(names.map((name) => [name, !this.hidden.has(name)])),
-        },
-        tooltip: this.tooltip(style),
-        ...this.zooming(),
-        ...this.spec.option(style, width),
-      },
-      { notMerge: true },
-    );
+    const selected = Object.fromEntries(names.map((name) => [name, !this.hidden.has(name)]));
+    const options = {
+      animation: false,
+      textStyle: { fontFamily: FONT, color: style.ink, fontSize: 12 },
+      color: style.palette,
+      aria: { enabled: true, label: { description: `${this.spec.title}. ${this.spec.summary}` } },
+      legend: { show: false, data: names, selected },
+      tooltip: this.tooltip(style),
+      ...this.zooming(),
+      ...this.spec.option(style, width),
+    };
+    this.instance.setOption(options, { notMerge: true });
     if (this.spec.zoom && matchMedia("(pointer: fine)").matches) {
       this.instance.dispatchAction({ type: "takeGlobalCursor", key: "dataZoomSelect", dataZoomSelectActive: true });
     }
@@ -203,17 +160,9 @@ class Chart {
       padding: [6, 10],
       formatter: (params) => this.tip(params),
     };
-    return this.spec.tip
-      ? { ...common, trigger: "item" }
-      : {
-          ...common,
-          trigger: "axis",
-          axisPointer: {
-            type: this.spec.pointer || "line",
-            lineStyle: { color: style.axis },
-            shadowStyle: { color: "#7f9fbf22" },
-          },
-        };
+    if (this.spec.tip) return { ...common, trigger: "item" };
+    const styles = { lineStyle: { color: style.axis }, shadowStyle: { color: "#7f9fbf22" } };
+    return { ...common, trigger: "axis", axisPointer: { type: this.spec.pointer || "line", ...styles } };
   }
 
   tip(params) {
@@ -245,12 +194,8 @@ class Chart {
     const { start, end } = this.ranges[0];
     const middle = (start + end) / 2;
     const half = Math.max(1, ((end - start) / 2) * factor);
-    this.instance.dispatchAction({
-      type: "dataZoom",
-      dataZoomIndex: 0,
-      start: Math.max(0, middle - half),
-      end: Math.min(100, middle + half),
-    });
+    const range = { start: Math.max(0, middle - half), end: Math.min(100, middle + half) };
+    this.instance.dispatchAction({ type: "dataZoom", dataZoomIndex: 0, ...range });
   }
 
   key(event) {

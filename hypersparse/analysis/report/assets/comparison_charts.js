@@ -3,23 +3,16 @@
 const place = (value) => -Math.log10(1 - value); // on a logarithmic axis of the density
 
 function accuracyOverSparsity(group, places, key) {
-  const levels = [...new Set(group.rows.map((row) => row.sparsity).filter((value) => known(value) && value < 1))].sort(
-    (a, b) => a - b,
-  );
+  const pruned = group.rows.filter((row) => known(row.sparsity));
+  const levels = [...new Set(pruned.map((row) => row.sparsity))].filter((level) => level < 1).sort((a, b) => a - b);
   if (levels.length < 2) return null;
-  const names = [...new Set(group.rows.filter((row) => known(row.sparsity)).map((row) => row.method))];
+  const names = [...new Set(pruned.map((row) => row.method))];
   const dense = group.rows.filter((row) => !known(row.sparsity));
   const words = (row) => `${withDeviation(row[key], row[`${key}_deviation`])} %, ${plural(row.seeds, "seed")}`;
   const find = (name, x) =>
     group.rows.find((row) => row.method === name && (!known(row.sparsity) || Math.abs(place(row.sparsity) - x) < 1e-9));
   const legend = [
-    ...names.map((name) => ({
-      name,
-      color: places[name],
-      symbol: symbolOf(places[name]),
-      dash: dashOf(places[name]),
-      show: exact,
-    })),
+    ...names.map((name) => ({ ...keyOf(name, places), dash: dashOf(places[name]) })),
     ...dense.map((row) => ({ name: row.method, color: places[row.method], dash: DASHES[2], show: exact })),
   ];
   const step = (place(levels.at(-1)) - place(levels[0])) * 0.06;
@@ -54,15 +47,7 @@ function accuracyOverSparsity(group, places, key) {
       }),
       yAxis: valueAxis(style, "test accuracy in %", { max: ceiling(group.rows, key) }),
       series: [
-        ...names.flatMap((name) =>
-          lineWithBars(
-            group.rows.filter((row) => row.method === name),
-            name,
-            places[name],
-            key,
-            style,
-          ),
-        ),
+        ...names.flatMap((name) => lineWithBars(pruned.filter((row) => row.method === name), places[name], key, style)),
         ...dense.map((row) => ({
           type: "line",
           name: row.method,
@@ -76,21 +61,16 @@ function accuracyOverSparsity(group, places, key) {
   });
 }
 
-const showAt = (names, at, hidden) => ({
-  seriesIndex:
-    2 *
-    Math.max(
-      0,
-      names.findIndex((name) => !hidden.has(name)),
-    ),
-  dataIndex: at,
-});
+const keyOf = (name, places) => ({ name, color: places[name], symbol: symbolOf(places[name]), show: exact });
+
+function showAt(names, at, hidden) {
+  const first = names.findIndex((name) => !hidden.has(name));
+  return { seriesIndex: 2 * Math.max(0, first), dataIndex: at }; // each name has a line and its bars
+}
 
 function leaders(group, levels, key) {
-  const best = levels.map(
-    (level) =>
-      group.rows.filter((row) => row.sparsity === level).sort((one, other) => other[key] - one[key])[0],
-  );
+  const descending = [...group.rows].sort((one, other) => other[key] - one[key]);
+  const best = levels.map((level) => descending.find((row) => row.sparsity === level));
   const words = (row) => `${withDeviation(row[key], row[`${key}_deviation`])} % at ${sparsity(row.sparsity)}`;
   if (best.every((row) => row.method === best[0].method))
     return `${best[0].method} leads at every sparsity: ${best.map(words).join(", ")}.`;
@@ -98,23 +78,20 @@ function leaders(group, levels, key) {
 }
 
 function longColumns(key) {
+  const thousandths = (value) => value.toFixed(3);
   return [
-    { title: "method", value: (row) => row.method },
-    { title: "sparsity", number: true, value: (row) => row.sparsity, show: (row, value) => sparsity(value) },
-    { title: `${key} %`, number: true, value: (row) => row[key], show: (row, value) => value.toFixed(3) },
-    {
-      title: "deviation",
-      number: true,
-      value: (row) => row[`${key}_deviation`],
-      show: (row, value) => (known(value) ? value.toFixed(3) : ""),
-    },
-    { title: "seeds", number: true, value: (row) => row.seeds },
+    textColumn("method", (row) => row.method),
+    numberColumn("sparsity", (row) => row.sparsity, sparsity),
+    numberColumn(`${key} %`, (row) => row[key], thousandths),
+    numberColumn("deviation", (row) => row[`${key}_deviation`], thousandths),
+    numberColumn("seeds", (row) => row.seeds),
   ];
 }
 
-function lineWithBars(rows, name, number, key, style) {
+function lineWithBars(rows, number, key, style) {
   const sorted = [...rows].sort((one, other) => one.sparsity - other.sparsity);
-  const color = colorOf(style, number);
+  const [name, color] = [rows[0].method, colorOf(style, number)];
+  const spread = (row) => row[`${key}_deviation`];
   const line = {
     type: "line",
     name,
@@ -131,39 +108,25 @@ function lineWithBars(rows, name, number, key, style) {
     silent: true,
     tooltip: { show: false },
     z: 1,
-    data: sorted
-      .filter((row) => row[`${key}_deviation`])
-      .map((row) => [place(row.sparsity), row[key] - row[`${key}_deviation`], row[key] + row[`${key}_deviation`]]),
+    data: sorted.filter(spread).map((row) => [place(row.sparsity), row[key] - spread(row), row[key] + spread(row)]),
     encode: { x: 0, y: [1, 2] },
-    renderItem: (_, api) =>
-      whiskers(api.coord([api.value(0), api.value(1)]), api.coord([api.value(0), api.value(2)]), color),
+    renderItem: (_, api) => whiskers(...[1, 2].map((end) => api.coord([api.value(0), api.value(end)])), color),
   };
   return [line, bars];
 }
 
 function whiskers([x, low], [, high], color) {
-  const line = (x1, y1, x2, y2) => ({
-    type: "line",
-    shape: { x1, y1, x2, y2 },
-    style: { stroke: color, lineWidth: 1.4, opacity: 0.75 },
-  });
-  return {
-    type: "group",
-    children: [line(x, low, x, high), line(x - 4, low, x + 4, low), line(x - 4, high, x + 4, high)],
-  };
+  const style = { stroke: color, lineWidth: 1.4, opacity: 0.75 };
+  const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style });
+  const children = [line(x, low, x, high), line(x - 4, low, x + 4, low), line(x - 4, high, x + 4, high)];
+  return { type: "group", children };
 }
 
 function scatter(group, runs, places, key, { key: cost, title, axis, show }) {
   const there = runs.filter((run) => known(run[cost]) && known(accuracyOf(run, key)));
   if (there.length < 2) return null;
   const names = [...new Set(there.map((run) => run.variant))];
-  const legend = names.map((name) => ({
-    name,
-    color: places[name],
-    symbol: symbolOf(places[name]),
-    line: false,
-    show: exact,
-  }));
+  const legend = names.map((name) => ({ ...keyOf(name, places), line: false }));
   const values = (run) => [`${(100 * accuracyOf(run, key)).toFixed(2)} %`, show(run[cost])];
   const ordered = [...there].sort((one, other) => one[cost] - other[cost]);
   const own = (name) => ordered.filter((run) => run.variant === name);
@@ -179,14 +142,9 @@ function scatter(group, runs, places, key, { key: cost, title, axis, show }) {
     click: ({ data }) => data && data.run && go(data.run.id),
     table: () => ({
       columns: [
-        { title: "run", value: about, show: (run) => el("a", { href: `#${run.id}` }, about(run)) },
-        {
-          title: `${key} %`,
-          number: true,
-          value: (run) => +(100 * accuracyOf(run, key)).toFixed(4),
-          show: (run, value) => value.toFixed(2),
-        },
-        { title: axis, number: true, value: (run) => run[cost], show: (run, value) => count(value) },
+        textColumn("run", about, { show: (words, run) => el("a", { href: `#${run.id}` }, words) }),
+        numberColumn(`${key} %`, (run) => +(100 * accuracyOf(run, key)).toFixed(4), hundredths),
+        numberColumn(axis, (run) => run[cost], count),
       ],
       rows: ordered,
     }),

@@ -41,6 +41,17 @@ function icon(name) {
   return svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true", class: "icon" }, path);
 }
 
+function section(name, heading, words, ...children) {
+  const id = `${name}-title`;
+  return el("section", { id: name, "aria-labelledby": id }, el(heading, { id }, words), children);
+}
+
+function button(attributes, ...children) {
+  return el("button", { type: "button", ...attributes }, ...children);
+}
+
+const small = (...children) => el("p", { class: "small" }, ...children);
+
 function say(words) {
   document.getElementById("said").textContent = words;
 }

@@ -3,6 +3,9 @@
 const SPACE = "\u00a0"; // that no line breaks at
 const known = (value) => value !== null && value !== undefined;
 const percent = (value, digits = 2) => (known(value) ? `${(100 * value).toFixed(digits)}${SPACE}%` : "");
+const hundredths = (value) => value.toFixed(2);
+const shownPercent = (value) => `${hundredths(value)}${SPACE}%`; // of a value that is in per cent already
+const points = (share) => hundredths(100 * share);
 const count = (value) => (known(value) ? Math.round(value).toLocaleString("en-US") : "");
 const exact = (value) => (known(value) ? String(value) : "");
 
@@ -18,6 +21,7 @@ function scaled(value, units, step) {
 const bytes = (value) => (known(value) ? scaled(value, ["B", "kB", "MB", "GB"], 1000) : "");
 const FLOPS = ["FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs", "EFLOPs"];
 const flops = (value) => (known(value) ? scaled(value, FLOPS, 1000) : "");
+const flopsUnit = (value) => flops(value).replace("FLOPs", ""); // under a heading that names them
 
 function duration(seconds) {
   if (!known(seconds)) return "";
@@ -39,20 +43,12 @@ const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : 
 // For axes: 20000 is 20k, 0.00005 is 5e-5.
 function short(value) {
   const size = Math.abs(value);
-  if (size >= 1e15 || (size > 0 && size < 1e-3))
-    return value
-      .toExponential()
-      .replace("e+", "e")
-      .replace(/\.?0+e/, "e")
-      .replace(/(\.\d)\d+e/, "$1e");
-  for (const [unit, letter] of [
-    [1e12, "T"],
-    [1e9, "G"],
-    [1e6, "M"],
-    [1e3, "k"],
-  ])
-    if (size >= unit) return `${+(value / unit).toPrecision(4)}${letter}`;
-  return String(+value.toPrecision(4));
+  if (size >= 1e15 || (size > 0 && size < 1e-3)) {
+    const text = value.toExponential().replace("e+", "e");
+    return text.replace(/\.?0+e/, "e").replace(/(\.\d)\d+e/, "$1e");
+  }
+  const power = [12, 9, 6, 3].find((each) => size >= 10 ** each);
+  return power ? `${+(value / 10 ** power).toPrecision(4)}${"kMGT"[power / 3 - 1]}` : String(+value.toPrecision(4));
 }
 
 // With five digits, as curves are stored.

@@ -45,27 +45,14 @@ function swatch(item) {
   const line = svg("line", { x1: 1, x2: 25, y1: 6, y2: 6, stroke: "currentColor", "stroke-width": 2.4 });
   const dash = item.dash && item.dash !== "solid" ? item.dash.join(" ") : null;
   set(line, { "stroke-dasharray": dash });
-  const parts = item.box
-    ? [
-        svg("rect", {
-          x: 6,
-          y: 1,
-          width: 14,
-          height: 10,
-          fill: item.hollow ? "none" : "currentColor",
-          stroke: "currentColor",
-        }),
-      ]
-    : [...(item.line === false ? [] : [line]), ...(item.symbol ? [mark(item.symbol)] : [])];
-  return svg(
-    "svg",
-    { viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true", class: `color-${item.color % 8}` },
-    ...parts,
-  );
+  const fill = item.hollow ? "none" : "currentColor";
+  const box = svg("rect", { x: 6, y: 1, width: 14, height: 10, fill, stroke: "currentColor" });
+  const parts = item.box ? [box] : [item.line === false ? null : line, item.symbol ? mark(item.symbol) : null];
+  const frame = { viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" };
+  return svg("svg", { ...frame, class: `color-${item.color % 8}` }, ...parts.filter(Boolean));
 }
 
 function mark(symbol) {
-  const dashOf = (place) => DASHES[Math.floor(place / 4) % DASHES.length];
   const hollow = symbol.startsWith("empty");
   const shape = symbol.replace("empty", "").toLowerCase();
   const paint = { fill: hollow ? "var(--surface)" : "currentColor", stroke: "currentColor", "stroke-width": 1.6 };
@@ -119,19 +106,13 @@ function crossAxis(style, name, more) {
 function logarithmic(values, show) {
   const there = values.filter((value) => value > 0);
   if (!there.length) return {};
-  const low = Math.min(...there),
-    high = Math.max(...there);
+  const [low, high] = [Math.min(...there), Math.max(...there)];
   const margin = Math.max((high / low) ** 0.06, 1.08);
   const [min, max] = [low / margin, high * margin];
-  const ticks = (steps) => {
-    const powers = Array.from(
-      { length: Math.ceil(Math.log10(max)) - Math.floor(Math.log10(min)) + 1 },
-      (_, place) => Math.floor(Math.log10(min)) + place,
-    );
-    return powers
-      .flatMap((power) => steps.map((step) => +`${step}e${power}`))
-      .filter((tick) => tick >= min && tick <= max);
-  };
+  const first = Math.floor(Math.log10(min));
+  const powers = [...Array(Math.ceil(Math.log10(max)) - first + 1).keys()].map((place) => first + place);
+  const within = (tick) => tick >= min && tick <= max;
+  const ticks = (steps) => powers.flatMap((power) => steps.map((step) => +`${step}e${power}`)).filter(within);
   const sets = [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]].map(ticks);
   const customValues = sets.find((set) => set.length >= 3) || sets.at(-1);
   return {

@@ -1,7 +1,5 @@
 // The charts of one run: over its epochs, layers and classes.
 
-const shownPercent = (value) => `${value.toFixed(2)}${SPACE}%`;
-
 // One chart over the epochs. series: {key, name, color, dash, axis, factor, show}; those without a value are left out.
 function epochChart(
   run,
@@ -17,7 +15,9 @@ function epochChart(
   if (!lines.length) return null;
   const phaseAt = (epoch) => run.phases.find((phase) => epoch >= phase.first && epoch <= phase.last);
   const heading = (epoch) => `epoch ${epoch} · ${phaseAt(epoch)?.name ?? ""}`;
-  const used = axes.map((_, place) => lines.some((line) => (line.axis || 0) === place));
+  const linesOf = (place) => lines.filter((line) => (line.axis || 0) === place);
+  const valuesOf = (place) => linesOf(place).flatMap((line) => line.values);
+  const used = axes.map((_, place) => linesOf(place).length > 0);
   return makeChart({
     title,
     summary: summary(Object.fromEntries(lines.map((line) => [line.key, line.values]))),
@@ -28,14 +28,9 @@ function epochChart(
     heading: (one) => heading(one.value[0]),
     table: () => ({
       columns: [
-        { title: "epoch", number: true, value: (epoch) => epoch },
-        { title: "phase", value: (epoch) => phaseAt(epoch)?.name },
-        ...lines.map((line) => ({
-          title: line.name,
-          number: true,
-          value: (epoch) => line.values[epoch],
-          show: (_, value) => (known(value) ? line.show(value) : ""),
-        })),
+        numberColumn("epoch", (epoch) => epoch),
+        textColumn("phase", (epoch) => phaseAt(epoch)?.name),
+        ...lines.map((line) => numberColumn(line.name, (epoch) => line.values[epoch], line.show)),
       ],
       rows: [...Array(epochs).keys()],
     }),
@@ -55,15 +50,8 @@ function epochChart(
           show: used[place],
           nameGap: 26,
           ...axis.more,
-          ...(axis.log
-            ? logarithmic(lines.filter((line) => (line.axis || 0) === place).flatMap((line) => line.values))
-            : {}),
-          ...(place
-            ? {
-                splitLine: { show: false },
-                nameTextStyle: { color: style.muted, align: "right", padding: [0, -48, 0, 0] },
-              }
-            : {}),
+          ...(axis.log && logarithmic(valuesOf(place))),
+          ...(place && { splitLine: { show: false }, nameTextStyle: rightName(style) }),
         }),
       ),
       series: [
@@ -73,6 +61,8 @@ function epochChart(
     }),
   });
 }
+
+const rightName = (style) => ({ color: style.muted, align: "right", padding: [0, -48, 0, 0] });
 
 function curve(line, style, epochs, marked) {
   return {
@@ -232,10 +222,13 @@ function layersChart(data, run) {
     `${count(kept[at])}${sized ? ` of ${count(totals[at])} (${((100 * kept[at]) / totals[at]).toPrecision(3)} %)` : ""}`;
   const longest = Math.max(...names.map((name) => name.length));
   const shares = kept.map((value, at) => value / (totals[at] || 1));
+  const perCent = (at) => +(100 * shares[at]).toPrecision(5);
+  const shareColumn = numberColumn("kept %", perCent, (value) => value.toPrecision(3));
+  const extreme = (pick) => names[shares.indexOf(pick(...shares))];
   return makeChart({
     title: "Weights per layer",
     summary: sized
-      ? `From input to output, on a logarithmic axis. The densest layer is ${names[shares.indexOf(Math.max(...shares))]}, the sparsest ${names[shares.indexOf(Math.min(...shares))]}.`
+      ? `From input to output, on a logarithmic axis. The densest layer is ${extreme(Math.max)}, the sparsest ${extreme(Math.min)}.`
       : "Weights that pruning would keep after the last regularized epoch, from input to output.",
     legend,
     height: 70 + 22 * names.length,
@@ -246,25 +239,18 @@ function layersChart(data, run) {
     point: (at) => ({ words: `${names[at]}: ${words(at)}`, action: { seriesIndex: 0, dataIndex: at } }),
     table: () => ({
       columns: [
-        { title: "layer", value: (at) => names[at] },
-        { title: "place", number: true, value: (at) => at + 1 },
-        { title: "kept", number: true, value: (at) => kept[at], show: (_, value) => count(value) },
-        ...(sized
-          ? [
-              { title: "all", number: true, value: (at) => totals[at], show: (_, value) => count(value) },
-              {
-                title: "kept %",
-                number: true,
-                value: (at) => +(100 * shares[at]).toPrecision(5),
-                show: (_, value) => value.toPrecision(3),
-              },
-            ]
-          : []),
+        textColumn("layer", (at) => names[at]),
+        numberColumn("place", (at) => at + 1),
+        numberColumn("kept", (at) => kept[at], count),
+        ...(sized ? [numberColumn("all", (at) => totals[at], count), shareColumn] : []),
       ],
       rows: names.map((_, at) => at),
     }),
     option: (style, width) => {
       const narrow = width < NARROW;
+      const outline = { color: "transparent", borderColor: style.axis, borderWidth: 1 };
+      const text = ({ dataIndex }) => words(dataIndex);
+      const label = { position: "right", color: style.muted, fontSize: 11, formatter: text };
       const bars = (name, values, more) => ({
         type: "bar",
         name,
@@ -291,21 +277,7 @@ function layersChart(data, run) {
           axisLabel: { color: style.muted, interval: 0, fontSize: 11, width: narrow ? 104 : 200, overflow: "truncate" },
         },
         series: [
-          ...(sized
-            ? [
-                bars("all", totals, {
-                  itemStyle: { color: "transparent", borderColor: style.axis, borderWidth: 1 },
-                  z: 1,
-                  label: {
-                    show: !narrow,
-                    position: "right",
-                    color: style.muted,
-                    fontSize: 11,
-                    formatter: ({ dataIndex }) => words(dataIndex),
-                  },
-                }),
-              ]
-            : []),
+          ...(sized ? [bars("all", totals, { itemStyle: outline, z: 1, label: { show: !narrow, ...label } })] : []),
           bars("kept", kept, { itemStyle: { color: colorOf(style, 2) }, z: 2 }),
         ],
       };
@@ -324,10 +296,13 @@ function classesChart(run) {
   const [correct, total, values] = [order.map((at) => right[at]), order.map((at) => all[at]), order.map(share)];
   const names = order.map((at) => (run.record.classes ?? [])[at]?.replaceAll("_", " ") ?? String(at));
   const called = names.map((name) => (/^\d+$/.test(name) ? `class ${name}` : name));
-  const there = values.filter(known);
+  const extreme = (pick) => {
+    const value = pick(...values.filter(known));
+    return `${shownPercent(value)} (${called[values.indexOf(value)]})`;
+  };
   return makeChart({
     title: "Accuracy by class",
-    summary: `Test accuracy of each class in the last epoch: from ${shownPercent(Math.min(...there))} (${called[values.indexOf(Math.min(...there))]}) to ${shownPercent(Math.max(...there))} (${called[values.indexOf(Math.max(...there))]}).`,
+    summary: `Test accuracy of each class in the last epoch: from ${extreme(Math.min)} to ${extreme(Math.max)}.`,
     legend: [{ name: "correct", color: 0, box: true, show: shownPercent }],
     zoom: many ? "x" : null,
     wide: many,
@@ -341,10 +316,10 @@ function classesChart(run) {
     }),
     table: () => ({
       columns: [
-        { title: "class", value: (at) => names[at] },
-        { title: "correct", number: true, value: (at) => correct[at] },
-        { title: "images", number: true, value: (at) => total[at] },
-        { title: "%", number: true, value: (at) => +values[at].toFixed(4), show: (_, value) => value.toFixed(2) },
+        textColumn("class", (at) => names[at]),
+        numberColumn("correct", (at) => correct[at]),
+        numberColumn("images", (at) => total[at]),
+        numberColumn("%", (at) => +values[at].toFixed(4), hundredths),
       ],
       rows: names.map((_, at) => at),
     }),

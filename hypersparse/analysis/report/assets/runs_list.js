@@ -9,58 +9,32 @@ function stateBadge(run) {
 }
 
 function runsSection(data) {
-  const link = (run) => el("a", { href: `#${run.id}` }, run.name);
+  const accuracy = (title, key, which) =>
+    numberColumn(title, (run) => run[key], points, { help: `test accuracy of the ${which} epoch` });
+  const shows = (column) => {
+    const values = new Set(data.runs.map(column.value).filter(known));
+    return values.size > (column.vary ? 1 : 0);
+  };
   const columns = [
-    { title: "run", value: (run) => run.name, show: link },
-    { title: "data", value: (run) => run.data, vary: true },
-    { title: "model", value: (run) => run.model, vary: true },
-    { title: "method", value: (run) => run.variant },
-    { title: "sparsity", number: true, value: (run) => run.sparsity, show: (run, value) => sparsity(value) },
-    { title: "seed", number: true, value: (run) => run.seed },
-    { title: "state", value: (run) => run.state, show: stateBadge },
-    {
-      title: "last %",
-      number: true,
-      help: "test accuracy of the sparse network in the last epoch",
-      value: (run) => run.sparse_last,
-      show: (run, value) => (known(value) ? (100 * value).toFixed(2) : ""),
-    },
-    {
-      title: "best %",
-      number: true,
-      help: "test accuracy of the sparse network in the best epoch",
-      value: (run) => run.sparse_best,
-      show: (run, value) => (known(value) ? (100 * value).toFixed(2) : ""),
-    },
-    {
-      title: "dense %",
-      number: true,
-      help: "test accuracy of the dense network in its last epoch",
-      value: (run) => run.dense_last,
-      show: (run, value) => (known(value) ? (100 * value).toFixed(2) : ""),
-    },
-    { title: "weights", number: true, value: (run) => run.kept, show: (run, value) => count(value) },
-    { title: "size", number: true, value: (run) => run.final_bytes, show: (run, value) => bytes(value) },
-    {
-      title: "FLOPs",
-      number: true,
-      value: (run) => run.training_flops,
-      show: (run, value) => flops(value).replace("FLOPs", ""),
-    },
-    { title: "epochs", number: true, value: (run) => run.epochs },
-    { title: "time", number: true, value: (run) => run.seconds, show: (run, value) => duration(value) },
-  ].filter(
-    (column) =>
-      data.runs.some((run) => known(column.value(run))) &&
-      (!column.vary || new Set(data.runs.map(column.value)).size > 1),
-  );
+    textColumn("run", (run) => run.name, { show: (name, run) => el("a", { href: `#${run.id}` }, name) }),
+    textColumn("data", (run) => run.data, { vary: true }),
+    textColumn("model", (run) => run.model, { vary: true }),
+    textColumn("method", (run) => run.variant),
+    numberColumn("sparsity", (run) => run.sparsity, sparsity),
+    numberColumn("seed", (run) => run.seed),
+    textColumn("state", (run) => run.state, { show: (_, run) => stateBadge(run) }),
+    accuracy("last %", "sparse_last", "sparse network in the last"),
+    accuracy("best %", "sparse_best", "sparse network in the best"),
+    accuracy("dense %", "dense_last", "dense network in its last"),
+    numberColumn("weights", (run) => run.kept, count),
+    numberColumn("size", (run) => run.final_bytes, bytes),
+    numberColumn("FLOPs", (run) => run.training_flops, flopsUnit),
+    numberColumn("epochs", (run) => run.epochs),
+    numberColumn("time", (run) => run.seconds, duration),
+  ].filter(shows);
   const table = makeTable({ caption: "All runs", hideCaption: true, columns, rows: data.runs, name: "runs-table" });
-  const text = new Map(
-    data.runs.map((run) => [
-      run,
-      [run.label, run.name, run.variant, run.state, run.data, run.model, `seed ${run.seed}`].join(" ").toLowerCase(),
-    ]),
-  );
+  const words = (run) => [run.label, run.name, run.variant, run.state, run.data, run.model, `seed ${run.seed}`];
+  const text = new Map(data.runs.map((run) => [run, words(run).join(" ").toLowerCase()]));
   const curves = el("div", { class: "figures" });
   const filters = makeFilters(
     table,
@@ -79,16 +53,8 @@ function runsSection(data) {
       curves.replaceChildren(...[overlay(shown, variantPlaces(data))].filter(Boolean));
     },
   );
-  return el(
-    "section",
-    { id: "runs", "aria-labelledby": "runs-title" },
-    el("h2", { id: "runs-title" }, "Runs"),
-    filters,
-    table.node,
-    csvButton(() => table, "runs"),
-    el("p", { class: "small" }, bestNote(data.runs)),
-    curves,
-  );
+  const save = csvButton(() => table, "runs");
+  return section("runs", "h2", "Runs", filters, table.node, save, small(bestNote(data.runs)), curves);
 }
 
 // Test accuracy of several runs in one chart: a colour for each method, a dash for each sparsity.
@@ -110,11 +76,10 @@ function overlay(shown, places) {
     lines
       .filter((line) => known(line.values[epoch]) && !hidden?.has(line.name))
       .sort((one, other) => other.values[epoch] - one.values[epoch]);
-  const words = (line, epoch) => `${line.values[epoch].toFixed(2)}${SPACE}%`;
-  const dashes =
-    levels.length > 1
-      ? ` Dash by sparsity: ${levels.map((level, place) => `${sparsity(level)} ${["solid", "dashed", "dotted", "dash-dotted"][place % 4]}`).join(", ")}.`
-      : "";
+  const words = (line, epoch) => shownPercent(line.values[epoch]);
+  const dashNames = ["solid", "dashed", "dotted", "dash-dotted"];
+  const dashOfLevel = levels.map((level, place) => `${sparsity(level)} ${dashNames[place % 4]}`);
+  const dashes = levels.length > 1 ? ` Dash by sparsity: ${dashOfLevel.join(", ")}.` : "";
   return makeChart({
     title: "Test accuracy over the epochs",
     heads: "h3",
@@ -149,13 +114,8 @@ function overlay(shown, places) {
     }),
     table: () => ({
       columns: [
-        { title: "epoch", number: true, value: (epoch) => epoch },
-        ...lines.map((line) => ({
-          title: about(line.run),
-          number: true,
-          value: (epoch) => line.values[epoch],
-          show: (_, value) => (known(value) ? value.toFixed(2) : ""),
-        })),
+        numberColumn("epoch", (epoch) => epoch),
+        ...lines.map((line) => numberColumn(about(line.run), (epoch) => line.values[epoch], hundredths)),
       ],
       rows: [...Array(epochs).keys()],
     }),

@@ -1,42 +1,24 @@
 // Tables with a caption, sorted by buttons in their headers.
 
-// columns: {title, value(row), show(row, value) -> text or element, number}; rows without a value come last.
-function makeTable({
-  caption,
-  columns,
-  rows,
-  sorted = null,
-  descending = false,
-  name = null,
-  hideCaption = false,
-  tall = false,
-}) {
+// A column: `show` makes text or an element of a known value and its row.
+const textColumn = (title, value, more) => ({ title, value, show: exact, ...more });
+const numberColumn = (title, value, show = exact, more = {}) => ({ title, value, show, number: true, ...more });
+
+// Rows without a value come last when they are sorted.
+function makeTable({ caption, columns, rows, name = null, hideCaption = false, tall = false }) {
   const body = el("tbody");
-  const heads = columns.map((column, place) =>
-    el(
-      "th",
-      { scope: "col", class: column.number ? "number" : null, title: column.help || null },
-      el(
-        "button",
-        { type: "button", class: "sort", onclick: () => sortBy(place) },
-        column.title,
-        el("span", { class: "arrow", "aria-hidden": "true" }),
-      ),
-    ),
-  );
-  const built = rows.map((row) => ({
-    row,
-    node: el(
-      "tr",
-      null,
-      columns.map((column, place) => cell(column, row, place)),
-    ),
-  }));
-  let state = { place: sorted, descending };
+  const heads = columns.map((column, place) => {
+    const arrow = el("span", { class: "arrow", "aria-hidden": "true" });
+    const sort = button({ class: "sort", onclick: () => sortBy(place) }, column.title, arrow);
+    return el("th", { scope: "col", class: column.number ? "number" : null, title: column.help || null }, sort);
+  });
+  const cells = (row) => columns.map((column, place) => cell(column, row, place));
+  const built = rows.map((row) => ({ row, node: el("tr", null, cells(row)) }));
+  let state = { place: null, descending: false };
 
   function cell(column, row, place) {
     const value = column.value(row);
-    const shown = column.show ? column.show(row, value) : exact(value);
+    const shown = known(value) ? column.show(value, row) : (column.unknown ?? "");
     const classes = [column.number ? "number" : null, column.mark && column.mark(row)].filter(Boolean).join(" ");
     return el(place === 0 ? "th" : "td", { scope: place === 0 ? "row" : null, class: classes || null }, shown);
   }
@@ -73,45 +55,32 @@ function makeTable({
   arrange();
   const words = el("caption", { class: hideCaption ? "unseen" : null }, el("span", null, caption));
   const node = el("table", { id: name }, words, el("thead", null, el("tr", null, heads)), body);
-  const frame = el(
-    "div",
-    { class: tall ? "scroll tall" : "scroll", role: "region", tabindex: 0, "aria-label": `${caption} (table)` },
-    node,
-  );
+  const region = { role: "region", tabindex: 0, "aria-label": `${caption} (table)` };
+  const shownRows = () => built.filter((item) => !item.node.hidden).map((item) => item.row);
   return {
-    node: frame,
+    node: el("div", { class: tall ? "scroll tall" : "scroll", ...region }, node),
     filter,
-    csv: () =>
-      toCsv(
-        columns,
-        built.filter((item) => !item.node.hidden),
-      ),
+    csv: () => toCsv(columns, shownRows()),
   };
 }
 
 function compareValues(one, other, descending) {
   if (!known(one) || !known(other)) return known(one) ? -1 : known(other) ? 1 : 0;
-  const order =
-    typeof one === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
+  const words = () => String(one).localeCompare(String(other), "en", { numeric: true });
+  const order = typeof one === "number" ? one - other : words();
   return descending ? -order : order;
 }
 
-function toCsv(columns, built) {
+function toCsv(columns, rows) {
   const quote = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-  const lines = [
-    columns.map((column) => column.title),
-    ...built.map((item) => columns.map((c) => exact(c.value(item.row)))),
-  ];
+  const lines = [columns.map((column) => column.title)];
+  for (const row of rows) lines.push(columns.map((column) => exact(column.value(row))));
   return lines.map((line) => line.map(quote).join(",")).join("\n") + "\n";
 }
 
 function csvButton(table, file) {
-  return el(
-    "button",
-    { type: "button", class: "quiet", onclick: () => download(`${file}.csv`, "text/csv", table().csv()) },
-    icon("save"),
-    "CSV",
-  );
+  const save = () => download(`${file}.csv`, "text/csv", table().csv());
+  return button({ class: "quiet", onclick: save }, icon("save"), "CSV");
 }
 
 // A search field and a select for each column with few values. `changed` receives the rows that match all of them.
@@ -130,12 +99,8 @@ function makeFilters(table, rows, choices, textOf, total, changed) {
     const values = [...new Set(rows.map(value).filter(known))];
     if (values.length < 2) return null;
     values.sort((one, other) => compareValues(one, other, false));
-    const select = el(
-      "select",
-      { id },
-      el("option", { value: "" }, "all"),
-      values.map((item, place) => el("option", { value: place }, show ? show(item) : String(item))),
-    );
+    const options = values.map((item, place) => el("option", { value: place }, show ? show(item) : String(item)));
+    const select = el("select", { id }, el("option", { value: "" }, "all"), options);
     select.addEventListener("change", () => {
       if (select.value === "") delete wanted[title];
       else wanted[title] = (row) => value(row) === values[Number(select.value)];
@@ -148,8 +113,7 @@ function makeFilters(table, rows, choices, textOf, total, changed) {
     const tests = Object.values(wanted);
     const fits = (row) => tests.every((test) => test(row)) && words.every((word) => textOf(row).includes(word));
     const shown = table.filter(fits);
-    found.textContent =
-      shown === rows.length ? plural(rows.length, total) : `${count(shown)} of ${plural(rows.length, total)}`;
+    found.textContent = (shown === rows.length ? "" : `${count(shown)} of `) + plural(rows.length, total);
     changed(rows.filter(fits));
   }
 

@@ -11,7 +11,7 @@ function isDark() {
 // A button that changes the colours; `changed` is called whenever they did.
 function themeButton(changed) {
   const words = el("span", null, "Auto");
-  const button = el("button", { type: "button", class: "quiet", id: "theme" }, icon("theme"), words);
+  const change = button({ class: "quiet", id: "theme" }, icon("theme"), words);
   const apply = () => {
     root.dataset.scheme = isDark() ? "dark" : "light";
     changed();
@@ -19,10 +19,10 @@ function themeButton(changed) {
   const show = (theme) => {
     root.dataset.theme = theme;
     words.textContent = theme[0].toUpperCase() + theme.slice(1);
-    button.setAttribute("aria-label", `Colours: ${theme}`);
+    change.setAttribute("aria-label", `Colours: ${theme}`);
     apply();
   };
-  button.addEventListener("click", () => {
+  change.addEventListener("click", () => {
     // Begin with the mode that the system did not choose, so that every click changes the page.
     const order = dark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
     const next = order[(order.indexOf(root.dataset.theme) + 1) % order.length];
@@ -32,7 +32,7 @@ function themeButton(changed) {
   });
   dark.addEventListener("change", apply);
   show(remembered());
-  return button;
+  return change;
 }
 
 // Pages opened from disk may have no local storage.
@@ -58,9 +58,8 @@ function logo() {
   for (let row = 0; row < 4; row += 1) {
     for (let column = 0; column < 4; column += 1) {
       const kept = [1, 7, 10, 12].includes(4 * row + column);
-      dots.push(
-        svg("circle", { cx: 4 + 6.6 * column, cy: 4 + 6.6 * row, r: kept ? 2.7 : 1.1, class: kept ? "kept" : "gone" }),
-      );
+      const look = kept ? { r: 2.7, class: "kept" } : { r: 1.1, class: "gone" };
+      dots.push(svg("circle", { cx: 4 + 6.6 * column, cy: 4 + 6.6 * row, ...look }));
     }
   }
   return svg("svg", { viewBox: "0 0 28 28", width: 32, height: 32, "aria-hidden": "true", class: "logo" }, ...dots);
