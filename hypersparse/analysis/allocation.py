@@ -9,19 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hypersparse.analysis import plotting as plot
 from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, group_by, group_by_name, task_title
-from hypersparse.analysis.plotting import (
-    FAINT,
-    GREY,
-    PAGE,
-    PALE,
-    AnalysisResult,
-    file_name,
-    legend_right,
-    line_styles,
-    panels,
-    title,
-)
+from hypersparse.analysis.plotting import AnalysisResult
 from hypersparse.errors import RunError
 
 MOST_LINES = 8  # of a figure; with more there is a figure for each sparsity
@@ -37,7 +27,9 @@ def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
         several = len(group_by_name(members)) > MOST_LINES
         for (sparsity,), own in group_by(members, "sparsity").items() if several else [((None,), members)]:
             share, at = (f"-{sparsity:g}", f" at {100 * sparsity:g} %") if isinstance(sparsity, float) else ("", "")
-            found.append(_analyze_group(file_name("layers", data, f"{model}{share}"), own, f"{task_title(own[0])}{at}"))
+            found.append(
+                _analyze_group(plot.file_name("layers", data, f"{model}{share}"), own, f"{task_title(own[0])}{at}")
+            )
     return found
 
 
@@ -85,12 +77,12 @@ def by_block(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(frame: pd.DataFrame, what: str) -> Figure:
     names = list(dict.fromkeys(frame["name"]))
-    figure, axes = panels(3, 1, width=PAGE, height=4.4, sharex=True, height_ratios=[0.22, 1, 1])
+    figure, axes = plot.panels(3, 1, width=plot.PAGE, height=4.4, sharex=True, height_ratios=[0.22, 1, 1])
     (blocks, counts, shares) = axes[:, 0]
     layers = frame[frame["name"] == names[0]]
     _draw_blocks(blocks, list(layers["layer"]), [counts, shares])
-    counts.step(layers["number"], layers["total"], where="mid", color=FAINT, linewidth=1.0, label="all")
-    for name, style in zip(names, line_styles(len(names)), strict=True):
+    counts.step(layers["number"], layers["total"], where="mid", color=plot.FAINT, linewidth=1.0, label="all")
+    for name, style in zip(names, plot.line_styles(len(names)), strict=True):
         own = frame[frame["name"] == name]
         look: dict[str, Any] = {"markersize": 3.5, "linewidth": 1.2, **style}
         counts.plot(own["number"], own["kept"].where(own["kept"] > 0), label=name, **look)
@@ -99,8 +91,8 @@ def _draw(frame: pd.DataFrame, what: str) -> Figure:
         each.set_yscale("log")
         each.set_ylabel(label, fontsize=8)
     shares.set_xlabel("layer, from input to output", fontsize=8)
-    legend_right(counts)
-    title(figure, f"Weights kept per layer: {what}")
+    plot.legend_right(counts)
+    plot.title(figure, f"Weights kept per layer: {what}")
     return figure
 
 
@@ -111,17 +103,17 @@ def _draw_blocks(axes: Axes, layers: Sequence[str], below: Sequence[Axes]) -> No
     position = 0.5
     for number, (block, members) in enumerate(groupby(layers, key=_block)):
         width = len(list(members))
-        axes.axvspan(position + 0.06, position + width - 0.06, 0.35, 1.0, color=FAINT, alpha=0.6, linewidth=0)
+        axes.axvspan(position + 0.06, position + width - 0.06, 0.35, 1.0, color=plot.FAINT, alpha=0.6, linewidth=0)
         name = block if width > 1 else _short(block)
         axes.text(position + width / 2, 0.68, name, ha="center", va="center", fontsize=7 if width > 1 else 6)
         if number % 2:
             for each in below:
-                each.axvspan(position, position + width, color=PALE, alpha=0.5, linewidth=0, zorder=0)
+                each.axvspan(position, position + width, color=plot.PALE, alpha=0.5, linewidth=0, zorder=0)
         position += width
     shortcuts = [number for number, layer in enumerate(layers, start=1) if _is_shortcut(layer)]
-    axes.plot(shortcuts, [0.12] * len(shortcuts), linestyle="", marker="v", color=GREY, markersize=3.5)
+    axes.plot(shortcuts, [0.12] * len(shortcuts), linestyle="", marker="v", color=plot.GREY, markersize=3.5)
     if shortcuts:
-        axes.text(shortcuts[-1] + 0.5, 0.12, "shortcut", va="center", fontsize=6, color=GREY)
+        axes.text(shortcuts[-1] + 0.5, 0.12, "shortcut", va="center", fontsize=6, color=plot.GREY)
     axes.set_xlim(0.5, len(layers) + 0.5)
 
 

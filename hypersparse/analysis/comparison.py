@@ -5,17 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from hypersparse.analysis import plotting as plot
 from hypersparse.analysis.paired import markdown as paired_markdown
 from hypersparse.analysis.paired import paired
-from hypersparse.analysis.plotting import COLORS, MARKERS, save_figure
-from hypersparse.analysis.statistics import summarize as summary_of
+from hypersparse.analysis.tables import markdown_table
 from hypersparse.storage.files import make_folder, write_text
 
-ACCURACIES = ("last", "best")
 DIGITS = 9  # of a mean in per cent in which methods that are equally good agree
 
 
@@ -48,14 +45,14 @@ def summarize(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each method and sparsity: mean, sample deviation and number of seeds."""
     groups = runs.groupby(["method", "sparsity"], sort=False, dropna=False)
     summary = groups.agg(
-        last=("last", _mean),
-        last_deviation=("last", _deviation),
-        best=("best", _mean),
-        best_deviation=("best", _deviation),
+        last=("last", "mean"),
+        last_deviation=("last", "std"),
+        best=("best", "mean"),
+        best_deviation=("best", "std"),
         seeds=("seed", "count"),
         epochs=("epochs", "mean"),
     ).reset_index()
-    # The same accuracies of other seeds have the same mean, which the order of adding them must not tell apart.
+    # Equal accuracies in another order of seeds must have equal means.
     exact = summary.assign(last=summary["last"].round(DIGITS))
     summary["place"] = exact.groupby("sparsity", dropna=True)["last"].rank(ascending=False, method="min")
     return summary
@@ -90,25 +87,21 @@ def write(folder: Path, runs: pd.DataFrame, title: str) -> list[Path]:
     """
     summary, pairs = summarize(runs), paired(runs)
     make_folder(folder)
-    names = ("runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv", "timing.csv")
-    paths = [folder / name for name in names]
-    write_text(paths[0], runs.drop(columns="seconds").to_csv(index=False))
-    write_text(paths[1], summary.to_csv(index=False))
     seed_by_seed = "" if pairs.empty else f"\n{paired_markdown(pairs)}"
-    write_text(paths[2], markdown(summary, title) + seed_by_seed)
-    write_text(paths[5], pairs.to_csv(index=False))
-    write_text(paths[6], runs[["method", "sparsity", "seed", "seconds"]].to_csv(index=False))
+    times = runs[["method", "sparsity", "seed", "seconds"]]
+    tables = {"runs": runs.drop(columns="seconds"), "summary": summary, "paired": pairs, "timing": times}
+    text, figures = folder / "table.md", [folder / f"accuracy.{suffix}" for suffix in ("png", "svg")]
+    write_text(text, markdown(summary, title) + seed_by_seed)
     figure = draw(summary, title)
-    save_figure(figure, paths[3])
-    save_figure(figure, paths[4])
-    return paths
+    for path in figures:
+        plot.save_figure(figure, path)
+    return [*plot.write_tables(folder, tables), text, *figures]
 
 
 def markdown(summary: pd.DataFrame, title: str) -> str:
     """The grid as Markdown, with a note on the numbers."""
     header, rows = grid(summary)
-    lines = [f"# {title}", "", "| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines = [f"# {title}", "", *markdown_table(header, rows)]
     fewest, most = summary["seeds"].min(), summary["seeds"].max()
     seeds = f"{most} seed(s)" if fewest == most else f"{fewest} to {most} seeds, as far as they are trained"
     note = f"Test accuracy of the last epoch in per cent, mean ± sample deviation over {seeds}. "
@@ -117,51 +110,23 @@ def markdown(summary: pd.DataFrame, title: str) -> str:
 
 def draw(summary: pd.DataFrame, title: str) -> Figure:
     """Accuracy over sparsity, a line for each method with a band of one deviation."""
-    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for number, method in enumerate(dict.fromkeys(summary["method"])):
+    figure, ((axes,),) = plot.panels(width=plot.PAGE, height=4.4)
+    methods = list(dict.fromkeys(summary["method"]))
+    for method, style in zip(methods, plot.line_styles(len(methods)), strict=True):
         own = summary[summary["method"] == method].sort_values("sparsity")
-        color = COLORS[number % len(COLORS)]
         if own["sparsity"].isna().all():
-            axes.axhline(own["last"].iloc[0], color="#555555", linestyle=":", label=method)
+            axes.axhline(own["last"].iloc[0], color=plot.GREY, linestyle=":", label=method)
             continue
-        density, deviation = 1 - own["sparsity"], own["last_deviation"].fillna(0.0)
-        marker = MARKERS[number % len(MARKERS)]
-        axes.plot(density, own["last"], label=method, linewidth=1.5, color=color, marker=marker, markersize=5.0)
+        density, deviation, color = 1 - own["sparsity"], own["last_deviation"].fillna(0.0), style["color"]
+        axes.plot(density, own["last"], label=method, linewidth=1.5, markersize=5.0, **style)
         if len(own) == 1:  # a band of one place has no width
             axes.errorbar(density, own["last"], yerr=deviation, color=color, capsize=3, linewidth=1.0)
         axes.fill_between(density, own["last"] - deviation, own["last"] + deviation, color=color, alpha=0.15, lw=0)
-    _label(figure, summary, title)
-    return figure
-
-
-def _label(figure: Figure, summary: pd.DataFrame, title: str) -> None:
-    axes = figure.axes[0]
-    densities = sorted({round(1 - sparsity, 6) for sparsity in summary["sparsity"].dropna()}, reverse=True)
-    if densities:
-        if len(densities) == 1:  # a single place has no width, of which Matplotlib warns
-            axes.set_xlim(densities[0] / 2, densities[0] * 2)
-        axes.set_xscale("log")
-        axes.invert_xaxis()
-        axes.xaxis.set_major_locator(FixedLocator(densities))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda density, _: f"{100 * (1 - density):g} %"))
-    axes.set_xlabel("sparsity")
+    plot.sparsity_axis(axes, summary["sparsity"])
     axes.set_ylabel("test accuracy, last epoch (%)")
-    axes.grid(color="#E6ECF2")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-def _mean(values: "pd.Series[float]") -> float:
-    return summary_of(values.tolist()).mean
-
-
-def _deviation(values: "pd.Series[float]") -> float:
-    found = summary_of(values.tolist()).deviation
-    return float("nan") if found is None else found
+    plot.legend_right(axes)
+    plot.title(figure, title)
+    return figure
 
 
 def _marked(row: Any, first: str, second: str) -> str:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from hypersparse.analysis import plotting as plot
 from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, short_names
 from hypersparse.analysis.paper import epochs_to_mask, table, variant_of
-from hypersparse.analysis.plotting import GREY, PAGE, AnalysisResult, legend_right, line_styles, panels, title
+from hypersparse.analysis.plotting import AnalysisResult
 
 KEYS = ["data", "model", "variant", "sparsity"]
 SETTING = ["data", "model", "sparsity"]
@@ -39,10 +40,10 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
     counts = summary.groupby(rows).size()
     heights = counts * APART + BETWEEN
     middles = heights.cumsum() - heights / 2
-    figure, ((axes,),) = panels(width=PAGE, height=0.9 + INCHES * heights.sum())
+    figure, ((axes,),) = plot.panels(width=plot.PAGE, height=0.9 + INCHES * heights.sum())
     place_in_row = summary.groupby(rows).cumcount() - (rows.map(counts) - 1) / 2  # what a row has is centred on it
     places = rows.map(middles) + place_in_row * APART
-    for variant, style in zip(variants, line_styles(len(variants)), strict=True):
+    for variant, style in zip(variants, plot.line_styles(len(variants)), strict=True):
         own = summary[summary["variant"] == variant]
         look = {"linestyle": "", "markersize": 5, "color": style["color"], "marker": style["marker"]}
         line = {"xerr": own["deviation"].fillna(0.0), "label": short[variant]}
@@ -50,13 +51,13 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
         paper = own.dropna(subset=["paper"])
         axes.errorbar(paper["paper"], places[paper.index], xerr=paper["paper_deviation"], mfc="white", **look)
     if summary["paper"].notna().any():
-        axes.plot([], [], linestyle="", marker="o", mfc="white", color=GREY, label="paper")
+        axes.plot([], [], linestyle="", marker="o", mfc="white", color=plot.GREY, label="paper")
     settings = summary[SETTING].drop_duplicates().to_numpy()
     names = [f"{data} {model} {100 * sparsity:g} %" for data, model, sparsity in settings]
     axes.set_yticks(middles.to_list(), names)
     axes.set_ylim(heights.sum(), 0)
     axes.set_xlim(left=0)
     axes.set_xlabel("regularized epochs to the final mask")
-    legend_right(axes)
-    title(figure, "Regularized epochs to the final mask")
+    plot.legend_right(axes)
+    plot.title(figure, "Regularized epochs to the final mask")
     return figure

@@ -7,16 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from hypersparse.analysis import plotting as plot
 from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, group_by, group_by_name, task_title
-from hypersparse.analysis.plotting import (
-    AnalysisResult,
-    file_name,
-    legend_right,
-    legend_width,
-    line_styles,
-    panels,
-    title,
-)
+from hypersparse.analysis.plotting import AnalysisResult
 from hypersparse.storage.schemas import Entry, number_of
 
 PHASE = "fine-tune"
@@ -32,7 +25,8 @@ def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     if not usable:
         raise NoRunsError("None of these runs has a fine-tuning phase with learning rates and accuracies in its log.")
     return [
-        _analyze_group(file_name("finetuning", *place), own) for place, own in group_by(usable, "data", "model").items()
+        _analyze_group(plot.file_name("finetuning", *place), own)
+        for place, own in group_by(usable, "data", "model").items()
     ]
 
 
@@ -40,8 +34,8 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows: list[dict[str, Any]] = []
     gains: list[dict[str, Any]] = []
     groups = group_by_name(runs)
-    figure, ((axes,),) = panels(width=legend_width(groups))
-    for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
+    figure, ((axes,),) = plot.panels(width=plot.legend_width(groups))
+    for (name, members), style in zip(groups.items(), plot.line_styles(len(groups)), strict=True):
         gains += _gains(name, members)
         for number, run in enumerate(members):
             entries = _entries(run)
@@ -55,8 +49,8 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
             axes.plot(smooth, linewidth=1.2, label=label, markevery=20, markersize=3.5, **style)
     axes.set_xlabel(f"epoch of fine-tuning (running mean of {SMOOTH})", fontsize=8)
     axes.set_ylabel("test accuracy (%)", fontsize=8)
-    legend_right(axes)
-    title(figure, f"Test accuracy during fine-tuning: {task_title(runs[0])}")
+    plot.legend_right(axes)
+    plot.title(figure, f"Test accuracy during fine-tuning: {task_title(runs[0])}")
     return AnalysisResult(file, figure, pd.DataFrame(rows), {f"{file}-gains": pd.DataFrame(gains)})
 
 

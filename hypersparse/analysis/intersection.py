@@ -6,29 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import (
-    FinishedRun,
-    NoRunsError,
-    group_by,
-    group_by_name,
-    load,
-    task_title,
-    with_records,
-)
+from hypersparse.analysis import finished_runs as stored
+from hypersparse.analysis import plotting as plot
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError
 from hypersparse.analysis.paper import cell_columns, runs_of, table
-from hypersparse.analysis.plotting import (
-    COLUMN,
-    GREY,
-    LONGEST_NAME,
-    PAGE,
-    AnalysisResult,
-    file_name,
-    legend,
-    legend_right,
-    line_styles,
-    panels,
-    title,
-)
+from hypersparse.analysis.plotting import AnalysisResult
 from hypersparse.runs.store import RunStore
 
 NAME = "intersection"
@@ -43,14 +25,19 @@ def analyze(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
 
     A figure for each model on each data set.
     """
-    usable = [run for run in with_records(runs) if not np.isnan(run.record["intersection"]).all()]  # nor if empty
+    usable = [
+        run for run in stored.with_records(runs) if not np.isnan(run.record["intersection"]).all()
+    ]  # nor if empty
     if not usable:
         raise NoRunsError("None of these runs has a final mask and epochs before it; the intersection needs both.")
-    return [_analyze_group(file_name(NAME, *place), own) for place, own in group_by(usable, "data", "model").items()]
+    return [
+        _analyze_group(plot.file_name(NAME, *place), own)
+        for place, own in stored.group_by(usable, "data", "model").items()
+    ]
 
 
 def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
-    groups = group_by_name(runs)
+    groups = stored.group_by_name(runs)
     rows = [
         {**run.settings, "seed": run.seed, "name": name, "epoch": epoch, "phase": phase, "intersection": value}
         for name, members in groups.items()
@@ -59,7 +46,9 @@ def _analyze_group(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
         if not np.isnan(value)
     ]
     points = pd.DataFrame([keypoints(run) for members in groups.values() for run in members])
-    return AnalysisResult(file, _draw(groups, task_title(runs[0])), pd.DataFrame(rows), {f"{file}-keypoints": points})
+    return AnalysisResult(
+        file, _draw(groups, stored.task_title(runs[0])), pd.DataFrame(rows), {f"{file}-keypoints": points}
+    )
 
 
 def keypoints(run: FinishedRun) -> dict[str, Any]:
@@ -89,7 +78,7 @@ def beside_paper(store: RunStore) -> pd.DataFrame:
     rows = []
     for cell in table("mask_intersection").itertuples():
         folders = [run for run in runs_of(cell, store) if run.record_file.is_file()]
-        points = pd.DataFrame([keypoints(run) for run in load(run.path for run in folders)] if folders else [])
+        points = pd.DataFrame([keypoints(run) for run in stored.load(run.path for run in folders)] if folders else [])
         row = {**cell_columns(cell), "seeds": len(points)}
         for name, theirs in zip(KEYPOINTS, PAPER_COLUMNS, strict=True):
             row[f"paper_{name}"] = getattr(cell, theirs)
@@ -111,9 +100,9 @@ def known_keypoints(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _draw(groups: dict[str, list[FinishedRun]], what: str) -> Any:
-    beside = len(groups) > MOST_INSIDE or any(len(name) > LONGEST_NAME for name in groups)
-    figure, ((axes,),) = panels(width=PAGE if beside else COLUMN)
-    for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
+    beside = len(groups) > MOST_INSIDE or any(len(name) > plot.LONGEST_NAME for name in groups)
+    figure, ((axes,),) = plot.panels(width=plot.PAGE if beside else plot.COLUMN)
+    for (name, members), style in zip(groups.items(), plot.line_styles(len(groups)), strict=True):
         for number, run in enumerate(members):
             values, points = run.record["intersection"], keypoints(run)
             label = name if number == 0 else None
@@ -125,17 +114,17 @@ def _draw(groups: dict[str, list[FinishedRun]], what: str) -> Any:
     axes.set_xlabel("epochs trained")
     axes.set_ylabel("share of the final mask")
     if beside:
-        legend_right(axes)
+        plot.legend_right(axes)
     else:
-        legend(axes, loc="lower right")
-    title(figure, f"Intersection with the final mask: {what}")
+        plot.legend(axes, loc="lower right")
+    plot.title(figure, f"Intersection with the final mask: {what}")
     return figure
 
 
 def _mark_pretraining(axes: Any, runs: Sequence[FinishedRun]) -> None:
     """A line at the end of pre-training; if runs differ, it reaches up to the runs that end there."""
     lengths = {_dense_epochs(run) for run in runs}
-    look = {"ha": "right", "fontsize": 6.5, "color": GREY}
+    look = {"ha": "right", "fontsize": 6.5, "color": plot.GREY}
     for epoch in lengths - {0}:
         top = TOP
         if len(lengths) == 1:
@@ -144,7 +133,7 @@ def _mark_pretraining(axes: Any, runs: Sequence[FinishedRun]) -> None:
             own = [run.record["intersection"][epoch - 1] for run in runs if _dense_epochs(run) == epoch]
             top = float(np.nanmax([0.0, *own]))
             axes.text(epoch, 0.01, f"end of {epoch} epochs \nof pre-training ", va="bottom", **look)
-        axes.vlines(epoch, 0, top, color=GREY, linewidth=0.8, linestyle=":")
+        axes.vlines(epoch, 0, top, color=plot.GREY, linewidth=0.8, linestyle=":")
 
 
 def _dense_epochs(run: FinishedRun) -> int:

@@ -7,25 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import (
-    FinishedRun,
-    NoRunsError,
-    group_by,
-    group_by_name,
-    task_title,
-    with_records,
-)
-from hypersparse.analysis.plotting import (
-    GREY,
-    AnalysisResult,
-    file_name,
-    legend_right,
-    legend_width,
-    line_styles,
-    panels,
-    title,
-    wrap_label,
-)
+from hypersparse.analysis import finished_runs as stored
+from hypersparse.analysis import plotting as plot
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError
+from hypersparse.analysis.plotting import AnalysisResult
 from hypersparse.errors import RunError
 
 
@@ -34,16 +19,19 @@ def crossings(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
 
     A figure for each model on each data set.
     """
-    usable = [run for run in with_records(runs) if (run.record["crossed"] >= 0).any()]
+    usable = [run for run in stored.with_records(runs) if (run.record["crossed"] >= 0).any()]
     if not usable:
         raise NoRunsError("None of these runs records mask changes.")
-    return [_crossing(file_name("crossing", *place), own) for place, own in group_by(usable, "data", "model").items()]
+    return [
+        _crossing(plot.file_name("crossing", *place), own)
+        for place, own in stored.group_by(usable, "data", "model").items()
+    ]
 
 
 def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
-    rows, groups = [], group_by_name(usable)
-    figure, ((axes,),) = panels(width=legend_width(groups))
-    for (name, members), style in zip(groups.items(), line_styles(len(groups)), strict=True):
+    rows, groups = [], stored.group_by_name(usable)
+    figure, ((axes,),) = plot.panels(width=plot.legend_width(groups))
+    for (name, members), style in zip(groups.items(), plot.line_styles(len(groups)), strict=True):
         for number, run in enumerate(members):
             crossed, keep = run.record["crossed"], int(run.record["keep"])
             (epochs,) = np.nonzero(crossed >= 0)
@@ -55,20 +43,22 @@ def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
                 for epoch, share in zip(epochs.tolist(), shares.tolist(), strict=True)
             ]
     for boundary in {int((run.record["phase"] == "pre-train").sum()) for run in usable} - {0}:
-        axes.axvline(boundary - 0.5, color=GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(boundary - 0.5, color=plot.GREY, linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("epoch (dotted: end of pre-training)", fontsize=8)
     axes.set_ylabel("new weights in the mask (%)", fontsize=8)
-    legend_right(axes)
-    title(figure, f"Mask changes per epoch: {task_title(usable[0])}")
+    plot.legend_right(axes)
+    plot.title(figure, f"Mask changes per epoch: {stored.task_title(usable[0])}")
     return AnalysisResult(file, figure, pd.DataFrame(rows))
 
 
 def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
     """Overlap of the final masks of two seeds, and the overlap expected by chance."""
-    usable = [run for run in with_records(runs) if len(run.record.get("final_sample", ()))]
+    usable = [run for run in stored.with_records(runs) if len(run.record.get("final_sample", ()))]
     # Named among all runs, since the title says neither network nor sparsity.
-    groups = {name: members for name, members in group_by_name(usable).items() if len(members) > 1} if usable else {}
+    groups = (
+        {name: members for name, members in stored.group_by_name(usable).items() if len(members) > 1} if usable else {}
+    )
     if not groups:
         raise NoRunsError(
             "Mask agreement needs two seeds of one recipe with final masks in their records; there are none."
@@ -79,18 +69,18 @@ def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
         for one, other in combinations(members, 2)
     ]
     frame = pd.DataFrame(rows)
-    names = list(map(wrap_label, groups))
+    names = list(map(plot.wrap_label, groups))
     inches = max(0.35, *(0.1 + 0.13 * len(name.splitlines()) for name in names))  # of a row
-    figure, ((axes,),) = panels(width=legend_width(groups), height=0.9 + inches * len(names))
-    for place, (name, style) in enumerate(zip(groups, line_styles(len(groups)), strict=True)):
+    figure, ((axes,),) = plot.panels(width=plot.legend_width(groups), height=0.9 + inches * len(names))
+    for place, (name, style) in enumerate(zip(groups, plot.line_styles(len(groups)), strict=True)):
         own = frame[frame["name"] == name]
         axes.plot(100 * own["agreement"], [place] * len(own), markersize=5, alpha=0.8, **style | {"linestyle": ""})
-        axes.plot(100 * own["chance"].mean(), place, marker="|", color=GREY, markersize=12)
+        axes.plot(100 * own["chance"].mean(), place, marker="|", color=plot.GREY, markersize=12)
     axes.set_yticks(range(len(groups)), names, fontsize=7)
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_xlim(0, 115 * max(frame["agreement"].max(), frame["chance"].max()))
     axes.set_xlabel("shared weights (%); bar: expected by chance", fontsize=8)
-    title(figure, "Mask agreement between seeds")
+    plot.title(figure, "Mask agreement between seeds")
     return AnalysisResult("agreement", figure, frame, {})
 
 

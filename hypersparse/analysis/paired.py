@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from hypersparse.analysis.statistics import compare_paired
+from hypersparse.analysis.tables import markdown_table
 
 COLUMNS = ("sparsity", "method", "against", "seeds", "difference", "deviation", "low", "high", "t_p", "flip_p")
 
@@ -39,8 +40,7 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 def markdown(table: pd.DataFrame) -> str:
     """A section with the table and a note."""
     header, rows = cells(table)
-    lines = ["## Comparison with the best method, seed by seed", ""]
-    lines += ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]
+    lines = ["## Comparison with the best method, seed by seed", "", *markdown_table(header, rows)]
     note = (
         "Accuracy of the last epoch minus the best method's with the same seed, in points: mean, 95 % interval, "
         "two-sided p of Student's t, and p of the sign-flip test, which is at least 2 / 2^seeds. With many comparisons "

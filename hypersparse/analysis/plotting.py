@@ -13,7 +13,7 @@ from matplotlib import rc_context, rcdefaults
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from hypersparse.storage.files import make_folder, write_atomically, write_text
@@ -95,6 +95,19 @@ def style_axes(axes: Axes) -> None:
     axes.tick_params(labelsize=TEXT - 1)
     for label in (axes.xaxis.label, axes.yaxis.label):
         label.set_fontsize(TEXT)
+
+
+def sparsity_axis(axes: Axes, sparsities: "pd.Series[float]") -> None:
+    """A logarithmic axis of the density, labelled with these sparsities, the sparsest at the right."""
+    densities = sorted({round(1 - sparsity, 6) for sparsity in sparsities.dropna()}, reverse=True)
+    axes.set_xlabel("sparsity", fontsize=TEXT)
+    if not densities:  # of dense networks only
+        return
+    axes.set_xlim(1.15 * densities[0], densities[-1] / 1.15)  # before the scale, which widens a single place
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(densities))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda density, _: f"{100 * (1 - density):g} %"))
 
 
 def title(figure: Figure, text: str) -> None:

@@ -12,34 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from hypersparse.analysis import plotting as plot
+from hypersparse.analysis import positions as order
 from hypersparse.analysis.finished_runs import FinishedRun
-from hypersparse.analysis.plotting import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PAGE,
-    PALE,
-    TEXT,
-    AnalysisResult,
-    class_label,
-    panels,
-    style_axes,
-    title,
-)
-from hypersparse.analysis.positions import (
-    ALL,
-    DENSE,
-    LearningOrder,
-    agreement,
-    by_class,
-    by_seed,
-    learning_orders,
-    level_names,
-    levels,
-    over_seeds,
-    paper_layout,
-    rank_correlation,
-)
+from hypersparse.analysis.plotting import AnalysisResult
+from hypersparse.analysis.positions import ALL, DENSE, LearningOrder
 from hypersparse.analysis.samples import Samples
 
 NAME, ACCURACY = "positions", "class-accuracy"
@@ -52,44 +29,48 @@ LONGEST_TITLE = 85  # letters that fit a page's width
 
 def analyze(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
     """CP by class and hardness of every sparsity, beside the paper's table where it has one."""
-    return analyze_rows(by_seed(learning_orders(runs, samples), samples), samples.data)
+    return analyze_rows(order.by_seed(order.learning_orders(runs, samples), samples), samples.data)
 
 
 def analyze_rows(rows: pd.DataFrame, data: str, name: str = NAME) -> AnalysisResult:
     """The same from rows as `by_seed` makes them."""
-    means = over_seeds(rows, data)
-    found = agreement(means)
-    tables = {f"{name}-classes": by_class(means), f"{name}-agreement": found, f"{name}-table": paper_layout(means)}
+    means = order.over_seeds(rows, data)
+    found = order.agreement(means)
+    tables = {
+        f"{name}-classes": order.by_class(means),
+        f"{name}-agreement": found,
+        f"{name}-table": order.paper_layout(means),
+    }
     if means["paper"].notna().any():
-        tables[f"{name}-difference"] = paper_layout(means, "difference")
+        tables[f"{name}-difference"] = order.paper_layout(means, "difference")
     if rows["seed"].nunique() > 1:
         tables[f"{name}-seeds"] = rows
     figure = _draw(means, found, data)
     models = {str(model).rpartition(":")[2] for model in rows["model"]}
     if len(models) == 1:  # a page may have the same figure of several
-        title(figure, f"{figure.get_suptitle()} ({models.pop()})")
+        plot.title(figure, f"{figure.get_suptitle()} ({models.pop()})")
     return AnalysisResult(name, figure, means, tables)
 
 
 def _draw(means: pd.DataFrame, found: pd.DataFrame, data: str) -> Figure:
-    groups = list(levels(means))
+    groups = list(order.levels(means))
     classes = shown_classes(groups[-1][1])
-    figure, axes = panels(len(groups), 1, width=PAGE, height=0.9 + 1.45 * len(groups), sharex=True)
-    names = level_names([dict(facts) for _, facts in found.iterrows()])
+    figure, axes = plot.panels(len(groups), 1, width=plot.PAGE, height=0.9 + 1.45 * len(groups), sharex=True)
+    names = order.level_names([dict(facts) for _, facts in found.iterrows()])
     for each, (_, level), (_, facts), name in zip(axes[:, 0], groups, found.iterrows(), names, strict=True):
         _draw_level(each, level, classes)
         seeds = "" if facts["seeds"] == 1 else f", {facts['seeds']} seeds"
-        each.set_title(f"{name}{seeds}", loc="left", fontsize=TEXT)
-        each.set_title(_level_words(facts, level["class"].nunique()), loc="right", fontsize=TEXT - 1)
+        each.set_title(f"{name}{seeds}", loc="left", fontsize=plot.TEXT)
+        each.set_title(_level_words(facts, level["class"].nunique()), loc="right", fontsize=plot.TEXT - 1)
         each.set_ylim(0, 1)
         each.set_ylabel("CP")
-    axes[-1, 0].set_xticks(range(len(classes)), map(class_label, classes), rotation=90 if len(classes) > 12 else 0)
+    axes[-1, 0].set_xticks(range(len(classes)), map(plot.class_label, classes), rotation=90 if len(classes) > 12 else 0)
     if words := _left_out(means["class"].nunique()):
         axes[-1, 0].set_xlabel(f"{words} in the lowest panel" if len(groups) > 1 else words)
-    title(figure, _headline(found, names, data))
+    plot.title(figure, _headline(found, names, data))
     if handles := _handles(means):
         figure.legend(
-            handles=handles, loc="outside lower left", ncols=6, frameon=False, fontsize=TEXT - 1, handletextpad=0.3
+            handles=handles, loc="outside lower left", ncols=6, frameon=False, fontsize=plot.TEXT - 1, handletextpad=0.3
         )
     return figure
 
@@ -116,20 +97,20 @@ def _draw_level(axes: Axes, level: pd.DataFrame, classes: Sequence[str]) -> None
             values = own[column].to_numpy()
             if np.isnan(values).all():
                 continue
-            axes.plot([place + shift] * len(values), values, color=GREY, linewidth=0.6, zorder=1)
+            axes.plot([place + shift] * len(values), values, color=plot.GREY, linewidth=0.6, zorder=1)
             for errors, value in zip(own["human_label_errors"], values, strict=True):
                 axes.plot(place + shift, value, clip_on=False, **_look(errors, filled=filled))
-    axes.axhline(0.5, color=GREY, linewidth=0.6, linestyle=":")
+    axes.axhline(0.5, color=plot.GREY, linewidth=0.6, linestyle=":")
     axes.grid(visible=False, axis="x")
     for place in range(0, len(classes), 2):
-        axes.axvspan(place - 0.5, place + 0.5, color=PALE, alpha=0.5, linewidth=0, zorder=0)
+        axes.axvspan(place - 0.5, place + 0.5, color=plot.PALE, alpha=0.5, linewidth=0, zorder=0)
     axes.set_xlim(-0.5, len(classes) - 0.5)
 
 
 def _look(errors: int, *, filled: bool) -> dict[str, Any]:
     number = min(max(int(errors), 0), len(SHADES) - 1)
-    shade = BLUE if errors == ALL else SHADES[number]
-    color = shade if filled else ORANGE
+    shade = plot.BLUE if errors == ALL else SHADES[number]
+    color = shade if filled else plot.ORANGE
     return {
         "marker": HARDNESS_MARKERS[number], "linestyle": "", "markersize": 4.5, "color": color,
         "markerfacecolor": color if filled else "white", "markeredgewidth": 0.9, "zorder": 2,
@@ -158,17 +139,17 @@ def label_error_words(errors: int, people: int) -> str:
 
 
 def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
-    words = [f"{class_name(facts['first'])} first, {class_label(facts['last'])} last"]
+    words = [f"{class_name(facts['first'])} first, {plot.class_label(facts['last'])} last"]
     if pd.notna(facts["harder_is_later"]):
         words.append(f"harder later in {facts['harder_is_later']:.0f} of {classes}")
     if pd.notna(facts["rank_correlation"]):
-        words.append(f"rank correlation with paper {facts['rank_correlation']:.2f}")
+        words.append(f"rank correlation with paper {facts['order.rank_correlation']:.2f}")
     return " · ".join(words)
 
 
 def class_name(name: str) -> str:
     """As it stands in a sentence: `deer`, but `class 8`."""
-    return f"class {name}" if name.isdigit() else class_label(name)
+    return f"class {name}" if name.isdigit() else plot.class_label(name)
 
 
 def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
@@ -185,7 +166,7 @@ def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
 
 def analyze_classes(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
     """Test accuracy of each class over the epochs, and its area under the curve beside CP."""
-    networks = learning_orders(runs, samples)
+    networks = order.learning_orders(runs, samples)
     curves = [_accuracies(network, samples) for network in networks]
     shown: dict[tuple[Any, ...], tuple[LearningOrder, pd.DataFrame]] = {}
     for network, own in zip(networks, curves, strict=True):  # one of each; even a seed may have been trained twice
@@ -233,7 +214,7 @@ def _areas(networks: Sequence[LearningOrder], curves: Sequence[pd.DataFrame], sa
     for network, own in zip(networks, curves, strict=True):
         classes = own.sort_values("epoch").groupby("class", sort=False)["test_accuracy"]
         areas = classes.apply(lambda values: area_under_curve(values.to_numpy())).rename("test_area").reset_index()
-        positions = by_seed([network], samples)
+        positions = order.by_seed([network], samples)
         parts.append(positions[positions["human_label_errors"] == ALL].merge(areas, on="class"))
     named = pd.concat(parts).rename(columns={"psi": "training_area"})  # psi's mean over a class is that curve's mean
     means = named.groupby(["sparsity", "model", "method", "class"], sort=False)
@@ -243,37 +224,37 @@ def _areas(networks: Sequence[LearningOrder], curves: Sequence[pd.DataFrame], sa
 def _draw_accuracy(networks: Sequence[tuple[LearningOrder, pd.DataFrame]], areas: pd.DataFrame) -> Figure:
     shown = min(areas["class"].nunique(), MOST_CLASSES)
     each = 0.6 + 0.13 * shown  # inches
-    figure, axes = panels(
-        len(networks), 2, width=PAGE, height=0.9 + each * len(networks), width_ratios=(2.2, 1), sharey="row"
+    figure, axes = plot.panels(
+        len(networks), 2, width=plot.PAGE, height=0.9 + each * len(networks), width_ratios=(2.2, 1), sharey="row"
     )
-    names = level_names([network.settings for network, _ in networks])
+    names = order.level_names([network.settings for network, _ in networks])
     for (left, right), (network, curves), name in zip(axes, networks, names, strict=True):
         words = network.settings
         own = areas[(areas[list(words)] == pd.Series(words)).all(axis=1)].sort_values("compression_position")
-        same = rank_correlation(own["test_area"], -own["compression_position"])
+        same = order.rank_correlation(own["test_area"], -own["compression_position"])
         half = MOST_CLASSES // 2
         own = own if len(own) <= MOST_CLASSES else pd.concat([own[:half], own[-half:]])
         image = _draw_grid(left, curves.pivot(index="class", columns="epoch", values="test_accuracy").loc[own["class"]])
-        left.set_title(_order_words(name, same), loc="left", fontsize=TEXT)
+        left.set_title(_order_words(name, same), loc="left", fontsize=plot.TEXT)
         _draw_areas(right, own)
     left_out = _left_out(areas["class"].nunique())
     axes[-1, 0].set_xlabel(f"epoch ({left_out} are shown)" if left_out else "epoch")
     axes[-1, 1].set_xlabel("CP and areas under the curve")
     axes[0, 1].legend(
-        loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, frameon=False, fontsize=TEXT - 1.5,
+        loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, frameon=False, fontsize=plot.TEXT - 1.5,
         columnspacing=0.8, handletextpad=0.1, borderaxespad=0.1,
     )  # fmt: skip
     bar = figure.colorbar(image, ax=axes[:, 0].tolist(), location="bottom", shrink=0.4, aspect=30, pad=0.02)
-    bar.set_label("test accuracy of the class, unpruned network", fontsize=TEXT - 1)
-    bar.ax.tick_params(labelsize=TEXT - 1)
-    title(figure, "Class accuracy over the epochs, classes sorted by Compression Position")
+    bar.set_label("test accuracy of the class, unpruned network", fontsize=plot.TEXT - 1)
+    bar.ax.tick_params(labelsize=plot.TEXT - 1)
+    plot.title(figure, "Class accuracy over the epochs, classes sorted by Compression Position")
     return figure
 
 
 def _draw_grid(axes: Axes, grid: pd.DataFrame) -> AxesImage:
     """Classes down, epochs across."""
     extent = (int(grid.columns[0]) - 0.5, int(grid.columns[-1]) + 0.5, len(grid) - 0.5, -0.5)
-    axes.set_yticks(range(len(grid)), map(class_label, grid.index))
+    axes.set_yticks(range(len(grid)), map(plot.class_label, grid.index))
     axes.grid(visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes.imshow(grid, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest", extent=extent)
@@ -286,12 +267,12 @@ def _order_words(name: str, same: float | None) -> str:
 def _draw_areas(axes: Axes, own: pd.DataFrame) -> None:
     places = np.arange(len(own))
     looks: list[tuple[str, str, dict[str, Any]]] = [
-        ("compression_position", "CP", {"marker": "D", "color": ORANGE, "markerfacecolor": "white"}),
-        ("training_area", "area, training", {"marker": "o", "color": BLUE}),
-        ("test_area", "area, test", {"marker": "^", "color": GREY}),
+        ("compression_position", "CP", {"marker": "D", "color": plot.ORANGE, "markerfacecolor": "white"}),
+        ("training_area", "area, training", {"marker": "o", "color": plot.BLUE}),
+        ("test_area", "area, test", {"marker": "^", "color": plot.GREY}),
     ]
     for column, label, look in looks:
         axes.plot(own[column], places, linestyle="", markersize=4, label=label, **look)
     axes.set_xlim(-0.03, 1.03)
     axes.tick_params(axis="y", length=0)
-    style_axes(axes)
+    plot.style_axes(axes)

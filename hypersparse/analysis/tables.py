@@ -1,6 +1,7 @@
 """Tables as text, with means and deviations, in several formats."""
 
 import math
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import pandas as pd
@@ -68,8 +69,16 @@ def render(frame: pd.DataFrame, shown: pd.DataFrame, format: str) -> str:
         rows = [" & ".join(str(value).replace("±", r"$\pm$") for value in row) + r" \\" for row in shown.to_numpy()]
         header = " & ".join(map(column_title, shown)) + r" \\ \hline"
         return "\n".join([rf"\begin{{tabular}}{{{'l' * len(shown.columns)}}}", header, *rows, r"\end{tabular}"]) + "\n"
-    lines = [list(map(column_title, shown.columns)), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+    return "\n".join(markdown_table([*map(column_title, shown)], shown.to_numpy().tolist())) + "\n"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """The lines of a table in Markdown.
+
+    >>> markdown_table(["a", "b"], [[1, 2]])
+    ['| a | b |', '| --- | --- |', '| 1 | 2 |']
+    """
+    return ["| " + " | ".join(map(str, line)) + " |" for line in (header, ["---"] * len(header), *rows)]
 
 
 def _together(value: object, deviation: object) -> str:

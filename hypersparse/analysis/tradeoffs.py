@@ -7,31 +7,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from hypersparse.analysis.finished_runs import (
-    FinishedRun,
-    NoRunsError,
-    data_name,
-    group_by,
-    short_names,
-    task_title,
-    with_records,
-)
-from hypersparse.analysis.plotting import (
-    GREY,
-    PAGE,
-    AnalysisResult,
-    class_label,
-    file_name,
-    legend_right,
-    legend_width,
-    line_styles,
-    panels,
-    thin_ticks,
-    title,
-    title_width,
-)
+from hypersparse.analysis import finished_runs as stored
+from hypersparse.analysis import plotting as plot
+from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError
+from hypersparse.analysis.plotting import AnalysisResult
 
 COSTS = {
     "kept": "weights kept (%)",
@@ -50,12 +31,12 @@ def accuracy(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     ended = [run for run in runs if run.result["until"] is None and run.scores]
     if not ended:
         raise NoRunsError("None of these runs is complete; runs that end with the final mask have no accuracy.")
-    return [_accuracy(file_name("accuracy", data), own) for (data,), own in group_by(ended, "data").items()]
+    return [_accuracy(plot.file_name("accuracy", data), own) for (data,), own in stored.group_by(ended, "data").items()]
 
 
 def _accuracy(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = []
-    for run, group in zip(runs, short_names(runs, "model"), strict=True):
+    for run, group in zip(runs, stored.short_names(runs, "model"), strict=True):
         kept = 100 * run.result["kept"] / run.result["total"]
         costs = {"kept": kept, **{name: run.result.get(name) for name in ("training_flops", "final_bytes")}}
         part = run.scores
@@ -63,15 +44,15 @@ def _accuracy(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
         rows.append({**run.settings, "seed": run.seed, "group": group, **costs, **accuracies})
     frame = pd.DataFrame(rows)
     known = [cost for cost in COSTS if frame[cost].notna().any()]
-    figure, axes = panels(1, len(known), width=PAGE, height=2.8, sharey=True)
+    figure, axes = plot.panels(1, len(known), width=plot.PAGE, height=2.8, sharey=True)
     for each, cost in zip(axes[0], known, strict=True):
         _draw_cost(each, frame, cost)
     axes[0, 0].set_ylabel("test accuracy, last epoch (%)", fontsize=8)
-    legend_right(axes[0, -1])
+    plot.legend_right(axes[0, -1])
     *first, last = (NAMED[cost] for cost in known)
     against = " and ".join([", ".join(first), last] if first else [last])
-    title(figure, f"Accuracy of {_of_what(runs)} against {against}")
-    thin_ticks(figure)
+    plot.title(figure, f"Accuracy of {_of_what(runs)} against {against}")
+    plot.thin_ticks(figure)
     return AnalysisResult(file, figure, frame)
 
 
@@ -82,34 +63,36 @@ def effective(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     ]
     if not known:
         raise NoRunsError("None of these runs stores its number of effective weights; train them with this version.")
-    return [_effective(file_name("effective", data), own) for (data,), own in group_by(known, "data").items()]
+    return [
+        _effective(plot.file_name("effective", data), own) for (data,), own in stored.group_by(known, "data").items()
+    ]
 
 
 def _of_what(runs: Sequence[FinishedRun]) -> str:
     """The data of runs, and their model if there is only one."""
     models = {run.settings["model"] for run in runs}
-    return task_title(runs[0]) if len(models) == 1 else f"{len(models)} models on {data_name(runs[0])}"
+    return stored.task_title(runs[0]) if len(models) == 1 else f"{len(models)} models on {stored.data_name(runs[0])}"
 
 
 def _effective(file: str, runs: Sequence[FinishedRun]) -> AnalysisResult:
     rows = [
         {**run.settings, "seed": run.seed, "group": group, "kept": run.result["kept"],
          "effective": effective, "share": effective / run.result["kept"]}
-        for run, group in zip(runs, short_names(runs, "model"), strict=True)
+        for run, group in zip(runs, stored.short_names(runs, "model"), strict=True)
         if (effective := run.result.get("effective_kept")) is not None
     ]  # fmt: skip
     frame = pd.DataFrame(rows)
     groups = list(dict.fromkeys(frame["group"]))
     many = frame["sparsity"].nunique() > FEW_LEVELS
-    figure, ((axes,),) = panels(width=PAGE if many else legend_width(groups))
-    for group, style in zip(groups, line_styles(len(groups)), strict=True):
+    figure, ((axes,),) = plot.panels(width=plot.PAGE if many else plot.legend_width(groups))
+    for group, style in zip(groups, plot.line_styles(len(groups)), strict=True):
         means = frame[frame["group"] == group].groupby("sparsity")["share"].mean()
         axes.plot(1 - means.index.to_numpy(), 100 * means, label=group, linewidth=1.2, markersize=4, **style)
-    _sparsity_axis(axes, frame)
+    plot.sparsity_axis(axes, frame["sparsity"])
     axes.set_ylabel("kept weights on a path (%)", fontsize=8)
-    legend_right(axes)
-    title(figure, f"Kept weights on a path from input to output: {_of_what(runs)}")
-    thin_ticks(figure)
+    plot.legend_right(axes)
+    plot.title(figure, f"Kept weights on a path from input to output: {_of_what(runs)}")
+    plot.thin_ticks(figure)
     return AnalysisResult(file, figure, frame)
 
 
@@ -118,15 +101,15 @@ def classes(runs: Sequence[FinishedRun], names: Sequence[str] | None = None) -> 
 
     Differences are from the dense runs of that model and data, or from the least sparse runs if there are none.
     """
-    usable = [run for run in with_records(runs) if run.result["until"] is None]
+    usable = [run for run in stored.with_records(runs) if run.result["until"] is None]
     if not usable:
         raise NoRunsError("None of these runs is complete and has a record; accuracy by class needs both.")
     found = []
-    for place, here in group_by(usable, "data", "model").items():
+    for place, here in stored.group_by(usable, "data", "model").items():
         dense = [run for run in here if run.result["sparse"] is None]
-        for (variant,), members in group_by([run for run in here if run not in dense], "variant").items():
+        for (variant,), members in stored.group_by([run for run in here if run not in dense], "variant").items():
             same = [run for run in dense if run.recipe.data == members[0].recipe.data]  # of a name alone may be others
-            file = file_name("classes", *place, variant.replace(", ", "-").replace(" ", "-"))
+            file = plot.file_name("classes", *place, variant.replace(", ", "-").replace(" ", "-"))
             found.append(_class_changes(file, same, members, names))
     if not found:
         raise NoRunsError("All of these runs are dense; pass sparse runs, with the dense one if there is one.")
@@ -156,7 +139,7 @@ def _class_changes(
     wide = change.T.sort_values(change.index[-1])
     table = wide.reset_index()
     table.columns = ["class", *(f"{kept:,} kept" for kept in wide.columns)]
-    figure = _draw_class_changes(wide, total, f"{task_title(runs[0])}, {runs[0].variant}", against)
+    figure = _draw_class_changes(wide, total, f"{stored.task_title(runs[0])}, {runs[0].variant}", against)
     return AnalysisResult(file, figure, frame, {f"{file}-changes": table})
 
 
@@ -174,27 +157,27 @@ def _draw_class_changes(wide: pd.DataFrame, total: int, what: str, against: str 
     half = MOST_CLASSES // 2
     shown = wide if len(wide) <= MOST_CLASSES else pd.concat([wide.iloc[:half], wide.iloc[-half:]])
     words = f"{'Accuracy change by class' if against else 'Accuracy by class'}: {what}"
-    figure, ((axes,),) = panels(width=title_width(words), height=0.9 + 0.19 * len(shown))
-    title(figure, words)
-    for kept, style in zip(shown.columns, line_styles(len(shown.columns)), strict=True):
+    figure, ((axes,),) = plot.panels(width=plot.title_width(words), height=0.9 + 0.19 * len(shown))
+    plot.title(figure, words)
+    for kept, style in zip(shown.columns, plot.line_styles(len(shown.columns)), strict=True):
         name = _share_removed(kept, total)
         axes.plot(shown[kept], range(len(shown)), markersize=4.5, label=name, **style | {"linestyle": ""})
     if against:
-        axes.axvline(0, color=GREY, linewidth=0.8)
-    axes.set_yticks(range(len(shown)), map(class_label, shown.index), fontsize=7)
+        axes.axvline(0, color=plot.GREY, linewidth=0.8)
+    axes.set_yticks(range(len(shown)), map(plot.class_label, shown.index), fontsize=7)
     label = f"change from {against} (points)" if against else "accuracy (%)"
     if len(shown) < len(wide):
-        axes.axhline(half - 0.5, color=GREY, linewidth=0.8, linestyle=":")
+        axes.axhline(half - 0.5, color=plot.GREY, linewidth=0.8, linestyle=":")
         kinds = f"{half} least and {half} most affected" if against else f"{half} best and {half} worst"
         label += f"\n{kinds} of {len(wide)} classes at {_share_removed(wide.columns[-1], total)}"
     axes.set_xlabel(label, fontsize=8)
-    legend_right(axes, title="sparsity", title_fontsize=7)
+    plot.legend_right(axes, title="sparsity", title_fontsize=7)
     return figure
 
 
 def _draw_cost(axes: Axes, frame: pd.DataFrame, cost: str) -> None:
     groups = list(dict.fromkeys(frame["group"]))
-    for group, style in zip(groups, line_styles(len(groups)), strict=True):
+    for group, style in zip(groups, plot.line_styles(len(groups)), strict=True):
         own = frame[(frame["group"] == group) & frame[cost].notna()]
         means = own.groupby("sparsity", dropna=False)[[cost, "last"]].mean().sort_values(cost)
         line = {} if len(means) > 1 and cost != "training_flops" else {"linestyle": ""}
@@ -210,13 +193,3 @@ def _draw_cost(axes: Axes, frame: pd.DataFrame, cost: str) -> None:
         EngFormatter(sep="") if cost != "kept" else FuncFormatter(lambda value, _: f"{value:g}")
     )
     axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _sparsity_axis(axes: Axes, frame: pd.DataFrame) -> None:
-    densities = sorted({round(1 - sparsity, 6) for sparsity in frame["sparsity"].dropna()}, reverse=True)
-    axes.set_xlim(1.15 * densities[0], densities[-1] / 1.15)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(densities))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda density, _: f"{100 * (1 - density):g} %"))
-    axes.set_xlabel("sparsity", fontsize=8)

@@ -76,7 +76,8 @@ def test_a_single_sparsity_is_drawn(tmp_path: Path) -> None:
     one = [result("art", 0.9, 0, 0.9), result("snip", 0.9, 0, 0.8), result("dense", None, 0, 0.97, sparse=False)]
     one.append(result("art", 0.9, 1, 0.94))
     runs = collected(one)
-    assert comparison.write(tmp_path, runs, "digits")[3].is_file()
+    assert tmp_path / "accuracy.png" in comparison.write(tmp_path, runs, "digits")
+    assert (tmp_path / "accuracy.png").is_file()
     (axes,) = comparison.draw(comparison.summarize(runs), "digits").axes
     bars = [line.get_segments() for line in axes.collections if isinstance(line, LineCollection)]
     ends = [float(end) for end in bars[0][0][:, 1]]  # a band would have no width: mean and one deviation
@@ -85,19 +86,20 @@ def test_a_single_sparsity_is_drawn(tmp_path: Path) -> None:
 
 def test_files_of_a_comparison(tmp_path: Path) -> None:
     paths = comparison.write(tmp_path / "new" / "folder", collected(results()), "digits")
-    names = ["runs.csv", "summary.csv", "table.md", "accuracy.png", "accuracy.svg", "paired.csv", "timing.csv"]
+    names = ["runs.csv", "summary.csv", "paired.csv", "timing.csv", "table.md", "accuracy.png", "accuracy.svg"]
     assert [path.name for path in paths] == names
+    text, png, svg = paths[4:]
     assert len(pd.read_csv(paths[0])) == 8
-    assert list(pd.read_csv(paths[6])["seconds"]) == [1.5] * 8
+    assert list(pd.read_csv(paths[3])["seconds"]) == [1.5] * 8
     again = comparison.write(
         tmp_path / "again", collected([{**run, "wall_seconds": 2.5} for run in results()]), "digits"
     )
     assert [path.name for path, other in zip(paths, again, strict=True) if path.read_bytes() != other.read_bytes()] == [
         "timing.csv"
     ]
-    assert "| art | *92.00 ± 2.00* | **85.00** | 5 |" in paths[2].read_text()
-    assert "over 1 to 3 seeds" in paths[2].read_text()  # not all of them have three
-    assert paths[3].read_bytes().startswith(b"\x89PNG")
-    assert "</svg>" in paths[4].read_text()
-    assert "## Comparison with the best method, seed by seed" in paths[2].read_text()
-    assert list(pd.read_csv(paths[5])["method"]) == ["art", "snip"]  # against rigl at 90 %; nobody else is at 98 %
+    assert "| art | *92.00 ± 2.00* | **85.00** | 5 |" in text.read_text()
+    assert "over 1 to 3 seeds" in text.read_text()  # not all of them have three
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in svg.read_text()
+    assert "## Comparison with the best method, seed by seed" in text.read_text()
+    assert list(pd.read_csv(paths[2])["method"]) == ["art", "snip"]  # against rigl at 90 %; nobody else is at 98 %
