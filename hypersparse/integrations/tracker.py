@@ -1,61 +1,50 @@
-"""Trackers: the epochs of runs as scalars in somebody else's program, while they are trained."""
+"""Trackers: epochs of runs as scalars in another program, during training."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self
 
-from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.callbacks import NullCallback
 from hypersparse.training.concurrency.concurrent_runs import Job
 
-NAMES = (  # of an epoch's line in the log, and what they are called here
-    ("loss", "loss"),
-    ("test_loss", "test_loss"),
-    ("train_accuracy", "train_accuracy"),
-    ("test_accuracy", "test_accuracy"),
-    ("validation_accuracy", "validation_accuracy"),
-    ("dense_score", "dense_score"),
-    ("pruned_score", "pruned_score"),
-    ("best_score", "best_pruned_score"),
-    ("strength", "penalty_strength"),
-    ("lr", "learning_rate"),
-    ("kept", "kept"),
-)
+NAMES = ("loss", "test_loss", "train_accuracy", "test_accuracy", "validation_accuracy", "dense_score", "pruned_score",
+         "best_score", "strength", "lr", "kept")  # fmt: skip
+RENAMED = {"best_score": "best_pruned_score", "strength": "penalty_strength", "lr": "learning_rate"}
 log = logging.getLogger("hypersparse")
 
 
 def scalars(entry: Mapping[str, Any]) -> dict[str, float]:
-    """What is worth seeing of an epoch, by name.
+    """The scalars of an epoch, by name.
 
     >>> scalars({"epoch": 3, "phase": "train", "loss": 0.5, "lr": 0.1, "kept": 10, "total": 100})
     {'loss': 0.5, 'learning_rate': 0.1, 'kept': 10.0, 'sparsity': 0.9}
     """
-    found = {shown: float(entry[name]) for name, shown in NAMES if isinstance(entry.get(name), int | float)}
-    if "total" in entry:  # not in logs that were written before there were trackers
+    found = {RENAMED.get(name, name): float(entry[name]) for name in NAMES if isinstance(entry.get(name), int | float)}
+    if "total" in entry:  # absent in older logs
         found["sparsity"] = 1 - entry["kept"] / entry["total"]
     return found
 
 
 class Tracker(Protocol):
-    """One run in another program."""
+    """A run in another program."""
 
-    epochs: int  # that it has already
+    epochs: int  # that it has
 
     def write(self, entry: Mapping[str, Any], values: Mapping[str, float]) -> None:
-        """Add an epoch: its line in the log, and the numbers of it worth seeing."""
+        """Add an epoch: its entry in the log, and its scalars."""
 
     def close(self) -> None:
-        """The run goes no further for now."""
+        """Training of the run has ended or was interrupted."""
 
 
 OpenTracker = Callable[[Job], Tracker]
 
 
-class TrackerCallback:
-    """A callback that adds a run's epochs to a tracker, each once however often the run is stopped or begun again.
+class TrackerCallback(NullCallback):
+    """A callback that adds the epochs of a run to a tracker, each once, also if the run is resumed.
 
-    A tracker that fails is reported and left out: it must not end the training.
+    A failing tracker is reported and disabled; it does not end the training.
     """
 
     def __init__(self, job: Job, show: OpenTracker) -> None:
@@ -63,29 +52,23 @@ class TrackerCallback:
         self._tracker: Tracker | None = None
         self._failed = False
 
-    def started(self, sparsifier: Sparsifier, entries: Sequence[Mapping[str, Any]], steps: int) -> None:
-        """Nothing to see yet."""
-
-    def stepped(self, step: int) -> None:
-        """Too small to see."""
-
     def finished_epoch(self, entry: Mapping[str, Any]) -> None:
-        """Add the epoch, and before it those the tracker does not have."""
+        """Add the epoch, after those that the tracker does not have yet."""
         if self._failed:
             return
         try:
             self._add(entry)
         except Exception as error:
             self._failed = True
-            log.warning("A tracker failed and is left out from now on; training goes on. %s", error)
+            log.warning("A tracker failed and is disabled; training goes on. %s", error)
 
     @property
     def over(self) -> bool:
-        """Whether there is a tracker of a run that is finished."""
+        """Whether the tracker is open and its run is finished."""
         return self._tracker is not None and self._run.result_file.exists()
 
     def close(self) -> None:
-        """The run goes no further for now."""
+        """Training of the run has ended or was interrupted."""
         tracker, self._tracker = self._tracker, None
         try:
             if tracker:
@@ -104,27 +87,25 @@ class TrackerCallback:
 
 
 class Trackers:
-    """Makes the callbacks of runs for one program; a context that ends with all trackers closed."""
+    """Creates the callbacks of runs for one program; leaving the context closes all trackers."""
 
     def __init__(self, show: OpenTracker) -> None:
         self._show, self._all = show, list[TrackerCallback]()
 
-    def __enter__(self) -> "Trackers":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for each in self._all:
             each.close()
 
     def callback(self, job: Job) -> TrackerCallback:
-        """Who is told about one of the runs."""
+        """The callback of a run."""
         self._all.append(TrackerCallback(job, self._open))
         return self._all[-1]
 
     def _open(self, job: Job) -> Tracker:
-        for each in self._all:  # a sweep has hundreds of runs, of which a few are trained at a time
+        for each in self._all:  # a sweep has hundreds of runs and trains a few at a time
             if each.over:
                 each.close()
         return self._show(job)

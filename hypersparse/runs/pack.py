@@ -50,9 +50,9 @@ def pack(folders: Sequence[Path], out: Path, max_bytes: int) -> list[Path]:
     with writing(out), raw, io.BufferedWriter(raw) as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
         for name, folder in sorted(runs.items()):
             _add_run(tar, name, folder)
-    index = Index(tuple(raw.parts), tuple(sorted(runs)))
+    index = Index(raw.parts, sorted(runs))
     index.write(out)
-    return [out / part.file for part in index.parts] + [out / INDEX]
+    return [out / part["file"] for part in index.parts] + [out / INDEX]
 
 
 def only_in(out: Path, folders: Sequence[Path], runs_dir: Path) -> list[str]:

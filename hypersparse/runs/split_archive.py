@@ -5,7 +5,7 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +25,7 @@ CHUNK = 1 << 20
 
 
 @with_config(ConfigDict(strict=True, extra="forbid"))
-class PartTable(TypedDict):
+class Part(TypedDict):
     """One file of a pack, in the index."""
 
     file: Word
@@ -38,29 +38,20 @@ class IndexTables(TypedDict):
     """The index of a pack."""
 
     version: int
-    parts: list[PartTable]
+    parts: list[Part]
     runs: list[Word]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One file of a pack."""
-
-    file: str
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
 class Index:
     """The parts of a pack, and the names of its runs as `<label>/seed-<n>`."""
 
-    parts: tuple[Part, ...]
-    runs: tuple[str, ...]
+    parts: list[Part]
+    runs: list[str]
 
     def write(self, folder: Path) -> None:
         """Write the index into the folder of the parts, after all parts are complete."""
-        write_json(folder / INDEX, {"version": VERSION, **asdict(self)})
+        write_json(folder / INDEX, {"version": VERSION, "parts": self.parts, "runs": self.runs})
 
     @classmethod
     def read(cls, folder: Path) -> "Index":
@@ -73,24 +64,24 @@ class Index:
         tables = read_json(folder / INDEX, IndexTables, "Copy it again or pack again.")
         if tables["version"] != VERSION:
             raise RunError(f"{folder} is a pack of version {tables['version']}; this hypersparse reads {VERSION}.")
-        parts = tuple(Part(**part) for part in tables["parts"])
-        if unknown := next((part.file for part in parts if not PART_NAME.fullmatch(part.file)), None):
+        names = [part["file"] for part in tables["parts"]]
+        if unknown := next((name for name in names if not PART_NAME.fullmatch(name)), None):
             raise RunError(f"{folder / INDEX} names a part {unknown!r}; parts are called part-000.hspack and so on.")
-        return cls(parts, tuple(tables["runs"]))
+        return cls(tables["parts"], tables["runs"])
 
     def check(self, folder: Path) -> None:
         """Compare the size and digest of every part with the index."""
         for part in self.parts:
-            path = folder / part.file
+            path, expected = folder / part["file"], part["bytes"]
             try:
-                size, digest = path.stat().st_size, _sha256(path, part.bytes)
+                size, digest = path.stat().st_size, _sha256(path, expected)
             except FileNotFoundError:
                 raise RunError(f"{path} is missing; copy it again.") from None
             except OSError as error:
                 raise RunError(f"{path} cannot be read: {error.strerror}.") from None
-            if size != part.bytes:
-                raise RunError(f"{path} has {size:,} bytes instead of {part.bytes:,}; copy it again.")
-            if digest != part.sha256:
+            if size != expected:
+                raise RunError(f"{path} has {size:,} bytes instead of {expected:,}; copy it again.")
+            if digest != part["sha256"]:
                 raise RunError(f"{path} was altered: its SHA-256 is not the one in {INDEX}; copy it again.")
 
 
@@ -137,7 +128,7 @@ class PartWriter(io.RawIOBase):
         with self._file as file:
             file.flush()
             os.fsync(file.fileno())
-        self.parts.append(Part(self._path().name, self._size, self._hash.hexdigest()))
+        self.parts.append({"file": self._path().name, "bytes": self._size, "sha256": self._hash.hexdigest()})
         self._file = None
 
 
@@ -146,7 +137,7 @@ class PartReader(io.RawIOBase):
 
     def __init__(self, folder: Path, parts: Sequence[Part]) -> None:
         super().__init__()
-        self._paths = [folder / part.file for part in parts]
+        self._paths = [folder / part["file"] for part in parts]
         self._file: BinaryIO | None = None
 
     def readable(self) -> bool:

@@ -5,7 +5,6 @@ profile, and NAME.json, the results of its run and its outputs for synthetic inp
 Entries of other folders, such as those of `hypersparse sweep --networks`, are read in the same way.
 """
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -17,17 +16,14 @@ from hypersparse.errors import OptionError, RunError, unknown
 from hypersparse.export.graph_module import Network
 from hypersparse.export.input_normalization import Normalisation
 from hypersparse.export.sparse_file import load_graph, load_sparse
+from hypersparse.storage.schemas import read_json
 from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.model import SparseModel
 
 FOLDER = Path(__file__).parent
 MOST_BYTES = 5_000_000  # of all files that ship with the package
 NETWORK, FACTS, INPUTS = ".hsp", ".json", ".npy"
-KINDS: dict[Any, str] = {
-    str: "a text",
-    int: "a whole number",
-    float: "a number from 0 to 1",
-}  # of the fields of an entry
+KINDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number from 0 to 1"}  # of fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +131,4 @@ def _fits(value: object, kind: object) -> bool:
 
 def _facts(name: str, folder: Path) -> dict[str, Any]:
     path = path_of(name, folder).with_name(f"{name}{FACTS}")
-    try:
-        found: Any = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read ({error}); add the network again.") from None
-    if not isinstance(found, dict):
-        raise RunError(f"{path} must hold a JSON object; add the network again.")
-    return found
+    return read_json(path, dict[str, Any], "Add the network again.")

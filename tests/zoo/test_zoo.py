@@ -86,7 +86,7 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 def test_a_damaged_entry_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.hsp").write_bytes(b"nothing")
     (tmp_path / "a.json").write_text("[]")
-    with pytest.raises(RunError, match="must hold a JSON object"):
+    with pytest.raises(RunError, match="should be a valid dictionary"):
         zoo.entry("a", tmp_path)
     (tmp_path / "a.json").write_text('{"data": "digits"}')
     with pytest.raises(RunError, match="has no field `model`"):
