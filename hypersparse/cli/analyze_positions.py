@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
-import torch
 import typer
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from hypersparse.analysis.embedding import Encoder, Kind, best_encoder, make_encoder, read_vectors
+from hypersparse.analysis.embedding import Encoder, make_encoder
 from hypersparse.analysis.finished_runs import FinishedRun, with_records
 from hypersparse.analysis.positions import learning_orders
 from hypersparse.analysis.positions_figure import MOST_CLASSES, analyze_classes
@@ -29,8 +28,6 @@ from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.data import cifar_n
 from hypersparse.data.dataset import Dataset
-from hypersparse.errors import OptionError, unknown
-from hypersparse.storage.weights_io import digest
 
 MOST_ACROSS = 7  # levels: dense and the paper's six sparsities of one network
 
@@ -102,7 +99,9 @@ def sample_map(
     networks = learning_orders(stored, everyone)
     places = _places(len(everyone), chosen.samples, chosen.seed)
     ours = everyone.take(places)
-    encoder = _encoder(chosen, stored, dataset, ours)
+    encoder = make_encoder(
+        chosen.embedding, stored, dataset, places=ours.places, clip=chosen.clip, pixels=chosen.pixels
+    )
     points = _points(encoder, ours, dataset, out / "map-coordinates.npz", chosen)
     results = [analyze_map(sample_orders(networks, places), ours, points, total=len(everyone))]
     tables = [results[0].tables["map-windows"].drop(columns="embedding")]
@@ -116,19 +115,6 @@ def _places(total: int, samples: int | None, seed: int) -> NDArray[np.int64]:
     if samples is None or samples >= total:
         return np.arange(total)
     return np.sort(np.random.default_rng(seed).choice(total, samples, replace=False))
-
-
-def _encoder(chosen: MapOptions, runs: Sequence[FinishedRun], dataset: Dataset, samples: Samples) -> Encoder:
-    choice, sources = chosen.embedding, {"clip": chosen.clip, "pixels": chosen.pixels}
-    if choice == "auto":
-        return best_encoder(runs, dataset, **sources)  # type: ignore[arg-type]
-    if choice in get_args(Kind):
-        return make_encoder(choice, runs, dataset, **sources)  # type: ignore[arg-type]
-    path = Path(choice)
-    if path.suffix != ".npy":
-        raise OptionError(unknown("embedding", choice, ["auto", *get_args(Kind), "FILE.npy"]))
-    rows = read_vectors(path, dataset)[samples.places]
-    return Encoder(f"vectors from {path.name}", digest(path), lambda split: iter([torch.from_numpy(rows)]))
 
 
 def _points(encoder: Encoder, samples: Samples, dataset: Dataset, path: Path, chosen: MapOptions) -> Points:

@@ -115,6 +115,8 @@ def inference(options: InferenceBenchOptions) -> None:
     sizes = parse_counts(options.batches, option="--batches") if options.batches else [1] if quick else [1, 64]
     if masks is not None and not masks.is_dir():
         raise OptionError(f"`--masks` is a folder of MODEL-SPARSITY.hsp files; there is no folder {masks}.")
+    if not all(0 <= sparsity < 1 for sparsity in sparsities):
+        raise OptionError(f"`--sparsity` are fractions from 0 to below 1; got `{options.sparsities}`.")
     if min(*counts, *sizes) < 1:
         raise OptionError("`--threads` and `--batches` are counts of 1 or more; got 0.")
     cases = list(plan_inference(models, sparsities, sizes, counts))

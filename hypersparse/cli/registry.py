@@ -1,7 +1,7 @@
 """The commands and where they are defined. The list of commands reads docstrings and imports no command."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -71,30 +71,13 @@ COMMANDS: Commands = {  # file:function, in the order of the help
 }
 
 
-class Listed(Mapping[str, Any]):
-    """The commands as the help page lists them."""
-
-    def __init__(self, places: Commands) -> None:
-        self._places = places
-
-    def __getitem__(self, name: str) -> TyperCommand:
-        place = self._places[name]
-        return TyperCommand(name, help=_docstring(place) if isinstance(place, str) else place.help)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-
 class Group(TyperGroup):
     """A group that imports only the command that is called."""
 
     def __init__(self, *, places: Commands = COMMANDS, **settings: Any) -> None:
         super().__init__(**settings)
         self.places = places
-        self.commands = Listed(places)  # type: ignore[assignment]  # nothing is added to it
+        self.commands = {name: TyperCommand(name, help=_help(place)) for name, place in places.items()}
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.places)
@@ -116,7 +99,9 @@ def _load(name: str, place: str | Family | Built) -> Any:
     return get_command(alone)
 
 
-def _docstring(place: str) -> str:
+def _help(place: str | Family | Built) -> str:
+    if not isinstance(place, str):
+        return place.help
     file, _, function = place.partition(":")
     tree = ast.parse(Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8"))
     (found,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)

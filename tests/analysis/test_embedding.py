@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from hypersparse.analysis import embedding
 from hypersparse.analysis.efficientnet_lite import EfficientNetLite0, SamePadded
-from hypersparse.analysis.embedding import best_encoder, make_encoder, pixel_scale, prepare, read_vectors
+from hypersparse.analysis.embedding import make_encoder, pixel_scale, prepare, read_vectors
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.errors import DataError, ModelError
 from hypersparse.sparsity.weights import PrunableWeights
@@ -22,6 +22,7 @@ needs_weights = pytest.mark.skipif(
     not importlib.util.find_spec(embedding.IMAGENET_PACKAGE), reason="needs hypersparse[imagenet]"
 )
 needs_transformers = pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="needs hypersparse[clip]")
+EVERYONE = np.arange(3)  # places of the images
 
 
 def colours(count: int = 3) -> Dataset:
@@ -55,7 +56,7 @@ def test_the_network_has_the_published_size() -> None:
 @needs_weights
 def test_the_weights_of_the_package_fit_and_tell_images_apart() -> None:
     data = colours()
-    found = make_encoder("imagenet", [], data, clip=None, pixels=64)
+    found = make_encoder("imagenet", [], data, places=EVERYONE, clip=None, pixels=64)
     vectors = found.vectors(data.train)
     assert vectors.shape == (3, 1280)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
@@ -84,7 +85,7 @@ def test_clip_is_read_from_a_folder(tmp_path: Path, file: str) -> None:
         (tmp_path / "model.safetensors").unlink()
         torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     data = colours()
-    found = best_encoder([], data, clip=tmp_path, pixels=224)
+    found = make_encoder("auto", [], data, places=EVERYONE, clip=tmp_path, pixels=224)
     vectors = found.vectors(data.train)
     pixels = prepare(data.train.images, (0, 255), 32, embedding.CLIP_MEAN, embedding.CLIP_STD)
     with torch.inference_mode():
@@ -99,13 +100,13 @@ def test_clip_is_read_from_a_folder(tmp_path: Path, file: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_folders_without_clip_are_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="There is no CLIP in"):
-        make_encoder("clip", [], colours(), clip=tmp_path, pixels=224)
+        make_encoder("clip", [], colours(), places=EVERYONE, clip=tmp_path, pixels=224)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ModelError, match="got `bert`"):
-        make_encoder("clip", [], colours(), clip=tmp_path, pixels=224)
+        make_encoder("clip", [], colours(), places=EVERYONE, clip=tmp_path, pixels=224)
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
     with pytest.raises(ModelError, match="could not be read"):
-        make_encoder("clip", [], colours(), clip=tmp_path, pixels=224)
+        make_encoder("clip", [], colours(), places=EVERYONE, clip=tmp_path, pixels=224)
 
 
 def test_the_runs_own_network_as_a_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,15 +116,15 @@ def test_the_runs_own_network_as_a_last_resort(tmp_path: Path, monkeypatch: pyte
     data = dataset([0, 1, 2], name="digits")
     runs = runs_in(tmp_path)
     with pytest.raises(ModelError, match="none of these runs has its weights"):
-        best_encoder(runs, data, clip=None, pixels=224)
+        make_encoder("auto", runs, data, places=EVERYONE, clip=None, pixels=224)
     model = build_network(runs[0].recipe, shape=data.shape, classes=10)
     save_weights(path / "final.safetensors", PrunableWeights(model), {})
-    found = best_encoder(runs, data, clip=None, pixels=224)
+    found = make_encoder("auto", runs, data, places=EVERYONE, clip=None, pixels=224)
     assert found.name == "features of resnet8 itself, pruned to 90 %"
     width = [module for module in model.modules() if isinstance(module, torch.nn.Linear)][-1].in_features
     assert found.vectors(data.train).shape == (3, width)
     with pytest.raises(ModelError, match=r"hypersparse\[imagenet\]"):
-        make_encoder("imagenet", runs, data, clip=None, pixels=224)
+        make_encoder("imagenet", runs, data, places=EVERYONE, clip=None, pixels=224)
 
 
 def test_images_are_scaled_cut_and_made_coloured() -> None:

@@ -20,7 +20,6 @@ from hypersparse.bench.inference import KEYS, add_speedups_, time_in_turns
 from hypersparse.bench.inference_engines import InferenceEngine, build_engine
 from hypersparse.cli.bench import MASKS
 from hypersparse.cli.main import app
-from hypersparse.cli.recipe_options import parse_sparsities
 from hypersparse.errors import OptionError
 from hypersparse.export.sparse_file import save_sparse
 from hypersparse.models import build
@@ -146,9 +145,10 @@ def test_a_mask_without_weights_gets_random_weights(tmp_path: Path) -> None:
 
 
 def test_wrong_options_raise_an_error() -> None:
-    for text in ("98", "x", "0.9,,1"):
-        with pytest.raises(OptionError, match="fractions from 0 to below 1"):
-            parse_sparsities(text)
+    list_of = "is a number or a list"
+    for text, sentence in (("98", "fractions from 0 to below 1"), ("x", list_of), ("0.9,,1", list_of)):
+        with pytest.raises(OptionError, match=sentence):
+            CliRunner().invoke(app, [*SMALL, "--sparsity", text], catch_exceptions=False)
     with pytest.raises(OptionError, match="there is no folder nowhere"):
         CliRunner().invoke(app, [*SMALL, "--masks", "nowhere"], catch_exceptions=False)
     with pytest.raises(OptionError, match="did you mean `openvino`"):
