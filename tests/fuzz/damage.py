@@ -59,7 +59,10 @@ def damage(folder: Path, chance: random.Random) -> str:
     ways: list[Callable[[Path, random.Random], None]] = [flip, cut, remove, insert, replace_by_other]
     ways += [way for pattern, way in CRAFTED.items() if re.search(pattern, file.name) for _ in range(8)]
     way = chance.choice(ways)
-    way(file, chance)
+    try:
+        way(file, chance)
+    except ValueError:  # an earlier damage left no text of this format
+        flip(file, chance)
     return f"{way.__name__} {file.relative_to(folder)}"
 
 
