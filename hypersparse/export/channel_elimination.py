@@ -1,5 +1,6 @@
 """Which channels of a network's values must stay, and the network with only those."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,9 @@ from hypersparse.export.constants import Known, channels_of, computed, read_chan
 from hypersparse_runtime.graph import INPUT, Graph, Node
 from hypersparse_runtime.operations.base import Channels
 from hypersparse_runtime.operations.weighted import is_depthwise
+
+MOST_ROUNDS = 16  # of a search that ends after two or three in networks that were trained
+MANY = 4  # inputs of a node that is looked at when all others are done
 
 Bools = NDArray[np.bool_]
 Flags = dict[str, Bools]  # a flag for each channel, by value
@@ -29,19 +33,22 @@ class Plan:
 def make_plan(graph: Graph, known: Mapping[str, Known], *, planes: bool) -> Plan:
     """Decide what stays. Without `planes`, constants that would become planes stay channels."""
     kept = {name: np.zeros(len(found.constant), bool) for name, found in known.items()}
-    while True:  # a constant that must stay needs what makes it, which may make others stay
+    for _ in range(MOST_ROUNDS):  # a constant that must stay needs what makes it, which may make others stay
         needed = _needed(graph, known, kept, planes=planes)
         wider = _kept(graph, known, needed, planes=planes)
         if all((wider[name] == kept[name]).all() for name in kept):
             return Plan(known, needed, kept)
         kept = {name: kept[name] | wider[name] for name in kept}
+    kept = {name: np.ones_like(flags) for name, flags in kept.items()}  # always right
+    return Plan(known, _needed(graph, known, kept, planes=planes), kept)
 
 
 def _kept(graph: Graph, known: Mapping[str, Known], needed: Flags, *, planes: bool) -> Flags:
     kept = {name: flags & ~known[name].constant for name, flags in needed.items()}
     if not planes:
-        for name, flags in needed.items():
-            kept[name] = kept[name] | _stays_for_its_readers(graph, name, flags, known)
+        for node in graph.nodes:
+            for name in node.inputs:
+                kept[name] = kept[name] | _stays_for_a_reader(node, known[name], needed[name])
     kept[INPUT] = np.ones_like(kept[INPUT])
     kept[graph.output] = np.ones_like(kept[graph.output])
     for node in graph.nodes:
@@ -61,28 +68,23 @@ def _needed(graph: Graph, known: Mapping[str, Known], kept: Flags, *, planes: bo
         if node.weighted:
             folded = folded | flat  # a number for the bias
         wanted = needed[node.output] & ~folded
-        for name in node.inputs:
-            needed[name] |= _wanted_of_input(graph, node, name, wanted, known)
+        parts = [wanted] * len(node.inputs)
+        if channels_of(graph, node) is Channels.JOINED:  # a value may be there several times
+            parts = np.split(wanted, np.cumsum([len(needed[name]) for name in node.inputs])[:-1])
+        for name, part in zip(node.inputs, parts, strict=True):
+            needed[name] |= _wanted_of_input(graph, node, part, len(needed[name]))
     return needed
 
 
-def _wanted_of_input(graph: Graph, node: Node, name: str, wanted: Bools, known: Mapping[str, Known]) -> Bools:
-    channels, length = channels_of(graph, node), len(known[name].constant)
-    if channels is Channels.SAME:
+def _wanted_of_input(graph: Graph, node: Node, wanted: Bools, length: int) -> Bools:
+    channels = channels_of(graph, node)
+    if channels in (Channels.SAME, Channels.JOINED):
         return wanted
     if channels is Channels.WEIGHTED:
         return read_channels(graph, node, wanted)
     if channels is Channels.FLATTENED:
         return np.asarray(wanted.reshape(length, -1).any(1))
-    if channels is Channels.JOINED:
-        return np.asarray(np.logical_or.reduce([wanted[part] for part in _parts(node, known, name)]))
     return np.full(length, not node.weighted or bool(wanted.any()))  # a grouped convolution may not be needed at all
-
-
-def _parts(node: Node, known: Mapping[str, Known], name: str) -> list[slice]:
-    """Which channels of a concatenation are a value's; it may be there several times."""
-    ends = np.cumsum([0, *(len(known[each].constant) for each in node.inputs)])
-    return [slice(ends[place], ends[place + 1]) for place, each in enumerate(node.inputs) if each == name]
 
 
 def _flat_constants(known: Known) -> Bools:
@@ -90,30 +92,34 @@ def _flat_constants(known: Known) -> Bools:
     return np.asarray(known.constant & (flat == flat[:, :1]).all(1))
 
 
-def _stays_for_its_readers(graph: Graph, name: str, needed: Bools, known: Mapping[str, Known]) -> Bools:
+def _stays_for_a_reader(node: Node, known: Known, needed: Bools) -> Bools:
     """The constant channels of a value that would not be a plain number in a layer that reads them."""
-    stays = np.zeros(len(needed), bool)
-    for node in graph.nodes:
-        if name not in node.inputs:
-            continue
-        constant = known[name].constant & needed
-        if not node.weighted:  # what follows may bring it to a padded border
-            stays |= constant & ~_flat_constants(known[name])
-            continue
-        padded = any(side > 0 for side in node.options.get("padding", ()))
-        nonzero = known[name].value.reshape(len(constant), -1).any(1)
-        stays |= constant & nonzero & (padded | ~_flat_constants(known[name]))
-    return stays
+    constant = known.constant & needed
+    if not constant.any():
+        return constant
+    uneven = ~_flat_constants(known)
+    if not node.weighted:  # what follows may bring it to a padded border
+        return np.asarray(constant & uneven)
+    nonzero = known.value.reshape(len(constant), -1).any(1)
+    return np.asarray(constant & nonzero & (uneven | any(side > 0 for side in node.options.get("padding", ()))))
 
 
 def _couple(graph: Graph, kept: Flags) -> None:
     """Widen what stays until values whose channels belong together keep the same ones."""
-    changed = True
-    while changed:
-        before = sum(int(flags.sum()) for flags in kept.values())
-        for node in (*graph.nodes, *reversed(graph.nodes)):
-            _couple_node(graph, node, kept)
-        changed = sum(int(flags.sum()) for flags in kept.values()) != before
+    beside: dict[str, list[Node]] = defaultdict(list)  # of each value, the nodes that read or make it
+    for node in graph.nodes:
+        for name in {*node.inputs, node.output}:
+            beside[name].append(node)
+    few = {node.output: node for node in (*graph.nodes, *reversed(graph.nodes)) if len(node.inputs) < MANY}
+    many = {node.output: node for node in graph.nodes if len(node.inputs) >= MANY}
+    while few or many:  # only what is beside a change: in sweeps over all nodes 1,000 sums in a bad order took 25 s
+        node = (few or many).pop(next(iter(few or many)))
+        before = {name: int(kept[name].sum()) for name in {*node.inputs, node.output}}
+        _couple_node(graph, node, kept)
+        for name, count in before.items():
+            for other in beside[name] if int(kept[name].sum()) != count else ():
+                if other is not node:
+                    (few if len(other.inputs) < MANY else many)[other.output] = other
 
 
 def _couple_node(graph: Graph, node: Node, kept: Flags) -> None:

@@ -16,6 +16,7 @@ from hypersparse_runtime.graph import INPUT, Graph
 from hypersparse_runtime.onnx import ELEMENT_TYPES, OUTPUT, to_onnx
 
 OPSET_OF_TORCH = 18  # the oldest that PyTorch's exporter writes
+MOST_BY_TORCH = 1024  # operations that its exporter is given: for so many it took 71 s here, for 128 of them 3 s
 
 
 def save_onnx(graph: Graph, path: str | Path, *, batch: int | None = None) -> int:
@@ -56,6 +57,9 @@ def _by_hand(graph: Graph, batch: int | None) -> bytes:
 
 def _by_torch(graph: Graph, batch: int | None) -> bytes:
     """What a graph has no word for, PyTorch's own exporter may know."""
+    if len(graph.nodes) > MOST_BY_TORCH:
+        most = f"{MOST_BY_TORCH} are the most that PyTorch's ONNX exporter writes in reasonable time"
+        raise ModelError(f"The network has {len(graph.nodes)} operations, and {most}; deploy it as `.hsp` instead.")
     _check_extra()
     model = to_module(graph)
     like = next(iter(model.state_dict().values()), torch.zeros(()))

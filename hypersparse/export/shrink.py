@@ -9,7 +9,7 @@ from torch import nn
 
 from hypersparse.errors import CollapseWarning, ModelError
 from hypersparse.export.batch_norm_folding import drop_unread, fold_batch_norms, fold_planes, fresh, unshared
-from hypersparse.export.channel_elimination import Plan, make_plan, rebuilt
+from hypersparse.export.channel_elimination import MOST_ROUNDS, Plan, make_plan, rebuilt
 from hypersparse.export.constants import Known, find_constants
 from hypersparse.export.graph_module import Network, to_module
 from hypersparse.export.trace import trace
@@ -70,7 +70,7 @@ def shrink_graph(graph: Graph, *, planes: bool = True) -> Shrunk:
     reasons: dict[str, list[int]] = {}  # channels of a layer's output that went: unread, constant
     gone: dict[str, str] = {}
     depends, rounds, before = True, 0, (0, 0, 0)
-    while before != _size(now):
+    while before != _size(now) and rounds < MOST_ROUNDS:
         before, rounds = _size(now), rounds + 1
         now = drop_unread(fold_planes(fold_batch_norms(now)))
         known = find_constants(now, shapes(now))

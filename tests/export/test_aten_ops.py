@@ -191,4 +191,15 @@ def test_the_whole_networks_arguments_are_bounded(monkeypatch: pytest.MonkeyPatc
 
 def test_operations_are_counted() -> None:
     nodes = [called("aten.silu.default", X, output=f"v{number}") for number in range(2049)]
-    refuse(Graph((4,), tuple(nodes), {}), "2049 operations of PyTorch, and 2048 are the most")
+    refuse(Graph((4,), tuple(nodes), {}), "2049 operations of PyTorch")
+
+
+def test_operations_that_pytorch_makes_of_many_count_as_several() -> None:
+    """Of 2,048 of them that took 7 s."""
+    divided = [called("aten.div.Tensor_mode", X, X, output=f"v{each}") for each in range(257)]
+    refuse(Graph((4,), tuple(divided), {}), "2056 operations of PyTorch, slow ones counted several times; 2048 are")
+
+
+def test_a_mean_over_the_batch_is_no_value_for_a_layer() -> None:
+    mean = called("aten.mean.dim", X, [1, 0], output="m", shape=())
+    refuse(Graph((4,), (mean, Node("flatten", ("m",), "f")), {}), "needs values of one batch")

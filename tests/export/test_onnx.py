@@ -1,15 +1,17 @@
 """ONNX files, run by ONNX Runtime."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from hypersparse.errors import OptionError
+from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.onnx import in_onnx_runtime, save_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
+from hypersparse_runtime.graph import INPUT, Graph, Node
 from tests.export.networks import SHAPES, graph_of, outputs, sparse_model
 
 onnx = pytest.importorskip("onnx", reason="needs the extra `onnx`")
@@ -81,3 +83,12 @@ def test_weights_may_be_called_like_values(tmp_path: Path) -> None:
     save_onnx(trace(model, (4,)), tmp_path / "a.onnx")
     inputs = torch.randn(6, 4)
     assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_that_would_take_pytorch_minutes_is_refused_at_once(tmp_path: Path) -> None:
+    options = {"arguments": [{"input": 0}], "keywords": {}, "shape": (4,)}
+    names = [INPUT, *(f"v{place}" for place in range(1025))]
+    nodes = [Node("aten.gelu.default", (x,), y, {}, options) for x, y in pairwise(names)]
+    with pytest.raises(ModelError, match="1025 operations, and 1024 are the most"):
+        save_onnx(Graph((4,), tuple(nodes), {}), tmp_path / "network.onnx")
+    assert not any(tmp_path.iterdir())

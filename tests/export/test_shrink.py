@@ -1,5 +1,6 @@
 """Networks without what cannot matter, and the same outputs."""
 
+import time
 import warnings
 from functools import cache
 
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import CollapseWarning
+from hypersparse.export import channel_elimination
 from hypersparse.export.shrink import Shrunk, shrink, shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse.models.resnet import BasicBlock
-from hypersparse_runtime.graph import Graph
+from hypersparse_runtime.graph import INPUT, Graph, Node
 from tests.export.networks import SHAPES, difference, filled, graph_of, outputs, sparse_model
 
 
@@ -267,3 +269,47 @@ def test_shared_weights_and_weights_of_no_module_get_names_that_a_module_can_hav
         model.conv.weight[1] = 0
     found = shrink(model, (2, 5, 5))
     assert difference(model, found.module(), torch.randn(4, 2, 5, 5)) < 1e-5
+
+
+def test_a_long_chain_of_planes_becomes_one_in_linear_time() -> None:
+    """Of 4,096 planes that took 42 s: every change began a new search."""
+    tensors = {f"a{place}": np.full((2, 4, 4), place % 3, np.float32) for place in range(4096)}
+    names = [INPUT, *(f"v{place}" for place in range(4096))]
+    nodes = [Node("plane", (names[place],), names[place + 1], {"value": f"a{place}"}) for place in range(4096)]
+    began = time.process_time()
+    found = shrink_graph(Graph((2, 4, 4), tuple(nodes), tensors))
+    assert time.process_time() - began < 5.0
+    (plane,) = found.graph.nodes
+    assert (found.graph.tensors[plane.tensors["value"]] == sum(place % 3 for place in range(4096))).all()
+
+
+def zigzag(count: int) -> Graph:
+    """Sums that share terms with their neighbours, those of even and of odd places behind each other; one is read."""
+    options = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+    kept = np.eye(2, dtype=np.float32).reshape(2, 2, 1, 1)
+    nodes = [Node("conv", (INPUT,), f"x{place}", {"weight": "x.weight"}, options) for place in range(count + 1)]
+    places = [*range(0, count, 2), *range(1, count, 2)]
+    nodes += [Node("add", (f"x{place}", f"x{place + 1}"), f"y{place}") for place in places]
+    nodes.append(Node("concat", tuple(f"y{place}" for place in range(count)), "z"))
+    last = np.zeros((1, 2 * count, 1, 1), np.float32)
+    last[0, 0] = 1
+    nodes.append(Node("conv", ("z",), "o", {"weight": "o.weight"}, options))
+    return Graph((2, 4, 4), tuple(nodes), {"x.weight": kept, "o.weight": last})
+
+
+def test_values_that_keep_the_same_channels_are_found_in_any_order() -> None:
+    """Of 1,000 sums that took 25 s: each sweep over all nodes came one sum further."""
+    began = time.process_time()
+    found = shrink_graph(zigzag(1000))
+    assert time.process_time() - began < 5.0
+    assert [node.op for node in found.graph.nodes] == ["conv", "conv", "add", "concat", "conv"]
+    images = torch.randn(2, 2, 4, 4)
+    assert torch.allclose(found.module()(images), 2 * images[:, :1])
+
+
+def test_a_search_without_an_end_keeps_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_elimination, "MOST_ROUNDS", 0)
+    model = sparse_model("resnet8", density=0.05)
+    found = shrink_graph(graph_of("resnet8", model))
+    assert all(row.inputs[0] == row.inputs[1] and row.outputs[0] == row.outputs[1] for row in found.layers)
+    assert difference(model, found.module(), torch.randn(2, *SHAPES["resnet8"])) < 1e-5
