@@ -34,7 +34,7 @@ def test_every_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / page).read_text())
     assert blocks
-    assert {language for language, _ in blocks} <= {"python", "bash", "text", "toml"}
+    assert {language for language, _ in blocks} <= {"python", "bash", "text", "toml", "diff"}
     names: dict[str, object] = {"__name__": page}
     for language, code in blocks:
         if language == "python":

@@ -1,5 +1,6 @@
 """`SparsityCallback` for Lightning: makes the module sparse that a `Trainer` trains."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import ceil, inf
@@ -49,7 +50,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
     ) -> None:
         self.method, self.epochs, self.task, self.options = method, epochs, task, options
         self.steps_per_epoch = steps_per_epoch
-        self.sparsifier: Sparsifier | None = None  # while the trainer fits
+        self.sparsifier: Sparsifier | None = None  # since the first `fit`
         self._saved: dict[str, Any] = {}
         self._steps_before_epoch = 0
         self._was_sparse = False
@@ -62,17 +63,18 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
                 f"{len(trainer.optimizers)}; call hypersparse.attach for one of them in `on_train_start`."
             )
         per_epoch = self._steps_of_an_epoch(trainer)
+        resumes = bool(self._saved and trainer.global_step)
         self.sparsifier = attach_within(
             pl_module,
             trainer.optimizers[0],
             self.method,
             epochs=self.epochs or 1 if trainer.fast_dev_run else self.epochs,
-            steps=_steps_of(trainer, per_epoch),
+            steps=_steps_of(trainer, per_epoch, begun=0 if resumes else trainer.global_step),
             steps_per_epoch=per_epoch,
             task=_in_precision_of(trainer, self.task),
             **self.options,
         )
-        if self._saved and trainer.global_step:
+        if resumes:
             self.sparsifier.load_state_dict(self._saved)
         self._was_sparse = self.sparsifier.is_sparse
 
@@ -102,17 +104,19 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
 
     def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
         """Leave the optimizer alone."""
-        if self.sparsifier is not None:
+        if self.sparsifier is not None and stage == "fit":
             self.sparsifier.detach()
-            self.sparsifier = None
 
     def state_dict(self) -> dict[str, Any]:
         """The plan's state, for Lightning's checkpoints."""
-        return self._saved if self.sparsifier is None else self.sparsifier.state_dict()
+        return {} if self.sparsifier is None else self.sparsifier.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint's state when the training begins."""
-        self._saved = state_dict
+    def on_load_checkpoint(
+        self, trainer: "Trainer", pl_module: "LightningModule", checkpoint: Mapping[str, Any]
+    ) -> None:
+        """Keep a checkpoint's state until the training begins."""
+        if trainer.state.fn == "fit":
+            self._saved = checkpoint["callbacks"].get(self.state_key, {})
 
     def _steps_of_an_epoch(self, trainer: "Trainer") -> int:
         if self.steps_per_epoch is not None:
@@ -133,11 +137,11 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
             )
 
 
-def _steps_of(trainer: "Trainer", per_epoch: int) -> int | None:
-    """How many optimizer steps the trainer makes at most; a `fast_dev_run` only tries the plan."""
+def _steps_of(trainer: "Trainer", per_epoch: int, *, begun: int) -> int | None:
+    """How many optimizer steps the trainer makes from now on at most; a `fast_dev_run` only tries the plan."""
     bounds = [trainer.max_steps] if trainer.max_steps > 0 else []
     bounds += [trainer.max_epochs * per_epoch] if trainer.max_epochs not in (None, -1) else []
-    return min(bounds, default=None) if not trainer.fast_dev_run else None
+    return min(bounds) - begun if bounds and not trainer.fast_dev_run else None
 
 
 def _in_precision_of(trainer: "Trainer", task: Task | None) -> Task | None:

@@ -196,6 +196,16 @@ def test_a_second_fit_goes_on() -> None:
     assert all(bool((weight[~before] == 0).all()) for weight, before in zip(model.parameters(), kept, strict=True))
 
 
+def test_a_dense_checkpoint_is_made_sparse_in_the_steps_that_are_left(tmp_path: Path) -> None:
+    trainer_with(ModelCheckpoint(tmp_path, filename="dense"), max_epochs=2).fit(module(), samples())
+    model, callback = module(), SparsityCallback(GMP(sparsity=0.9))
+    trainer_with(callback, max_epochs=5).fit(model, samples(), ckpt_path=tmp_path / "dense.ckpt")
+    assert callback.sparsifier is not None
+    assert callback.sparsifier.done
+    assert callback.sparsifier.total_epoch == 3
+    assert sparsity_of(model.state_dict()) == pytest.approx(0.9, abs=1e-3)
+
+
 def test_fast_dev_run_tries_a_plan_that_is_longer() -> None:
     model = module()
     trainer_with(SparsityCallback(ART(sparsity=0.9), task=Task(criterion, samples())), fast_dev_run=True).fit(
