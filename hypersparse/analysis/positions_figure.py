@@ -143,7 +143,7 @@ def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
     if pd.notna(facts["harder_is_later"]):
         words.append(f"harder later in {facts['harder_is_later']:.0f} of {classes}")
     if pd.notna(facts["rank_correlation"]):
-        words.append(f"rank correlation with paper {facts['order.rank_correlation']:.2f}")
+        words.append(f"rank correlation with paper {facts['rank_correlation']:.2f}")
     return " · ".join(words)
 
 
