@@ -19,12 +19,12 @@ class KernelError(RuntimeError):
     """The kernel cannot be built or loaded here; the message is one sentence."""
 
 
-def file_name() -> str:
-    """Of the library for this source, system and processor: another source has another name."""
+def file_name(machine: str | None = None) -> str:
+    """Of the library for this source, system and processor, by default this one: another source has another name."""
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    return f"kernel-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}.so"
+    return f"kernel-{sys.platform}-{machine or platform.machine()}-{digest.hexdigest()[:16]}.so"
 
 
 def find_compiler() -> str | None:
@@ -32,9 +32,9 @@ def find_compiler() -> str | None:
     return next((name for name in COMPILERS if shutil.which(name)), None)
 
 
-def build(target: Path) -> Path:
+def build(target: Path, *, compiler: str | None = None) -> Path:
     """Compile the kernel; the file appears whole or not at all."""
-    compiler = find_compiler()
+    compiler = compiler or find_compiler()
     if compiler is None:
         raise KernelError(f"No C compiler was found to build the kernel with; looked for {', '.join(COMPILERS)}.")
     handle, partial = tempfile.mkstemp(dir=target.parent, suffix=".so")
