@@ -48,7 +48,7 @@ def measure(case: TrainingCase, effort: Effort, module: ModuleType, device: str)
     """Time every phase. Convolutions use TF32 on a GPU, PyTorch's default, as in the authors' code.
 
     The authors' code starts its workers again for every pass over the data. The time to the first batch is therefore
-    measured on its own and counted once per pass: once per epoch, twice if a pruned copy is scored.
+    measured separately and counted once per pass. An epoch with scoring of a pruned copy has two passes.
     """
     steps = effort.steps if case.workload.shape[1] <= 32 else min(effort.steps, LARGE_STEPS)
     machine = Machine(device=device, precision="tf32", engine="eager", threads=effort.threads)

@@ -13,7 +13,7 @@ import torch
 
 
 class Case(Protocol):
-    """What is measured at a time."""
+    """A single measurement."""
 
     @property
     def title(self) -> str:

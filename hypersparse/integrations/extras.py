@@ -1,4 +1,4 @@
-"""What only some users install."""
+"""Optional dependencies."""
 
 from importlib import import_module
 from typing import Any
@@ -7,7 +7,7 @@ from hypersparse.errors import OptionError
 
 
 def needed(module: str, extra: str, purpose: str) -> Any:
-    """Import a module of an extra, or say which one to install.
+    """Import a module of an extra; if it is missing, the error names the extra.
 
     >>> needed("json", "json", "Nothing").dumps(1)
     '1'

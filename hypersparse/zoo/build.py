@@ -55,9 +55,8 @@ def add(
         write_json(facts_file, facts | {"inputs": inputs.name, "logits": _outputs(network, inputs)})
         _check_size(folder, network, facts_file)
         with writing(folder):
-            (folder / facts_file.name).unlink(
-                missing_ok=True
-            )  # marks the entry as complete: must not exist beside another network
+            # The facts mark an entry as complete, so they must not exist with another network.
+            (folder / facts_file.name).unlink(missing_ok=True)
             network.replace(folder / network.name)
             facts_file.replace(folder / facts_file.name)
     return zoo.entry(name, folder)
