@@ -12,20 +12,9 @@ from hypersparse.errors import HypersparseError
 from hypersparse.recipe import flatten, resolve
 
 Tables = Mapping[str, Any]  # a recipe as nested tables, as in TOML
-HEAD = (
-    "data.name",
-    "model.name",
-    "method.name",
-    "method.penalty",
-    "method.sparsity",
-)  # the preset determines the others
-NOT_IN_VARIANT = (
-    *HEAD,
-    "ablation.name",
-    "until",
-    "init_from",
-    "init_digest",
-)  # named differently, or not part of a variant
+# The preset determines the options that are not in the head.
+HEAD = ("data.name", "model.name", "method.name", "method.penalty", "method.sparsity")
+NOT_IN_VARIANT = (*HEAD, "ablation.name", "until", "init_from", "init_digest")  # or named differently
 PRETRAINING = "method.pretrain_epochs"
 
 

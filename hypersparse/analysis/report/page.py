@@ -14,20 +14,8 @@ from hypersparse.errors import RunError
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.run_folder import RunFolder
 
-SCRIPTS = (  # in the order they are needed
-    "elements",
-    "theme",
-    "formats",
-    "looks",
-    "charts",
-    "tables",
-    "overview",
-    "comparison_charts",
-    "runs_list",
-    "run_page",
-    "run_charts",
-    "main",
-)
+SCRIPTS = ("elements", "theme", "formats", "looks", "charts", "tables", "overview", "comparison_charts", "runs_list",
+           "run_page", "run_charts", "main")  # fmt: skip  # in the order they are needed
 
 
 def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, missing: int = 0) -> Gathered:
@@ -38,10 +26,7 @@ def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, mi
         raise RunError(f"There is no run to report on{f' ({sentences})' if sentences else ''}.")
     page = render(found, title=title, missing=missing).encode("utf-8", "replace")  # names of files may be no text
 
-    def put(beside: Path) -> None:
-        beside.write_bytes(page)
-
-    write_atomically(path, put)
+    write_atomically(path, lambda beside: beside.write_bytes(page))
     return found
 
 
