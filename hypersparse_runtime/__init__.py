@@ -2,6 +2,6 @@
 
 from hypersparse_runtime.container import FileError
 from hypersparse_runtime.graph import Graph, GraphError, Node
-from hypersparse_runtime.model import SlowWarning, SparseModel
+from hypersparse_runtime.sparse_model import SlowWarning, SparseModel
 
 __all__ = ["FileError", "Graph", "GraphError", "Node", "SlowWarning", "SparseModel"]

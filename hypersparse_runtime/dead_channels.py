@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.ir import SOFTMAX, Array, Layer, Network
+from hypersparse_runtime.sparse_layers import SOFTMAX, Array, Layer, Network
 
 
 def without_dead_channels(network: Network) -> Network:

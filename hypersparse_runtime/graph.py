@@ -13,21 +13,25 @@ role}, {"batch": 1} and {"dtype": name} stand for what they name) and the `shape
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.names import strange_name
-from hypersparse_runtime.operations import OPERATIONS, operation
-from hypersparse_runtime.operations.base import GraphError, Operation, Shape, need
-from hypersparse_runtime.operations.weighted import Weighted
 
-__all__ = ["INPUT", "Graph", "GraphError", "Node", "Shape", "shapes"]
+if TYPE_CHECKING:
+    from hypersparse_runtime.operations.base import Operation
 
 INPUT = "input"  # name of the value that a network is given
+MAX_MESSAGE = 200  # characters of a value in an error: a concatenation has up to 1,024 shapes
 
+Shape = tuple[int, ...]
 Option = Any  # int, float, pairs of int; of an opaque node anything JSON can say
+
+
+class GraphError(ValueError):
+    """A network that does not fit together; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +45,21 @@ class Node:
     options: Mapping[str, Option] = field(default_factory=dict)
 
     @property
-    def operation(self) -> Operation:
+    def operation(self) -> "Operation":
         """Its definition."""
+        from hypersparse_runtime.operations import operation  # it is defined on graphs
+
         return operation(self.op)
 
     @property
     def opaque(self) -> bool:
         """Whether only PyTorch knows what it does."""
-        return self.op not in OPERATIONS
+        return self.operation.opaque
 
     @property
     def weighted(self) -> bool:
-        """Whether it is a layer: a sum of products with its array `weight`."""
-        return isinstance(self.operation, Weighted)
+        """Whether it is a sum of products with its array `weight`."""
+        return self.operation.weighted
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,3 +121,9 @@ def _shape_of(graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
     fits = bool(inputs) or node.opaque if expected is None else len(inputs) == expected
     need(fits, node.output, "another count of inputs", node.inputs)
     return node.operation.shape(graph, node, inputs)
+
+
+def need(condition: bool, name: str, what: str, came: object) -> None:
+    """Raise GraphError about the value `name` unless the condition holds."""
+    if not condition:
+        raise GraphError(f"`{name}` has {what}: {str(came)[:MAX_MESSAGE]}.")

@@ -7,16 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.graph import GraphError
-from hypersparse_runtime.ir import Array
-from hypersparse_runtime.layout import ALIGNED
+from hypersparse_runtime.plane_layout import ALIGNED
+from hypersparse_runtime.sparse_layers import Array
 
-KINDS = (
-    *("conv", "dot", "split", "max_pool", "mean", "pack", "unpack", "direct", "square", "shared", "echo", "clear"),
-    *("softmax", "log_softmax"),
-)
+_KINDS = """
+conv dot split max_pool mean pack unpack conv_few_taps conv_small_planes conv_shared_loads repeat_rows clear softmax
+log_softmax
+"""
+KINDS = tuple(_KINDS.split())  # enum kind in kernel.h, in its order
 _NAMES = """
-kind level input output input_plane output_plane rows channels groups distances shifts starts entries sides bias
-plane plane_size mask residual residues relu clip segments segment_stride segment_length pad_first pad_length
+kind level input output input_plane output_plane rows channels groups distances shifts starts entries edge_masks bias
+plane plane_size mask residual lazy_bias relu clip segments segment_stride segment_length pad_first pad_length
 pad_stride pad_end tile tile_outer chains blocks lanes lane_shift height width pitch fold out_height out_width
 out_pitch out_fold kernel_y kernel_x stride_y stride_x pad_y pad_x
 """

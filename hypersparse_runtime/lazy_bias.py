@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Entries, Layer, Network, Pair
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class _State:
             self.constant[rows] = np.maximum(self.constant[rows], 0)  # NaN stays NaN
 
 
-def with_deferred_sums(network: Network) -> Network:
+def with_lazy_bias(network: Network) -> Network:
     """The same outputs, with fewer rows computed."""
     if any(layer.bias is not None and not np.isfinite(layer.bias).all() for layer in network.layers):
         return network  # of a network that diverged; NaN has a meaning of its own here
@@ -77,7 +77,7 @@ class _Pass:
             state = self.states[source]
             self.finish(source, reads[~np.isnan(state.constant[reads])])
             if state.waits()[reads].any():
-                layer = replace(layer, lift=np.stack([state.offset, state.floor]))
+                layer = replace(layer, lazy_bias=np.stack([state.offset, state.floor]))
         else:
             self.finish(source, reads)
         if layer.entries is None or layer.kind == "dot":

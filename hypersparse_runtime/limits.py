@@ -13,7 +13,6 @@ import numpy as np
 
 from hypersparse_runtime.container import FileError
 from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, shapes
-from hypersparse_runtime.operations.merging import MAX_JOINED
 
 MOST_NODES = 4096  # ResNet-110 has 388
 MOST_INPUTS = 1024  # of a concatenation; DenseNet-264 has 65
@@ -25,6 +24,7 @@ MOST_PRODUCTS = 2**37  # for one image, with pooling windows; VGG-19 has 2e10 fo
 MOST_SECONDS = 2.4  # of loading a file of at most SMALL bytes, by the estimate; DenseNet-264 at 99.8 % takes 2.2
 MOST_MEMORY = 3 * 2**28  # bytes, the same, without the workspace; VGG-19 for images of 224x224 takes 7.1e8
 SMALL = 2**20
+MAX_JOINED = 2**20  # inputs times channels of a concatenation that is written in place; DenseNet-121 has 34,000
 
 
 def check_sizes(graph: Graph, *, kept: Mapping[str, int] | None = None, size: int | None = None) -> None:

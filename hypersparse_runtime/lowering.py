@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
-from hypersparse_runtime.ir import Array, Entries, Kind, Layer, Network
+from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer, Network
 
 
 def dense_products(graph: Graph) -> int:

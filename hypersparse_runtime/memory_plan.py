@@ -15,10 +15,10 @@ from math import inf
 import numpy as np
 
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.ir import Array, Layer
-from hypersparse_runtime.layout import ALIGNED, Placed, Split
+from hypersparse_runtime.plane_layout import ALIGNED, Placed, Split
+from hypersparse_runtime.sparse_layers import Array, Layer
 
-ROOMY = (
+MIN_OVERLAID = (
     2**18
 )  # floats, 1 MiB: from there on rooms lie over each other, as the second cache of a core is not much larger
 
@@ -42,8 +42,8 @@ class Places:
 
     at: dict[str, int] = field(default_factory=dict)
     floats: int = 0
-    unclean: list[Block] = field(default_factory=list)
-    within: dict[Block, list[str]] = field(default_factory=dict)  # all values that are in a room, one after the other
+    to_clear: list[Block] = field(default_factory=list)
+    values_in: dict[Block, list[str]] = field(default_factory=dict)  # all values that are in a block, in order
 
     def of(self, name: str) -> int:
         """Where a value is; anywhere for one of which nothing is read, so that it was never made."""
@@ -53,7 +53,7 @@ class Places:
 def plan_memory(placed: Placed, lanes: int) -> Places:
     """Find room for all values of a network, for so many images side by side."""
     apart = _Laying(placed, lanes, overlaid=False).places
-    return apart if apart.floats <= ROOMY else _Laying(placed, lanes, overlaid=True).places
+    return apart if apart.floats <= MIN_OVERLAID else _Laying(placed, lanes, overlaid=True).places
 
 
 def zeros_of(placed: Placed, values: list[str], lanes: int) -> Array:
@@ -100,7 +100,7 @@ class _Laying:
         for index, step in enumerate(placed.steps):
             self._make(index, step)
             self._release(ending[index])
-        self.places.unclean = list(_overlapping(self.rooms)) if overlaid else []
+        self.places.to_clear = list(_overlapping(self.rooms)) if overlaid else []
 
     def _make(self, index: int, step: Layer | Split) -> None:
         """Room for what a step makes: over the value it adds, if nobody else reads that."""
@@ -148,7 +148,7 @@ class _Laying:
 
     def _take(self, name: str, room: Block) -> None:
         self.taken[name] = room
-        self.places.within.setdefault(room, []).append(name)
+        self.places.values_in.setdefault(room, []).append(name)
 
     def _cover(self, room: Block) -> None:
         """Forget the free rooms that a new one lies over."""

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Entries
+from hypersparse_runtime.sparse_layers import Array, Entries
 
-ASIDE, MOST = 3, 8  # distances to the side, and vectors of a tile: as in conv_shared_loads.h
-TOGETHER = 8  # rows whose sums of one block come before those of the next: as in conv_shared_loads.h
+MAX_SHIFTS, MAX_TILE = 3, 8  # distances to the side, and vectors of a tile: as in conv_shared_loads.h
+ROWS_PER_BLOCK = 8  # rows whose sums of one block come before those of the next: as in conv_shared_loads.h
 CHANNELS, LOADS = 64, 100  # of a block at most, and of a row and block at least: shorter loops end unforeseen too often
-RANKED = (
+PATTERN_ORDER = (
     3,
     5,
     6,
@@ -16,7 +16,7 @@ RANKED = (
     2,
     4,
 )  # patterns in the order of adding up, as in conv_shared_loads.h; those of one entry come last
-PATTERNS = len(RANKED)
+PATTERNS = len(PATTERN_ORDER)
 
 
 def blocks_of(entries: Entries) -> Array:
@@ -33,8 +33,8 @@ def ranks_of(entries: Entries, group: Array) -> Array:
     _, found = np.unique(_reads(entries), return_inverse=True)
     found = found.reshape(-1)
     patterns: Array = np.bincount(found, weights=1 << group).astype(np.int64)
-    rank = np.zeros(2**ASIDE, dtype=np.int64)
-    rank[list(RANKED)] = np.arange(PATTERNS)
+    rank = np.zeros(2**MAX_SHIFTS, dtype=np.int64)
+    rank[list(PATTERN_ORDER)] = np.arange(PATTERNS)
     ranks: Array = rank[patterns[found]]
     return ranks
 
@@ -57,10 +57,10 @@ def packed(
     """
     rows = int(place.max(initial=-1)) + 1
     block, rank = np.divmod(ranks, PATTERNS)
-    begin = place // TOGETHER * TOGETHER
-    cells = (begin * blocks + block * np.minimum(rows - begin, TOGETHER) + place - begin) * PATTERNS + rank
+    begin = place // ROWS_PER_BLOCK * ROWS_PER_BLOCK
+    cells = (begin * blocks + block * np.minimum(rows - begin, ROWS_PER_BLOCK) + place - begin) * PATTERNS + rank
     order = np.lexsort((group, entries.y, entries.channel, cells))
-    lowest = np.array(RANKED) & -np.array(RANKED)  # the group that comes first, as a bit
+    lowest = np.array(PATTERN_ORDER) & -np.array(PATTERN_ORDER)  # the group that comes first, as a bit
     first = (lowest[rank] == 1 << group)[order]
     at = np.arange(len(order)) + np.cumsum(first)  # where weights go
     words = np.zeros(len(order) + int(first.sum()), dtype=np.int32)

@@ -9,15 +9,15 @@ from math import ceil
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array
+from hypersparse_runtime.kernel_library import Kernel
+from hypersparse_runtime.kernel_program import Program
 from hypersparse_runtime.kernel_tables import KINDS
-from hypersparse_runtime.layout import ALIGNED
-from hypersparse_runtime.library import Kernel
-from hypersparse_runtime.program import Program
-from hypersparse_runtime.shared_loads import MOST
+from hypersparse_runtime.plane_layout import ALIGNED
+from hypersparse_runtime.shared_loads import MAX_TILE
+from hypersparse_runtime.sparse_layers import Array
 
-CONV, DIRECT, SHARED = (KINDS.index(name) for name in ("conv", "direct", "shared"))
-TUNED = (CONV, DIRECT, SHARED)
+CONV, FEW_TAPS, SHARED_LOADS = (KINDS.index(name) for name in ("conv", "conv_few_taps", "conv_shared_loads"))
+TUNED = (CONV, FEW_TAPS, SHARED_LOADS)
 VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
 TILES = {  # most vectors in a tile, by the number of chains
     "plain": {1: 7, 2: 4, 4: 2},
@@ -25,7 +25,7 @@ TILES = {  # most vectors in a tile, by the number of chains
     "avx2": {1: 7, 2: 4, 4: 2},
     "avx512": {1: 14, 2: 8, 4: 4},
 }
-DIRECT_TILES = {"plain": (8, 4), "neon": (8, 4), "avx2": (8, 4), "avx512": (24, 16, 8)}
+FEW_TAPS_TILES = {"plain": (8, 4), "neon": (8, 4), "avx2": (8, 4), "avx512": (24, 16, 8)}
 REPEATS, ROUNDS = 3, 5  # of each variant: other programs may take the core away
 BUDGET = 0.3  # seconds for a program's variants; ResNet-50 at 99 % needs 0.3
 MOST_MEASURED = 2**31  # operations of a program that is run to measure it: some 0.5 s
@@ -95,10 +95,10 @@ def _chosen(variants: list[Array], seconds: Array) -> int:
 def _variants(step: Array, kernel: Kernel, levels: tuple[str, ...]) -> Iterator[Array]:
     for name in reversed(levels[-2:]):
         step["level"] = kernel.levels.index(name)
-        if step["kind"][0] == DIRECT:
-            yield from _direct_tilings(step, name)
+        if step["kind"][0] == FEW_TAPS:
+            yield from _few_taps_tilings(step, name)
             continue
-        if step["kind"][0] == SHARED:
+        if step["kind"][0] == SHARED_LOADS:
             if name == levels[-1]:
                 yield from _shared_tilings(step)
             continue
@@ -106,9 +106,9 @@ def _variants(step: Array, kernel: Kernel, levels: tuple[str, ...]) -> Iterator[
             yield from _tilings(run, name)
 
 
-def _direct_tilings(step: Array, level: str) -> Iterator[Array]:
+def _few_taps_tilings(step: Array, level: str) -> Iterator[Array]:
     vectors = -(-int(step["segment_length"][0]) // VECTOR[level])
-    for tile in DIRECT_TILES[level]:
+    for tile in FEW_TAPS_TILES[level]:
         for outer in (1, 0) if tile < vectors else (1,):
             step["tile"], step["tile_outer"] = tile, outer
             yield step
@@ -120,7 +120,7 @@ def _shared_tilings(step: Array) -> Iterator[Array]:
     """The longest tiles and those half as long, of which more channels stay in the first cache."""
     vectors = -(-int(step["segment_length"][0]) // ALIGNED)
     whole = max(1, int(step["out_pitch"][0]) // ALIGNED)
-    fewest = ceil(vectors / (MOST // whole * whole))
+    fewest = ceil(vectors / (MAX_TILE // whole * whole))
     for tiles in (fewest, 2 * fewest) if fewest > 1 else (fewest,):
         step["tile"] = ceil(vectors / tiles / whole) * whole
         yield step

@@ -36,7 +36,7 @@ class Encoder:
     encode: Callable[[Split], Iterator[Tensor]]
 
     def vectors(self, split: Split, told: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
-        """A row of length 1 for each image; `told` receives the number of finished images."""
+        """A row for each image, of length 1; `told` receives the number of images done."""
         rows: list[NDArray[np.float32]] = []
         with torch.inference_mode():
             for batch in self.encode(split):
@@ -198,7 +198,7 @@ def read_vectors(path: Path, dataset: Dataset) -> NDArray[np.float32]:
 def pixel_scale(images: Tensor) -> tuple[float, float]:
     """The pixel values of black and white."""
     if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise DataError(f"Images must have 1 or 3 channels; got the shape {list(images.shape[1:])}.")
+        raise DataError(f"Only images with 1 or 3 channels can be looked at; got the shape {list(images.shape[1:])}.")
     return (0.0, 255.0) if images.dtype == torch.uint8 else (float(images.min()), float(images.max()))
 
 

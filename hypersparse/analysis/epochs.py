@@ -1,4 +1,4 @@
-"""Regularized epochs to the final mask, per variant, with those of the paper (its table 2)."""
+"""Regularized epochs to the final mask, per variant, beside the paper's (its table 2)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -41,7 +41,7 @@ def _draw(summary: pd.DataFrame, short: Mapping[str, str]) -> Figure:
     heights = counts * APART + BETWEEN
     middles = heights.cumsum() - heights / 2
     figure, ((axes,),) = plot.panels(width=plot.PAGE, height=0.9 + INCHES * heights.sum())
-    place_in_row = summary.groupby(rows).cumcount() - (rows.map(counts) - 1) / 2  # centred on the row
+    place_in_row = summary.groupby(rows).cumcount() - (rows.map(counts) - 1) / 2  # what a row has is centred on it
     places = rows.map(middles) + place_in_row * APART
     for variant, style in zip(variants, plot.line_styles(len(variants)), strict=True):
         own = summary[summary["variant"] == variant]

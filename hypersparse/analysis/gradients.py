@@ -13,8 +13,8 @@ from hypersparse.analysis.plotting import BLUE, GREY, ORANGE, PAGE, AnalysisResu
 from hypersparse.errors import OptionError, RunError
 
 MOST_PANELS = 4
-BEYOND = 0.05  # share of the kept weights beyond the panel, so that the others are distinct
-SHOWN = 3.5  # width of the panel in kept shares; 0.65 to 1 at 90 % sparsity as in the paper
+BEYOND = 0.05  # of the kept weights are larger than the panel shows, so that the others can be told apart
+SHOWN = 3.5  # times the kept share: what is drawn, from the right; 0.65 to 1 at 90 % sparsity as in the paper
 
 
 def analyze_run(run: FinishedRun, epochs: Sequence[int] | None = None) -> AnalysisResult:

@@ -1,4 +1,4 @@
-"""Style and files of figures."""
+"""Style of the figures, and their files."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -18,16 +18,10 @@ from numpy.typing import NDArray
 
 from hypersparse.storage.files import make_folder, write_atomically, write_text
 
-BLUE, ORANGE, GREEN, PURPLE, RED = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#882D91",
-    "#B3123B",
-)  # distinct for colour-blind readers
+BLUE, ORANGE, GREEN, PURPLE, RED = "#0072B2", "#D55E00", "#009E73", "#882D91", "#B3123B"  # told apart by everyone
 GREY, FAINT, PALE = "#555555", "#C4C9CF", "#E6ECF2"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#8C6D00", "#56B4E9", GREY)
-MARKERS = "osD^vPX*<>hd"  # so that lines are distinct without colour
+MARKERS = "osD^vPX*<>hd"  # so that lines are told apart without colour too
 COLUMN, PAGE = 3.5, 7.0  # widths in inches: a column of a paper, and a page
 DPI = 200
 LETTERS_AN_INCH, TITLE_LINES = 12, 2  # of a title
@@ -45,8 +39,8 @@ class AnalysisResult:
 
     name: str  # of its files
     figure: Figure
-    data: pd.DataFrame  # the plotted data, one row per point
-    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # main numbers, by name
+    data: pd.DataFrame  # what is drawn, one row a point
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # its main numbers, by name
 
 
 def file_name(*words: str) -> str:
@@ -68,7 +62,7 @@ def class_label(name: str) -> str:
 
 
 def without_math(text: str) -> str:
-    r"""A text without formulas: Matplotlib would parse the part between dollar signs.
+    r"""A text of somebody else's as it stands: between dollars Matplotlib would read a formula, or fail to.
 
     >>> without_math("from $5 to $9")
     'from \\$5 to \\$9'
@@ -77,7 +71,7 @@ def without_math(text: str) -> str:
 
 
 def use_own_settings() -> None:
-    """Use Matplotlib's defaults: a foreign `matplotlibrc` in the current folder may start LaTeX."""
+    """Draw as the package means it: a `matplotlibrc` in the current folder may be a stranger's, and may start LaTeX."""
     rcdefaults()
 
 
@@ -126,7 +120,7 @@ def title(figure: Figure, text: str) -> None:
 def legend(axes: Axes, **options: Any) -> None:
     """A legend without a frame, in small text; none if no line has a label."""
     handles, labels = axes.get_legend_handles_labels()
-    if labels:  # a long name would leave no room for the axes
+    if labels:  # the name of a run with many options of its own would take the place of the figure
         short = [wrap_label(label) for label in labels]
         axes.legend(handles, short, **({"frameon": False, "fontsize": TEXT - 1} | options))
 
@@ -135,7 +129,7 @@ def legend_right(axes: Axes, **options: Any) -> None:
     """A legend right of the axes; the figure grows with it."""
     legend(axes, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
     names, figure = axes.get_legend(), axes.figure
-    if names is not None and isinstance(figure, Figure):  # otherwise names that do not fit are cut off
+    if names is not None and isinstance(figure, Figure):  # names that do not fit are cut off, and leave axes no height
         height = names.get_window_extent().height / figure.dpi + ABOVE_AND_BELOW
         figure.set_figheight(max(height, figure.get_figheight()))
 
@@ -143,7 +137,7 @@ def legend_right(axes: Axes, **options: Any) -> None:
 def thin_ticks(figure: Figure) -> None:
     """Drop every second tick label of an x axis until no labels overlap.
 
-    Call it last, because the available width depends on the legend and the title.
+    To be called last: how much room there is depends on the legend and the title.
     """
     for axes in figure.axes:
         while _ticks_touch(figure, axes):

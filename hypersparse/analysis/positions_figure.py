@@ -1,4 +1,4 @@
-"""Figures of Compression Position: classes by label errors, and class accuracy over the epochs."""
+"""Figures of Compression Position: classes by label errors beside the paper, and class accuracy over the epochs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ LONGEST_TITLE = 85  # letters that fit a page's width
 
 
 def analyze(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
-    """CP by class and hardness at each sparsity, with the paper's values if it has some."""
+    """CP by class and hardness of every sparsity, beside the paper's table where it has one."""
     return analyze_rows(order.by_seed(order.learning_orders(runs, samples), samples), samples.data)
 
 
@@ -148,7 +148,7 @@ def _level_words(facts: "pd.Series[Any]", classes: int) -> str:
 
 
 def class_name(name: str) -> str:
-    """A class name in a sentence: `deer`, but `class 8`."""
+    """As it stands in a sentence: `deer`, but `class 8`."""
     return f"class {name}" if name.isdigit() else plot.class_label(name)
 
 
@@ -165,7 +165,7 @@ def _headline(found: pd.DataFrame, names: Sequence[str], data: str) -> str:
 
 
 def analyze_classes(runs: Sequence[FinishedRun], samples: Samples) -> AnalysisResult:
-    """Test accuracy of each class over the epochs, and its area under the curve compared with CP."""
+    """Test accuracy of each class over the epochs, and its area under the curve beside CP."""
     networks = order.learning_orders(runs, samples)
     curves = [_accuracies(network, samples) for network in networks]
     shown: dict[tuple[Any, ...], tuple[LearningOrder, pd.DataFrame]] = {}

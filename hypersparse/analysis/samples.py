@@ -23,8 +23,8 @@ class Samples:
     classes: tuple[str, ...]
     places: NDArray[np.int64]  # in the data set's training images
     labels: NDArray[np.int64]
-    hardness: NDArray[np.int64] | None = None  # annotators who were wrong
-    people: int = 0  # annotators of each image
+    hardness: NDArray[np.int64] | None = None  # people who were wrong
+    people: int = 0  # who looked at each image
 
     def __len__(self) -> int:
         return len(self.labels)

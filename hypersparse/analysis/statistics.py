@@ -1,7 +1,7 @@
 """Statistics of runs over seeds: mean, deviation, confidence interval, and methods compared seed by seed.
 
-With three or five seeds few statements are certain. A paired comparison is the strongest. The same seed gives two
-methods the same initial weights and the same order of images. Their difference then varies less than either of them.
+With three or five seeds little can be said for sure. A paired comparison says the most: the same seed gives two methods
+the same first weights and the same order of images, so that their difference varies less than either of them.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -113,7 +113,7 @@ def t_test(differences: Sequence[float]) -> float | None:
 def sign_flip_test(differences: Sequence[float]) -> float:
     """Two-sided p of the sign-flip test: every difference may have either sign.
 
-    It has no further assumptions. With n seeds it is at least 2 / 2^n, so five seeds never get below 0.0625.
+    It supposes nothing else; with n seeds it cannot be less than 2 / 2^n: five seeds never get below 0.0625.
 
     >>> sign_flip_test([1.0, 2.0, 3.0])
     0.25
@@ -123,7 +123,7 @@ def sign_flip_test(differences: Sequence[float]) -> float:
         signs = np.array(list(product((1.0, -1.0), repeat=len(values))))
     else:
         drawn = np.random.default_rng(0).choice((1.0, -1.0), size=(SAMPLED_SIGNS, len(values)))
-        signs = np.vstack([np.ones(len(values)), drawn])  # the observed signs are one of the ways
+        signs = np.vstack([np.ones(len(values)), drawn])  # what was seen is one of the ways
     sums = np.abs(signs @ values)
     seen = abs(values.sum())
     return float(np.mean(sums >= seen - TIE * np.abs(values).sum()))

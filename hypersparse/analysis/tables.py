@@ -35,7 +35,7 @@ def column_title(name: object) -> str:
 def format_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """Means and deviations put together, such as 92.69 ± 0.22, and differences with intervals: +0.76 (-1.09 to 2.60).
 
-    The interval from `low` to `high` belongs to the column before it. A variant's name has its method and penalty.
+    The interval from `low` to `high` is that of the column before it. A variant's name says its method and penalty.
     """
     columns: dict[str, list[str]] = {}
     said = {"method", "penalty"} if "variant" in frame else set()
@@ -82,7 +82,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> l
 
 
 def _together(value: object, deviation: object) -> str:
-    """Mean and deviation with two digits; a whole number of one run, such as epochs, without digits."""
+    """Both with two digits; a whole number of one run, such as epochs, as it is."""
     alone = not isinstance(deviation, float) or math.isnan(deviation)
     if not isinstance(value, float) or math.isnan(value) or (alone and value.is_integer()):
         return _plain(value)
@@ -90,7 +90,7 @@ def _together(value: object, deviation: object) -> str:
 
 
 def _interval(difference: float | None, low: float | None, high: float | None) -> str:
-    """A difference with its interval, if there is one; empty without a difference."""
+    """Without one, as of a single pair, the difference alone; nothing of nothing."""
     if pd.isna(difference):
         return ""
     return f"{difference:+.2f}" + ("" if pd.isna(low) else f" ({low:.2f} to {high:.2f})")

@@ -21,7 +21,7 @@ class Points:
     """Coordinates of images on a map."""
 
     coordinates: NDArray[np.float32]  # [N, 2]
-    source: str  # of the vectors, in words
+    source: str  # what the vectors are, in words
 
 
 def key_of(identity: str, places: NDArray[np.int64], *, perplexity: float, seed: int) -> str:

@@ -32,7 +32,7 @@ class BenchmarkNetwork:
 
     model: str
     sparsity: float
-    mask: str  # its origin: `trained`, or the synthetic part
+    mask: str  # its origin: `trained`, or what is synthetic
     graph: Graph
     module: nn.Module
 

@@ -15,7 +15,7 @@ from hypersparse.bench.benchmark_networks import SHAPE, BenchmarkNetwork, load_o
 from hypersparse.bench.inference_engines import DENSE, InferenceEngine, build_engine, torch_threads
 from hypersparse.bench.timing import BenchCallback
 from hypersparse_runtime.compile_kernel import KernelError
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
 
 KEYS = ("model", "sparsity", "engine", "batch", "threads", "milliseconds", "speedup", "bytes", "max_difference")
 TURN_SECONDS = 0.004  # of calls per turn of an engine, at least one call

@@ -13,7 +13,7 @@ from hypersparse.bench.benchmark_networks import BenchmarkNetwork
 from hypersparse.errors import OptionError, unknown
 from hypersparse.export.shrink import shrink_graph
 from hypersparse_runtime import SparseModel
-from hypersparse_runtime.dense import is_installed, openvino_core
+from hypersparse_runtime.dense_engines import is_installed, openvino_core
 from hypersparse_runtime.file import pack
 from hypersparse_runtime.graph import Graph
 from hypersparse_runtime.lowering import dense_products

@@ -13,7 +13,7 @@ import torch
 
 
 class Case(Protocol):
-    """A single measurement."""
+    """What is measured at a time."""
 
     @property
     def title(self) -> str:

@@ -83,8 +83,7 @@ class Bench:
     def _timings(self, case: TrainingCase, module: ModuleType | None) -> list[Timing]:
         if case.engine == REFERENCE:
             assert module is not None
-            timings: list[Timing] = module.measure(case, self.effort, str(self.device))
-            return timings
+            return reference.measure(case, self.effort, module, str(self.device))
         if case.workload != self._compiled:
             torch.compiler.reset()  # otherwise a second shape would be compiled as dynamic, unlike in a real run
             self._compiled = case.workload

@@ -43,7 +43,7 @@ class TrainingCase:
     @property
     def title(self) -> str:
         """The description shown while it runs."""
-        return f"{self.workload.label} {self.engine}" + (f", {self.runs} concurrent runs" if self.runs > 1 else "")
+        return f"{self.workload.label} {self.engine}" + (f", {self.runs} at once" if self.runs > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def plan_cases(
 ) -> list[TrainingCase]:
     """All cases, the most important first; an argument of None selects the default of the device.
 
-    Captured steps and concurrent runs exist on CUDA only. The large shape is measured with the reference and
+    Captured steps and several runs at once exist on CUDA only. The large shape is measured with the reference and
     one captured run.
     """
     cuda = device.type == "cuda"
@@ -133,11 +133,11 @@ def check_choices(cuda: bool, engines: Sequence[str], runs: Sequence[int]) -> No
         if engine not in ENGINES:
             raise OptionError(unknown("engine", engine, ENGINES))
     if "cudagraph" in engines and not cuda:
-        raise OptionError("Only steps on a CUDA device can be captured; omit `cudagraph` from --engines here.")
+        raise OptionError("Only steps on a CUDA device can be captured; leave `cudagraph` out of --engines here.")
     if not runs or min(runs) < 1:
         raise OptionError(f"`--runs` are counts of 1 or more, such as 1,5,10; got {','.join(map(str, runs))}.")
     if max(runs) > 1 and "cudagraph" not in engines:
-        raise OptionError("Concurrent runs are measured with captured steps, on CUDA only; omit --runs.")
+        raise OptionError("Several runs at once are measured with captured steps, on CUDA only; leave --runs out.")
 
 
 def parse_counts(text: str, *, option: str = "--runs") -> list[int]:

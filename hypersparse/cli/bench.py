@@ -23,7 +23,7 @@ from hypersparse.errors import OptionError
 from hypersparse.models import factory_of
 from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
-from hypersparse_runtime.model import cores
+from hypersparse_runtime.sparse_model import cores
 
 SLOW_TO_BUILD = "torch.compile"
 MASKS = Path(hypersparse.__file__).parents[1] / "benchmarks" / "masks"  # in a checkout

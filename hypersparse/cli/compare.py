@@ -177,7 +177,7 @@ def _report(
 
 def _say_what_is_missing(console: Console, missing: int, of: int, stop: StopRequest) -> None:
     why = f"Stopped ({stop.reason}). " if stop.reason else ""
-    console.print(f"{why}{missing} of {of} runs are missing; the same command continues with them.")
+    console.print(f"{why}{missing} of {of} runs are missing; the same command goes on.")
     exit_if_signalled(stop)
     raise typer.Exit(2)
 

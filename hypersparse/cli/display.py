@@ -60,7 +60,7 @@ class LiveDisplay(TerminalView):
         self.sparsifier, self.plan, self.steps = sparsifier, sparsifier.plan, steps
         self.entries = list(entries)
         if self.entries:
-            self.console.say(f"resuming after epoch {self.entries[-1]['epoch']}")
+            self.console.say(f"going on after epoch {self.entries[-1]['epoch']}")
         if self.plain:
             self.console.say(self.title)
 

@@ -95,7 +95,7 @@ def _engines() -> Iterator[Finding]:
 
 def _kernel() -> Finding:
     from hypersparse_runtime.compile_kernel import KernelError
-    from hypersparse_runtime.library import load_kernel
+    from hypersparse_runtime.kernel_library import load_kernel
 
     part = "sparse runtime"
     try:

@@ -1,4 +1,4 @@
-"""Numbers as text for the terminal."""
+"""How numbers are written on the terminal."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -10,7 +10,7 @@ STEPS = "▁▂▃▄▅▆▇█"
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    """A share in per cent; empty for None.
+    """A share as per cent; nothing where there is none.
 
     >>> percent(0.9917), percent(None)
     ('99.17', '')
@@ -19,7 +19,7 @@ def percent(value: float | None, digits: int = 2) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number with separated thousands.
+    """A whole number with its thousands apart.
 
     >>> count(77072)
     '77,072'
@@ -28,7 +28,7 @@ def count(value: int | None) -> str:
 
 
 def flops(result: Mapping[str, Any]) -> str | None:
-    """The FLOPs of a run and of an image at inference; None if unknown.
+    """What a run has cost in all and what its network costs, in FLOPs; None where that is not known.
 
     >>> flops({"training_flops": 2e12, "training_flops_sparse": 5e11, "inference_flops_sparse": 3e6})
     '2e+12 FLOPs of training, 5e+11 without those on zeros; 3e+06 an image at inference'
@@ -41,7 +41,7 @@ def flops(result: Mapping[str, Any]) -> str | None:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in seconds, minutes or hours.
+    """A time in the unit a person would use.
 
     >>> duration(45.8), duration(600), duration(9000)
     ('46 s', '10 min', '2.5 h')
@@ -64,7 +64,7 @@ def bar(share: float, width: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """A curve as one line of at most `width` characters, scaled to its lowest and highest value.
+    """A curve in one line of at most `width` characters, from its lowest value to its highest.
 
     >>> sparkline([1, 2, 3, 8], 4)
     '▁▂▃█'
@@ -77,6 +77,6 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def _pieces(values: Sequence[float], count: int) -> list[float]:
-    """The means of `count` parts of about equal length."""
+    """The means of `count` stretches of about the same length."""
     edges = [number * len(values) // count for number in range(count + 1)] if count else [0]
     return [mean(values[start:end]) for start, end in pairwise(edges)]

@@ -1,4 +1,4 @@
-"""Standard output and error: a failure to write does not end a command, but sets its exit code."""
+"""Standard output and error whose failure ends no command; the exit code tells of it."""
 
 import errno
 import io
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-CLOSED_PIPE = 141  # exit code of a program that SIGPIPE has ended
+CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE has ended
 
 
 class StandardStream(io.FileIO):
-    """A file descriptor that drops what it cannot write, and stores the error.
+    """A file descriptor that drops what it can no longer write, and remembers why.
 
-    Training continues without its output, for example behind `| head -1`.
+    A run takes hours and the pipe behind it may be `| head -1`: training goes on without its output.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -22,7 +22,7 @@ class StandardStream(io.FileIO):
         self.failure: OSError | None = None
 
     def write(self, content: object, /) -> int:
-        """Write, or drop everything after the first failure: output with a gap would mislead."""
+        """Write, or drop all that comes after the first failure: output with a gap would mislead."""
         if self.failure is None:
             try:
                 return super().write(content)  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ class StandardStream(io.FileIO):
 
 @contextmanager
 def standard_streams() -> Iterator[list[StandardStream]]:
-    """Inside, characters that cannot be encoded are printed as `?`, and output that cannot be written is dropped."""
+    """Inside, output that cannot be encoded is printed as `?`, and output that cannot be written is dropped."""
     before = sys.stdout, sys.stderr
     streams: list[StandardStream] = []
     sys.stdout, sys.stderr = (_tolerant(stream, streams) for stream in before)
@@ -46,7 +46,7 @@ def standard_streams() -> Iterator[list[StandardStream]]:
 
 
 def code_of_failure(streams: list[StandardStream]) -> int:
-    """The exit code of a successful command: 0, 141 for a closed pipe, 1 for other lost output."""
+    """The exit code of a command that worked: 0, 141 where a pipe was closed, 1 where output was lost otherwise."""
     sys.stdout.flush()
     sys.stderr.flush()
     failures = [stream.failure for stream in streams if stream.failure is not None]
@@ -54,15 +54,17 @@ def code_of_failure(streams: list[StandardStream]) -> int:
         return 0
     if failures[0].errno == errno.EPIPE:
         return CLOSED_PIPE
-    print(f"error: The output was cut off ({failures[0].strerror}); the command itself continued.", file=sys.stderr)
+    print(f"error: The output was cut off ({failures[0].strerror}); the command itself went on.", file=sys.stderr)
     return 1
 
 
 def _tolerant(stream: TextIO | None, streams: list[StandardStream]) -> TextIO:
     if stream is None:  # closed by `>&-`
         return io.TextIOWrapper(io.FileIO(os.devnull, "w"))
-    own = (sys.__stdout__, sys.__stderr__)
-    if not isinstance(stream, io.TextIOWrapper) or stream not in own:  # replaced by the caller, such as a test
+    if not isinstance(stream, io.TextIOWrapper) or stream not in (
+        sys.__stdout__,
+        sys.__stderr__,
+    ):  # a caller's own, such as a test's
         return stream
     stream.flush()
     raw = StandardStream(stream.fileno())

@@ -158,7 +158,7 @@ def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
 
 def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
     command = shlex.join([*started_as(), *sys.argv[1:]])
-    console.say(f"Stopped ({stop.reason}) and saved in {folder}. To resume: {command}")
+    console.say(f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}")
     exit_if_signalled(stop)
 
 

@@ -12,7 +12,7 @@ from hypersparse.export.batch_norm_folding import beside, is_flat
 from hypersparse.export.constants import Known, channels_of, computed, read_channels
 from hypersparse_runtime.graph import INPUT, Graph, Node
 from hypersparse_runtime.operations.base import Channels
-from hypersparse_runtime.operations.weighted import is_depthwise
+from hypersparse_runtime.operations.layers import is_depthwise
 
 MOST_ROUNDS = 16  # of a search that ends after two or three in networks that were trained
 MANY = 4  # inputs of a node that is looked at when all others are done

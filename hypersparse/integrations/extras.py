@@ -1,4 +1,4 @@
-"""Optional dependencies."""
+"""What only some users install."""
 
 from importlib import import_module
 from typing import Any
@@ -7,7 +7,7 @@ from hypersparse.errors import OptionError
 
 
 def needed(module: str, extra: str, purpose: str) -> Any:
-    """Import a module of an extra; if it is missing, the error names the extra.
+    """Import a module of an extra, or say which one to install.
 
     >>> needed("json", "json", "Nothing").dumps(1)
     '1'

@@ -1,4 +1,4 @@
-"""Runs in MLflow; a resumed run is found by its tag."""
+"""Runs in MLflow: a run each, found again by its tag when training goes on."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from hypersparse.training.concurrency.concurrent_runs import Job
 
 EXPERIMENT = "hypersparse"
 TAG = "hypersparse.run"  # <label>/seed-<n>
-MOST_PARAMETERS = 100  # limit of MLflow for one call
+MOST_PARAMETERS = 100  # MLflow takes at most so many in one call
 
 
 class MlflowTracker:
@@ -40,7 +40,7 @@ class MlflowTracker:
         self._client.log_batch(self._id, metrics=metrics, tags=[self._entities.RunTag("phase", entry["phase"])])
 
     def close(self) -> None:
-        """Mark the run as terminated; a resumed one is marked as running again."""
+        """Say that it goes no further for now."""
         self._client.set_terminated(self._id)
 
     def _experiment(self) -> str:
@@ -54,11 +54,11 @@ class MlflowTracker:
 
 
 def at(uri: str) -> OpenTracker:
-    """Trackers at a tracking URI such as http://localhost:5000; fails early if it cannot be used."""
+    """Trackers at a tracking URI such as http://localhost:5000; asked now whether it can be used."""
     mlflow = needed("mlflow", "mlflow", "`--track mlflow`")
     try:
         mlflow.MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
-    except Exception as error:  # each kind of store has its own errors
+    except Exception as error:  # of its many kinds of stores, each with errors of its own
         reason = str(error).partition("\n")[0]
         raise OptionError(f"`--track mlflow:{uri}` cannot be used: {reason}") from None
     return lambda job: MlflowTracker(job, uri)

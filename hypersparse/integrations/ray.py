@@ -1,7 +1,7 @@
 """`RayCluster`: the runs of a sweep on the machines of a Ray cluster.
 
-Ray places the runs and notices when a worker dies. Everything else is as on one machine. The run folders are on a path
-that all machines share. A run resumes from its checkpoint there, and its progress is read from its log.
+Ray says where a run is trained and notices when a worker dies. Everything else is as on one machine: the run folders
+lie on a path that all machines share, a run resumes from its checkpoint there, and progress is read from its log.
 """
 
 import json
@@ -34,19 +34,19 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.result import describe
 from hypersparse.training.stop import Stopped, StopRequest
 
-SECONDS_BETWEEN_LOOKS = 0.5  # at a run's log, and of a worker at the request to stop
-CHECKPOINT_SECONDS = 2.0  # machines of a cluster are lost more often than one's own
+SECONDS_BETWEEN_LOOKS = 0.5  # into a run's log, and of a worker whether to stop
+CHECKPOINT_SECONDS = 2.0  # a cluster's machine is lost more easily than one's own; that may cost an epoch, not 20 s
 SECONDS_TO_ANSWER = 10.0
-TRIES = 3  # of a run whose worker dies before it finishes another epoch
-OBJECT_STORE = 80 << 20  # bytes, of a local Ray; only results pass through it, and Ray needs 75 MB
+TRIES = 3  # of a run whose worker dies before it got an epoch further
+OBJECT_STORE = 80 << 20  # bytes, of a Ray that is started here; only results pass through it, and Ray wants 75 MB
 log = logging.getLogger("hypersparse")
 
 
 class RayCluster:
-    """An executor that trains runs on the cluster at `address`, or on this machine's cores and GPUs without one.
+    """A cluster to train runs on: the one at `address`, or this machine's cores and GPUs without one.
 
-    A run takes one core and `gpus` GPUs, by default one if the cluster has any. With 0.5 or less several runs share a
-    GPU. `at_once` is the number of concurrent runs, by default as many as fit the cluster.
+    A run takes one core and `gpus` GPUs, by default one where the cluster has any; at 0.5 or less several runs share
+    one. `at_once` is how many runs are sent at a time, by default as many as fit the cluster at the beginning.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class RayCluster:
     ) -> None:
         self._ray = needed("ray", "ray", "`--executor ray`")
         if machine.device not in ("auto", "cpu", "cuda"):
-            raise OptionError(f"Ray assigns GPUs itself: `--device` must be auto, cpu or cuda; got {machine.device}.")
+            raise OptionError(f"Ray hands out GPUs itself: `--device` is auto, cpu or cuda; got {machine.device}.")
         if gpus is not None and gpus <= 0:
             raise OptionError(
-                f"`--gpus-per-run` must be above 0, such as 1 or 0.25; got {gpus:g}. Without GPUs pass `--device cpu`."
+                f"`--gpus-per-run` is above 0, such as 1 or 0.25; got {gpus:g}. For none: `--device cpu`."
             )
         if gpus and machine.device == "cpu":
             raise OptionError(f"`--gpus-per-run {gpus:g}` and `--device cpu` contradict each other; leave one out.")
@@ -83,11 +83,11 @@ class RayCluster:
             else:
                 here = {"num_cpus": cores(), "object_store_memory": OBJECT_STORE, "include_dashboard": False}
                 self._ray.init(address="local", **here, **quiet)
-        except Exception as error:  # Ray raises plain exceptions if it starts slowly
+        except Exception as error:  # Ray raises that itself where it is slow to start
             reason = str(error).partition("\n")[0]
             raise RunError(
-                f"Ray could not be used at {self._address or 'this machine'} ({reason}). Check its version and token "
-                "(RAY_AUTH_TOKEN_PATH). Without `--ray-address` this machine is used."
+                f"Ray could not be used at {self._address or 'this machine'} ({reason}). Has it another version, "
+                "or another token (RAY_AUTH_TOKEN_PATH)? Without `--ray-address` this machine is used."
             ) from None
         self._began = True
         return self
@@ -101,27 +101,27 @@ class RayCluster:
 
     @cached_property
     def gpus(self) -> float:
-        """GPUs per run."""
+        """How many GPUs a run takes."""
         there = float(self._ray.cluster_resources().get("GPU", 0))
         wanted = self._asked_gpus or (1.0 if self._machine.device == "cuda" else min(1.0, there))
         if self._machine.device == "cpu":
             return 0.0
         if wanted > there:
             raise OptionError(
-                f"A run needs {wanted:g} GPU(s) and the cluster has {there:g}; start its machines first, or pass "
-                "`--device cpu`."
+                f"A run is to have {wanted:g} GPU(s) and the cluster has {there:g}; "
+                "start its machines first, or use `--device cpu`."
             )
         return wanted
 
     @cached_property
     def places(self) -> int:
-        """The number of runs that fit the cluster now."""
+        """How many runs fit the cluster now."""
         there = self._ray.cluster_resources()
         by_gpu = there.get("GPU", 0) / self.gpus if self.gpus else there["CPU"]
         return max(1, int(min(there["CPU"], by_gpu)))
 
     def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
-        """Train the jobs on the cluster, in order."""
+        """Train the jobs in their order on the cluster."""
         if not jobs or stop.requested():
             return [Stopped(stop.reason) for _ in jobs]
         phase_cache = phase_cache.absolute()
@@ -143,11 +143,11 @@ class RayCluster:
         return work_through(jobs, train_one, count=count, caches=caches, stop=stop, ended=ended)
 
     def _remote(self, function: Any) -> Any:
-        # Without Ray's own retries, which are counted over the whole run, whatever its progress.
+        # Not Ray's own retries: they are counted over the whole run, however far it got in between.
         return self._ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=0)(function)
 
     def _watch(self, job: Job, send: Any, stopper: Any, stop: StopRequest) -> Result:
-        """Send a run and report its epochs. If its worker dies it is sent again and resumes from its checkpoint."""
+        """Send a run and tell its epochs; sent again when its worker dies, it goes on from its checkpoint."""
         reader = LogReader(RunFolder(job.folder), job.callback)
         tries, before = 0, -1
         while True:
@@ -159,7 +159,7 @@ class RayCluster:
             reader.tell()
             try:
                 outcome = self._ray.get(answer)
-            except self._ray.exceptions.RayTaskError:  # an error in our own code, which would happen again
+            except self._ray.exceptions.RayTaskError:  # an error in our own code: trying again would not help
                 raise
             except self._ray.exceptions.RayError as error:
                 tries, before = (1 if reader.told > before else tries + 1), reader.told
@@ -172,51 +172,51 @@ class RayCluster:
 
 
 def _check_address(address: str | None) -> None:
-    """Check that a server listens there; Ray itself takes minutes to report that none does."""
+    """Whether anybody listens there; Ray itself takes minutes to say that nobody does."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if address in (None, "auto", "local"):
         return
     if not (colon and host and port.isdigit()):
-        raise OptionError(f"`--ray-address` must be HOST:PORT such as 10.0.0.1:6379, or auto; got {address}.")
+        raise OptionError(f"`--ray-address` is HOST:PORT such as 10.0.0.1:6379, or auto; got {address}.")
     try:
         socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER).close()
     except (OSError, OverflowError) as error:
         raise RunError(
-            f"No server answers at {address} ({error}); start a cluster there with `ray start --head`, or omit "
-            "`--ray-address` to use this machine."
+            f"Nobody answers at {address} ({error}); start a cluster there with `ray start --head`, "
+            "or leave `--ray-address` out to use this machine."
         ) from None
 
 
 def _check_tries(tries: int, job: Job, error: Exception, stop: StopRequest) -> None:
-    """Raise an error unless a run whose worker died is sent again."""
+    """Whether to send a run again whose worker died."""
     kind = type(error).__name__
     if stop.requested():
         raise Stopped(stop.reason)
     if tries >= TRIES:
         raise RunError(
-            f"The worker died {TRIES} times without finishing another epoch ({kind}), perhaps for lack of memory; "
-            f"{job.folder} has a checkpoint: repeat the command with fewer --jobs."
+            f"The worker died {TRIES} times without getting an epoch further ({kind}), perhaps for want of memory; "
+            f"{job.folder} can go on from its checkpoint: give the same command again, with fewer --jobs."
         ) from error
-    log.warning("A worker died (%s); %s resumes from its checkpoint.", kind, job.folder)
+    log.warning("A worker died (%s); %s goes on from its checkpoint.", kind, job.folder)
 
 
 class _Stopper:
-    """An actor that workers ask whether to stop."""
+    """An actor: the workers ask it whether to stop."""
 
     def __init__(self) -> None:
         self._reason: str | None = None
 
     def stop(self, reason: str) -> None:
-        """Store the reason to stop."""
+        """Tell all who ask from now on."""
         self._reason = reason
 
     def reason(self) -> str | None:
-        """The reason to stop, or None."""
+        """Why to stop, or None to go on."""
         return self._reason
 
 
 class _Asked(StopRequest):
-    """A worker's request: asks the actor periodically, without waiting for the answer."""
+    """A worker's: asks now and then, and never waits for the answer."""
 
     def __init__(self, stopper: Any) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class _Asked(StopRequest):
         if now - self._at > SECONDS_BETWEEN_LOOKS and self._ray.wait([self._answer], timeout=0)[0]:
             try:
                 reason = self._ray.get(self._answer)
-            except self._ray.exceptions.RayError:  # its machine is lost; Ray restarts it elsewhere
+            except self._ray.exceptions.RayError:  # its machine is gone; Ray starts it again elsewhere
                 reason = None
             if reason:
                 self.stop(reason)
@@ -238,7 +238,7 @@ class _Asked(StopRequest):
 
 
 def _describe(machine: Machine) -> dict[str, Any] | Exception:
-    """The description of a worker's machine."""
+    """What a worker's runs are made with."""
     _begin(machine)
     try:
         with machine.active():
@@ -256,7 +256,7 @@ def _train(
     folders: tuple[Path, ...],
     stopper: Any,
 ) -> Result | Exception:
-    """Train a run on a worker. Known errors are returned, because Ray would wrap raised ones."""
+    """Train a run on a worker; what can be said in a sentence is returned, not raised, as Ray would dress it up."""
     _begin(machine)
     stop = _Asked(stopper)
     try:
@@ -270,7 +270,7 @@ def _train(
 
 def _begin(machine: Machine) -> None:
     warnings.simplefilter("ignore")
-    torch.set_num_threads(machine.threads or 1)  # a run has one core; bit-identical on every machine
+    torch.set_num_threads(machine.threads or 1)  # a run has one core; the same bits on every machine
 
 
 @lru_cache(maxsize=1)  # one data set at a time in a worker's memory

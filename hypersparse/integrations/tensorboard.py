@@ -1,4 +1,4 @@
-"""Runs in TensorBoard: a folder of event files each, with scalars over all epochs and over those of a phase."""
+"""Runs in TensorBoard: a folder of event files each, every number over all epochs and over those of its phase."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from hypersparse.training.concurrency.concurrent_runs import Job
 
 
 class TensorBoardTracker:
-    """The event files of a run. A resumed run writes them again from its log, so that no point appears twice."""
+    """A run's event files, rewritten from its log when training resumes, so that no point appears twice."""
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.epochs = 0
@@ -20,13 +20,13 @@ class TensorBoardTracker:
             old.unlink()
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            # An open TensorBoard discards the points it has, because they are written again.
+            # A TensorBoard that is open already forgets the points it had: they come again.
             self._writer = tensorboard.SummaryWriter(str(folder), purge_step=0)
-        recipe = "\n".join(f"    {line}" for line in job.recipe.to_toml().splitlines())  # indented as code
+        recipe = "\n".join(f"    {line}" for line in job.recipe.to_toml().splitlines())  # indented: code
         self._writer.add_text("recipe", f"    seed = {job.seed}\n{recipe}")
 
     def write(self, entry: Mapping[str, Any], values: Mapping[str, float]) -> None:
-        """Add an epoch twice: over all epochs, and over those of its phase, which makes runs comparable."""
+        """Add an epoch, twice: over all epochs, and over those of its phase, where runs can be compared."""
         for name, value in values.items():
             self._writer.add_scalar(f"run/{name}", value, entry["epoch"])
             self._writer.add_scalar(f"{entry['phase']}/{name}", value, entry["phase_epoch"])
@@ -38,6 +38,6 @@ class TensorBoardTracker:
 
 
 def in_folder(root: Path) -> OpenTracker:
-    """Trackers in `root/<label>/seed-<n>`; fails early if the extra is missing."""
+    """Trackers in `root/<label>/seed-<n>`; the extra is asked for now, not in the middle of a run."""
     needed("torch.utils.tensorboard", "tensorboard", "`--track tensorboard`")
     return lambda job: TensorBoardTracker(job, root / job.folder.parent.name / job.folder.name)

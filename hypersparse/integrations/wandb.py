@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases; a resumed run is found by its id."""
+"""Runs in Weights & Biases: a run each, found again by its name when training goes on."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +13,11 @@ from hypersparse.storage.files import write_json
 from hypersparse.storage.schemas import Count, Word, read_json
 from hypersparse.training.concurrency.concurrent_runs import Job
 
-NOTE = ".wandb.json"  # in the run's folder: the number of epochs sent, which cannot be asked without a network
+NOTE = ".wandb.json"  # in the run's folder: how many epochs were sent where; without a network nobody else knows
 
 
 class Note(TypedDict):
-    """The epochs that were sent."""
+    """What was sent."""
 
     project: Word
     epochs: Count
@@ -39,7 +39,7 @@ class WandbTracker:
             config={**job.recipe.to_mapping(), "seed": job.seed},
             dir=str(folder),
             resume="allow",
-            reinit="create_new",  # for concurrent runs in one process
+            reinit="create_new",  # several runs at once in one process
         )
 
     def write(self, entry: Mapping[str, Any], values: Mapping[str, float]) -> None:
@@ -48,13 +48,13 @@ class WandbTracker:
         write_json(self._note, {"project": self._project, "epochs": entry["epoch"] + 1})
 
     def close(self) -> None:
-        """Finish the run."""
+        """Send the rest."""
         self._run.finish()
 
     def _sent(self) -> int:
         try:
             note = read_json(self._note, Note)
-        except RunError:  # missing or damaged: all epochs are sent again
+        except RunError:  # there is none yet, or it is damaged: all epochs are sent again
             return 0
         return note["epochs"] if note["project"] == self._project else 0
 

@@ -6,7 +6,15 @@ from functools import partial
 from pathlib import Path
 
 from hypersparse.recipe import Recipe, own_code_of
-from hypersparse.runs.epoch_times import Load, Measured, Pace, expected_epochs, measured_in, pace_of, tried
+from hypersparse.runs.epoch_times import (
+    Load,
+    Measured,
+    Pace,
+    expected_epochs,
+    measured_in,
+    pace_of,
+    tried,
+)
 from hypersparse.runs.recipe_names import variants
 from hypersparse.runs.remaining_epochs import Expected, epochs_left
 from hypersparse.runs.store import PHASE_CACHE, RunStore

@@ -12,9 +12,20 @@ from hypersparse.errors import HypersparseError
 from hypersparse.recipe import flatten, resolve
 
 Tables = Mapping[str, Any]  # a recipe as nested tables, as in TOML
-# The preset determines the options that are not in the head.
-HEAD = ("data.name", "model.name", "method.name", "method.penalty", "method.sparsity")
-NOT_IN_VARIANT = (*HEAD, "ablation.name", "until", "init_from", "init_digest")  # or named differently
+HEAD = (
+    "data.name",
+    "model.name",
+    "method.name",
+    "method.penalty",
+    "method.sparsity",
+)  # the preset determines the others
+NOT_IN_VARIANT = (
+    *HEAD,
+    "ablation.name",
+    "until",
+    "init_from",
+    "init_digest",
+)  # named differently, or not part of a variant
 PRETRAINING = "method.pretrain_epochs"
 
 

@@ -1,4 +1,4 @@
-"""`rows`: the runs of a store as rows of a table."""
+"""`rows`: every run in a store as one line of a table."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from hypersparse.training.result import summarize
 
 
 class Outcome(TypedDict):
-    """The known part of the result of an unfinished run."""
+    """What is known of an unfinished run, in the words of a result."""
 
     dense: Summary | None
     sparse: Summary | None
@@ -32,7 +32,7 @@ class Outcome(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A run: its recipe, progress and results. None for unknown values."""
+    """One run: what it is, how far it got, what came out. None where that is not known (yet)."""
 
     label: str
     seed: int | None = None
@@ -40,8 +40,8 @@ class Row:
     model: str | None = None
     method: str | None = None
     penalty: str | None = None  # of methods that have one
-    ablation: str | None = None
-    sparsity: float | None = None  # of the recipe, or of the result for methods without that option
+    ablation: str | None = None  # if any
+    sparsity: float | None = None  # asked for; of methods without that option, what came out
     status: Literal["finished", "until", "stopped", "running", "damaged"]
     phase: str | None = None  # of the last epoch in the log
     epochs: int = 0  # finished, over all phases
@@ -50,7 +50,7 @@ class Row:
     best_picked_on: str | None = None
     dense_last: float | None = None
     kept: int | None = None
-    effective_kept: int | None = None  # of those, on a path from input to output
+    effective_kept: int | None = None  # of those, on some path from input to output
     total: int | None = None
     seconds: float | None = None
     path: Path
@@ -58,14 +58,14 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The shortest name that `RunStore.find` accepts: the recipe's key and the seed's folder."""
+        """The shortest name by which `RunStore.find` finds it: the recipe's key and the seed's folder."""
         key = self.label.rpartition("-")[2]
         is_key = len(key) == KEY_LENGTH and all(letter in "0123456789abcdef" for letter in key)
         return f"{key if is_key else self.label}/{self.path.name}"
 
     @property
     def state(self) -> str:
-        """The progress, in a few words."""
+        """How far it got, in a few words."""
         if self.status in ("finished", "damaged"):
             return self.status
         if self.status == "until":
@@ -87,7 +87,7 @@ class Filters:
     finished: bool | None = None
 
     def fit(self, row: Row) -> bool:
-        """Whether a row matches all filters."""
+        """Whether a row is to be listed."""
         names = ((self.data, row.data), (self.model, row.model), (self.method, row.method))
         return (
             all(wanted is None or wanted in _spellings(found) for wanted, found in names)
@@ -98,13 +98,13 @@ class Filters:
 
 
 def rows(store: RunStore, *, filters: Filters | None = None) -> list[Row]:
-    """The runs of a store that match the filters, by name; a damaged run has the status `damaged`."""
+    """The runs of a store that fit, by name; a damaged one is a row that says so."""
     found = [row_of(run) for run in store.runs()]
     return [row for row in found if (filters or Filters()).fit(row)]
 
 
 def row_of(run: RunFolder) -> Row:
-    """One run as a row; a damaged run raises no error."""
+    """One run as a row; never fails."""
     try:
         return _read(run)
     except HypersparseError as error:
@@ -112,7 +112,7 @@ def row_of(run: RunFolder) -> Row:
 
 
 def _read(run: RunFolder) -> Row:
-    # As tables, not as a Recipe, so that runs of methods that cannot be imported are listed too.
+    # As tables, not as a Recipe: a run whose method cannot be imported here is listed all the same.
     recipe, result = run.tables(), current_result(run)
     outcome = from_log(run.log(), recipe) if result is None else result
     sparse, dense = outcome["sparse"], outcome["dense"]
@@ -142,7 +142,7 @@ def _read(run: RunFolder) -> Row:
 
 
 def current_result(run: RunFolder) -> Result | None:
-    """The result, unless the run ended `until` a phase and was continued since."""
+    """The result, unless the run ended `until` a phase then and has gone on since."""
     result = run.result()
     if result is None or result["until"] is None:
         return result
@@ -150,16 +150,16 @@ def current_result(run: RunFolder) -> Result | None:
 
 
 def outcome_of(run: RunFolder) -> Result | Outcome:
-    """The result, or the part of it that the log has."""
+    """The result, or what the log knows of it so far."""
     return current_result(run) or from_log(run.log(), run.tables())
 
 
 def from_log(entries: Sequence[Entry], recipe: Tables) -> Outcome:
-    """The known part of the result of an unfinished run; the counts may be None."""
+    """What is known of an unfinished run; the counts may be None."""
     picked_on = "validation_accuracy" if number_of(recipe["data"], "validation") else "test_accuracy"
     unpruned = [entry["kept"] for entry in entries if entry["stage"] != "sparse"]
     totals = [entry["total"] for entry in entries if "total" in entry]  # older logs have none
-    # As in a result, only networks as sparse as the last one are comparable.
+    # As in a result: only networks as sparse as the last one compare with it.
     sparse = [entry for entry in entries if entry["stage"] == "sparse" and entry["kept"] <= entries[-1]["kept"]]
     phases = [entry["phase"] for entry in entries]
     return {

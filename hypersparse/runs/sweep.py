@@ -136,8 +136,13 @@ def keep_small(folder: Path, results: Path) -> Path:
     kept = RunFolder(results / folder.parent.name / folder.name)
     make_folder(kept.path)
     remove_leftovers(kept.path, alone=False)
-    # The result comes last: it marks the run as finished.
-    for name in ("recipe_file", "timing_file", "log_file", "record_file", "result_file"):
+    for name in (
+        "recipe_file",
+        "timing_file",
+        "log_file",
+        "record_file",
+        "result_file",
+    ):  # the result comes last: it marks the run as finished
         old, new = getattr(source, name), getattr(kept, name)
         if old.exists():
             write_atomically(new, lambda beside, old=old: shutil.copyfile(old, beside))  # type: ignore[misc]

@@ -17,7 +17,7 @@ from hypersparse.export.graph_module import to_module
 from hypersparse.export.input_normalization import Normalisation
 from hypersparse.serve.images import DIGIT, Pixels, as_png
 from hypersparse_runtime import Graph, GraphError, SparseModel
-from hypersparse_runtime.dense import HAND_OVERS, OnnxRuntimeEngine, is_installed
+from hypersparse_runtime.dense_engines import DENSE_ENGINES, OnnxRuntimeEngine, is_installed
 from hypersparse_runtime.engine_selection import Engine
 from hypersparse_runtime.graph import shapes
 from hypersparse_runtime.onnx import to_onnx
@@ -29,7 +29,7 @@ ENGINES = {
     "hypersparse": "hypersparse",
     "numpy": "numpy",
     "torch": "PyTorch",
-    **{engine.name: engine.title for engine in HAND_OVERS},
+    **{engine.name: engine.title for engine in DENSE_ENGINES},
 }
 
 Outputs = NDArray[np.float32]

@@ -26,7 +26,7 @@ LEFTOVER = re.compile(r"\.[\w.-]+\.(?:toml|jsonl?|safetensors|npz|txt|csv|png|sv
 HOUR = 3600.0  # seconds
 
 
-def write_atomically(path: Path, write: Callable[[Path], object], *, previous: Path | None = None) -> None:
+def write_atomically(path: Path, write: Callable[[Path], None], *, previous: Path | None = None) -> None:
     """Let `write` fill a file beside `path`, then rename it: a kill leaves the old file or the new one.
 
     With `previous` the old file is kept under that name. A kill between the two renames leaves only that one.

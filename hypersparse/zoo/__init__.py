@@ -1,7 +1,7 @@
 """Trained sparse networks that ship with the package, each a file of kilobytes.
 
-`hypersparse zoo` lists them. An entry consists of two files in this folder. NAME.hsp is the network in the deploy
-profile. NAME.json has the results of its run and its outputs for synthetic inputs, and is written last.
+`hypersparse zoo` lists them. An entry consists of two files in this folder: NAME.hsp, the network in the deploy
+profile, and NAME.json, the results of its run and its outputs for synthetic inputs. The JSON file is written last.
 Entries of other folders, such as those of `hypersparse sweep --networks`, are read in the same way.
 """
 
@@ -18,7 +18,7 @@ from hypersparse.export.input_normalization import Normalisation
 from hypersparse.export.sparse_file import load_graph, load_sparse
 from hypersparse.storage.schemas import read_json
 from hypersparse_runtime.graph import Graph
-from hypersparse_runtime.model import SparseModel
+from hypersparse_runtime.sparse_model import SparseModel
 
 FOLDER = Path(__file__).parent
 MOST_BYTES = 5_000_000  # of all files that ship with the package

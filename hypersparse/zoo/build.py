@@ -19,7 +19,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.storage.files import make_folder, write_atomically, write_json, writing
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse_runtime.graph import Graph
-from hypersparse_runtime.model import SparseModel
+from hypersparse_runtime.sparse_model import SparseModel
 
 PROBES = 8  # inputs for which outputs are stored
 PATCH = 4  # pixels: inputs are coarse patches plus noise, so that outputs differ and are not huge
@@ -55,8 +55,9 @@ def add(
         write_json(facts_file, facts | {"inputs": inputs.name, "logits": _outputs(network, inputs)})
         _check_size(folder, network, facts_file)
         with writing(folder):
-            # The facts mark an entry as complete, so they must not exist with another network.
-            (folder / facts_file.name).unlink(missing_ok=True)
+            (folder / facts_file.name).unlink(
+                missing_ok=True
+            )  # marks the entry as complete: must not exist beside another network
             network.replace(folder / network.name)
             facts_file.replace(folder / facts_file.name)
     return zoo.entry(name, folder)

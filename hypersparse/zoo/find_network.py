@@ -1,4 +1,4 @@
-"""Stored networks by name: a run, a weights file, an .hsp file or a network of the zoo."""
+"""Stored networks, by what a person calls them: a run, a weights file, an .hsp file or a name of the zoo."""
 
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,12 +19,11 @@ SUFFIX = ".hsp"
 
 
 def in_zoo(name: str) -> Path | None:
-    """The file of a network of the package, unless a file or folder here has the same name."""
+    """The file of a network that comes with the package, unless something here is called the same."""
     return zoo.path_of(name) if name in zoo.names() and not Path(name).exists() else None
 
 
 def file_of(network: str, runs_dir: Path, unfinished: bool) -> Path:
-    """The file of a network; `unfinished` accepts the checkpoint of a run."""
     path = in_zoo(network) or Path(network)
     if path.is_file():
         return path
@@ -36,7 +35,7 @@ def file_of(network: str, runs_dir: Path, unfinished: bool) -> Path:
     if unfinished and (checkpoint := run.whole_checkpoint()):
         return checkpoint
     if run.result_file.is_file():
-        raise ModelError(f"{run.path} is finished, but its weights ({run.final_file.name}) are missing; copy them too.")
+        raise ModelError(f"{run.path} is finished, but its weights, {run.final_file.name}, were not copied along.")
     raise ModelError(f"{run.path} has no final network yet; finish the run first.")
 
 
@@ -50,7 +49,7 @@ def _run(name: str, runs_dir: Path) -> RunFolder:
 
 
 def fill_network_(model: nn.Module, path: Path) -> str:
-    """Load the weights of a file; returns a note on the progress of an unfinished run."""
+    """Load the weights of a file; of a checkpoint it is said how far its run got."""
     if path.name in CHECKPOINTS:
         return _load_checkpoint_(model, path)
     load_weights_(model, path)
@@ -58,11 +57,11 @@ def fill_network_(model: nn.Module, path: Path) -> str:
 
 
 def _load_checkpoint_(model: nn.Module, path: Path) -> str:
-    """Load the weights of an unfinished run's checkpoint; returns a note on its progress."""
+    """Fill a model from an unfinished run's checkpoint; returns how far that got."""
     tree = checked(load_tree(path), Checkpoint, path)
     parts = tree["model"]
     if packed_mask(parts) is None:
-        raise RunError(f"{path.parent} has not pruned its network yet; resume the run first.")
+        raise RunError(f"{path.parent} has not pruned its network yet; go on with the run first.")
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     fill_(model, expand(parts, shapes), path)
     readable = tree["readable"]
@@ -70,7 +69,6 @@ def _load_checkpoint_(model: nn.Module, path: Path) -> str:
 
 
 def stored_recipe(path: Path) -> Recipe | None:
-    """The recipe stored with a weights file, if any."""
     if path.name in CHECKPOINTS:
         return RunFolder(path.parent).recipe()
     try:

@@ -1,4 +1,4 @@
-"""Networks of finished runs, written as small files during a sweep."""
+"""Networks of finished runs, kept as small files while a sweep goes on."""
 
 import subprocess
 import sys
@@ -19,10 +19,11 @@ from hypersparse.training.stop import StopRequest
 from hypersparse.zoo import FACTS
 
 PATIENCE_SECONDS = 3600
-ASKED_EVERY_SECONDS = 0.2  # between checks of the request to stop
+ASKED_EVERY_SECONDS = 0.2  # whether to stop, while networks are waited for
 
 
-Keep = Callable[[Path], None]  # receives the folder of each finished run
+Keep = Callable[[Path], None]
+"""Told the folder of each run that finished."""
 
 
 @contextmanager
@@ -34,11 +35,11 @@ def networks_kept(
     store: RunStore,
     stop: StopRequest,
 ) -> Iterator[Keep | None]:
-    """Write the networks of runs to a folder, those of an earlier sweep first; without a folder write none."""
+    """Keep the networks of runs in a folder, those of an earlier sweep first; without a folder keep none."""
     if folder is None:
         yield None
         return
-    make_folder(folder)  # fails early if it cannot be made
+    make_folder(folder)  # before anything is trained for it
     own_code = own_code_of(run.recipe for run in runs)
     with NetworkKeeper(say, folder, data_dir, stop, own_code=own_code) as keeper:
         keeper.keep_finished(runs, store)
@@ -46,11 +47,11 @@ def networks_kept(
 
 
 class NetworkKeeper:
-    """Writes the network of each finished run to a folder as a zoo entry, one at a time during training.
+    """Puts the network of each finished run into a folder as a zoo's entry, one after another beside the training.
 
-    Each is written by its own process. Tracing a network is not safe beside threads that compile theirs, and a failure
-    there cannot harm the sweep. At the end the keeper waits for all of them and reports failures. If the sweep is asked
-    to stop, it waits only for the current one.
+    Each is made by a process of its own: tracing a network is not safe beside threads that compile theirs, and what
+    fails there cannot harm the sweep. At the end the keeper waits for them and says what failed; where the sweep is to
+    stop it waits only for the one under way.
     """
 
     def __init__(
@@ -77,40 +78,40 @@ class NetworkKeeper:
             pass
         self._pool.shutdown(cancel_futures=self._stop.requested())
         if left := sum(made.cancelled() for made in self._made.values()):
-            self._say(f"{left} of them are left for the next sweep")
+            self._say(f"{left} of them are left to the next sweep")
         for run, made in self._made.items():
             if not made.cancelled() and (problem := made.result()):
                 self._say(f"{name_of(run)} was not written to {self._folder}: {problem}")
 
     def keep_finished(self, runs: Sequence[Run], store: RunStore) -> None:
-        """Write the missing networks of an earlier sweep."""
+        """Those of an earlier sweep that are not there yet."""
         for run in runs:
             folder = store.folder(run.recipe, run.seed)
             if folder.final_file.is_file():
-                with suppress(RunError):  # damaged; the sweep reports it
+                with suppress(RunError):  # damaged; the sweep says it
                     self.keep(folder.path)
 
     def keep(self, run: Path) -> None:
-        """Write the network of a run if it is complete, sparse and not written yet."""
+        """Have the network of a run written, if it is a sparse one, went to its end, and is not there."""
         result = RunFolder(run).result()
         wanted = result is not None and result["until"] is None and result["sparse"] is not None
         if wanted and run not in self._made and not (self._folder / f"{name_of(run)}{FACTS}").is_file():
             self._made[run] = self._pool.submit(self._make, run)
 
     def _make(self, run: Path) -> str:
-        """The reason of a failure, or an empty text."""
+        """Why it failed; nothing if it did not."""
         place = ["--data-dir", str(self._data_dir)] if self._data_dir else []
-        # -P: modules of the current folder are not imported.
+        # -P: modules are not looked for in the current folder.
         command = [sys.executable, "-P", "-m", "hypersparse", "zoo"]
         command += ["--add", str(run.resolve()), "--name", name_of(run)]
         command += ["--replace", "--folder", str(self._folder), "--json", *place]
         named = own.named_in(RunFolder(run).recipe().to_mapping())
-        if named and named <= self._own_code:  # only the code this sweep may import
+        if named and named <= self._own_code:  # what this sweep was trusted with, and no more
             command.append("--trust-code")
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, start_new_session=True
-            )  # in its own session, so that Ctrl-C ends the training and not this process
+            )  # in a session of its own, so that Ctrl-C ends the training and not what is being written
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         said = done.stderr.strip().splitlines()
@@ -120,5 +121,5 @@ class NetworkKeeper:
 
 
 def name_of(run: Path) -> str:
-    """The label of a run and its seed, unique in a sweep."""
+    """The label of a run and its seed: no two runs of a sweep are called the same."""
     return f"{run.parent.name}-{run.name}"

@@ -1,7 +1,7 @@
 /* Sums of products over whole planes, in groups.
  *
- * Entries come in groups of one distance x to the side. Where rows are whole vectors without zeros between them, a group
- * is summed from aligned loads and the sum is moved aside once, instead of every operand. */
+ * A group holds the entries of one column distance. Where rows are whole vectors without zeros between them, a group is
+ * summed from aligned loads. Its sum is then shifted sideways once, instead of every operand. */
 
 INLINE void NAME(add_entries)(const int count, VEC *sum, const struct entry *entry, const struct entry *end,
                               const float *input) {
@@ -13,10 +13,11 @@ INLINE void NAME(add_entries)(const int count, VEC *sum, const struct entry *ent
   }
 }
 
-/* Few vectors wait for the sum before them: even and odd entries apart halve that. Their number is even. */
+/* With few vectors each sum waits for the one before. Separate sums of even and odd entries halve that. The number of
+ * entries is even. */
 INLINE void NAME(add_pairs)(const int count, VEC *even, const struct entry *entry, const struct entry *end,
                             const float *input) {
-  VEC odd[MOST_TWO];
+  VEC odd[MAX_TILE_2];
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) odd[t] = (VEC){0};
   for (; entry < end; entry += 2) {
@@ -32,10 +33,10 @@ INLINE void NAME(add_pairs)(const int count, VEC *even, const struct entry *entr
   for (int t = 0; t < count; t++) even[t] += odd[t];
 }
 
-/* The same for the smallest planes, with every fourth entry. */
+/* The same for the smallest planes, with four sums. */
 INLINE void NAME(add_fours)(const int count, VEC *sum, const struct entry *entry, const struct entry *end,
                             const float *input) {
-  VEC second[MOST_FOUR], third[MOST_FOUR], fourth[MOST_FOUR];
+  VEC second[MAX_TILE_4], third[MAX_TILE_4], fourth[MAX_TILE_4];
 #pragma GCC unroll 32
   for (int t = 0; t < count; t++) second[t] = third[t] = fourth[t] = (VEC){0};
   for (; entry < end; entry += 4) {
@@ -63,7 +64,7 @@ INLINE void NAME(add_group)(const int count, const int chains, VEC *sum, const s
     NAME(add_entries)(count, sum, entry, end, job->input);
 }
 
-/* Whether vector t of a tile is the last (first) of its row in the direction of the distance. */
+/* Whether vector t of a tile is the last (right) or first (left) of its row. */
 INLINE int NAME(at_edge)(const enum mode mode, int t, int right, int row_vectors) {
   if (mode == SHORT_ROWS) return 1;
   if (mode == PAIRS) return (t & 1) == right;
@@ -82,7 +83,7 @@ INLINE void NAME(move)(const int count, const enum mode mode, const int right, V
 }
 
 INLINE void NAME(tile)(const int count, const int chains, const enum mode mode, const struct NAME(job) * job) {
-  VEC total[MOST_ONE], part[MOST_ONE];
+  VEC total[MAX_TILE_1], part[MAX_TILE_1];
   NAME(begin)(count, total, job);
   if (chains == 1) NAME(add_group)(count, 1, total, job, 0);
   for (int group = chains == 1; group < job->groups; group++) {
@@ -118,15 +119,15 @@ typedef void (*NAME(run_tile))(const struct NAME(job) *);
   TARGET static __attribute__((noinline)) void NAME(four_##n##_##mode)(const struct NAME(job) * job) { \
     NAME(tile)(n, 4, mode, job); \
   }
-/* Only vectors have four chains, and those are never moved. */
+/* Four chains are for vectors of one position, which are never shifted. */
 FOUR(1, STILL) FOUR(2, STILL)
-#if MOST_FOUR == 4
+#if MAX_TILE_4 == 4
 FOUR(3, STILL) FOUR(4, STILL)
 #define FOURS(mode) {0, NAME(four_1_##mode), NAME(four_2_##mode), NAME(four_3_##mode), NAME(four_4_##mode)}
 #else
 #define FOURS(mode) {0, NAME(four_1_##mode), NAME(four_2_##mode)}
 #endif
-#if MOST_ONE == 14
+#if MAX_TILE_1 == 14
 #define TILES(mode) \
   ONE(1, mode) ONE(2, mode) ONE(3, mode) ONE(4, mode) ONE(5, mode) ONE(6, mode) ONE(7, mode) \
   ONE(8, mode) ONE(9, mode) ONE(10, mode) ONE(11, mode) ONE(12, mode) ONE(13, mode) ONE(14, mode) \
@@ -152,14 +153,14 @@ TILES(SHORT_ROWS)
 TILES(PAIRS)
 TILES(LONG_ROWS)
 
-static const NAME(run_tile) NAME(one_tiles)[4][MOST_ONE + 1] = {ONES(STILL), ONES(SHORT_ROWS), ONES(PAIRS),
+static const NAME(run_tile) NAME(one_tiles)[4][MAX_TILE_1 + 1] = {ONES(STILL), ONES(SHORT_ROWS), ONES(PAIRS),
                                                                  ONES(LONG_ROWS)};
-static const NAME(run_tile) NAME(two_tiles)[4][MOST_TWO + 1] = {TWOS(STILL), TWOS(SHORT_ROWS), TWOS(PAIRS),
+static const NAME(run_tile) NAME(two_tiles)[4][MAX_TILE_2 + 1] = {TWOS(STILL), TWOS(SHORT_ROWS), TWOS(PAIRS),
                                                                  TWOS(LONG_ROWS)};
 
-static const NAME(run_tile) NAME(four_tiles)[MOST_FOUR + 1] = FOURS(STILL);
+static const NAME(run_tile) NAME(four_tiles)[MAX_TILE_4 + 1] = FOURS(STILL);
 
-/* Floats of a run that lie between rows hold sums of two rows' ends; they are zero to whoever reads them. */
+/* A run also computes the padding between rows, which mixes the ends of two rows. Readers expect zeros there. */
 TARGET static inline void NAME(clear_pads)(const struct step *step, float *output, int64_t from, int64_t to) {
   const int64_t length = step->pad_length, stride = step->pad_stride, end = step->pad_end;
   int64_t pad = step->pad_first;
@@ -179,7 +180,7 @@ TARGET static void NAME(conv)(const struct step *step, const struct memory *memo
                                                     : NAME(one_tiles)[mode];
   struct NAME(job) job = NAME(new_job)(step, memory);
   job.shifts = tables + step->shifts + (VL - 4) * step->groups; /* after those for vectors of 4 and 8 */
-  /* All rows of a tile before the next tile, or all tiles of a row before the next row. */
+  /* Either all rows of a tile before the next tile, or all tiles of a row before the next row. */
   for (int64_t first = 0; first < (step->tile_outer ? 1 : step->rows); first++) {
     const int64_t end = step->tile_outer ? step->rows : first + 1;
     for (int64_t segment = 0; segment < step->segments; segment++) {
@@ -197,7 +198,7 @@ TARGET static void NAME(conv)(const struct step *step, const struct memory *memo
   }
 }
 
-/* A vector of one image: summed as a tile sums vectors of several images, in four chains and one group. */
+/* A linear layer for one image. Same order of sums as a tile with several images: four chains and one group. */
 TARGET static void NAME(dot)(const struct step *step, const struct memory *memory) {
   const int32_t *tables = memory->tables;
   const struct entry *entries = (const struct entry *)(tables + step->entries);

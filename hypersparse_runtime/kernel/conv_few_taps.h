@@ -1,36 +1,36 @@
-/* Rows of few entries: each is added where it belongs, from loads that may begin anywhere, and no sum is moved.
+/* Output channels with few entries: every entry is added in place from unaligned loads, and no sum is shifted.
  *
- * That spares the sums' second set of registers, so that tiles are twice as long, and one loop takes the place of one for
- * each distance. What a tap reads beyond the end of a row is left out: every entry has 32 bits in the table `sides`, one
- * for each of the first and of the last 16 floats of a row. */
+ * This needs one set of registers instead of two, so tiles are twice as long, and one loop instead of one for each distance.
+ * Lanes that would read beyond the end of a row are masked: every entry has 32 bits in the table `edge_masks`, one for each
+ * of the first and of the last 16 floats of a row. */
 
 #ifdef ADD_INSIDE
-#define SIDE __mmask16
-INLINE SIDE NAME(first_side)(int32_t bits) { return (SIDE)bits; }
-INLINE SIDE NAME(last_side)(int32_t bits) { return (SIDE)((uint32_t)bits >> 16); }
+#define EDGE_MASK __mmask16
+INLINE EDGE_MASK NAME(first_edge)(int32_t bits) { return (EDGE_MASK)bits; }
+INLINE EDGE_MASK NAME(last_edge)(int32_t bits) { return (EDGE_MASK)((uint32_t)bits >> 16); }
 #else
-#define SIDE IVEC
+#define EDGE_MASK IVEC
 #if VL == 4
 #define LANE_BITS ((IVEC){1, 2, 4, 8})
 #else
 #define LANE_BITS ((IVEC){1, 2, 4, 8, 16, 32, 64, 128})
 #endif
-INLINE SIDE NAME(first_side)(int32_t bits) { return ((bits - (IVEC){0}) & LANE_BITS) == LANE_BITS; }
-INLINE SIDE NAME(last_side)(int32_t bits) { return NAME(first_side)((int32_t)((uint32_t)bits >> (32 - VL))); }
-#define ADD_INSIDE(sum, weight, value, side) ((sum) + (weight) * (VEC)((IVEC)(value) & (side)))
+INLINE EDGE_MASK NAME(first_edge)(int32_t bits) { return ((bits - (IVEC){0}) & LANE_BITS) == LANE_BITS; }
+INLINE EDGE_MASK NAME(last_edge)(int32_t bits) { return NAME(first_edge)((int32_t)((uint32_t)bits >> (32 - VL))); }
+#define ADD_INSIDE(sum, weight, value, edge) ((sum) + (weight) * (VEC)((IVEC)(value) & (edge)))
 #define PORTABLE_INSIDE
 #endif
 
-/* `wide`: vectors of a row, 1 also where a vector holds several rows; 0 where only the job knows. */
-INLINE void NAME(direct_tile)(const int count, const int wide, const struct NAME(job) * job) {
-  VEC sum[MOST_DIRECT];
+/* `wide`: vectors in a row, 1 also where a vector holds several rows; 0 if known at run time only. */
+INLINE void NAME(few_taps_tile)(const int count, const int wide, const struct NAME(job) * job) {
+  VEC sum[MAX_TILE_FEW];
   NAME(begin)(count, sum, job);
-  const int32_t *starts = AT(job->starts, 2), *sides = job->sides + starts[0];
+  const int32_t *starts = AT(job->starts, 2), *edge_masks = job->edge_masks + starts[0];
   const struct entry *entry = job->entries + starts[0], *end = job->entries + starts[1];
-  for (; entry < end; entry++, sides++) {
+  for (; entry < end; entry++, edge_masks++) {
     const float *from = job->input + AT(entry, 1)->offset;
     const VEC weight = entry->weight - (VEC){0};
-    const SIDE first = NAME(first_side)(*AT(sides, 1)), last = NAME(last_side)(*sides);
+    const EDGE_MASK first = NAME(first_edge)(*AT(edge_masks, 1)), last = NAME(last_edge)(*edge_masks);
     int place = job->place;
 #pragma GCC unroll 32
     for (int t = 0; t < count; t++) {
@@ -48,40 +48,41 @@ INLINE void NAME(direct_tile)(const int count, const int wide, const struct NAME
   NAME(finish)(count, sum, job);
 }
 
-#define DIRECT(n, wide) \
-  TARGET static __attribute__((noinline)) void NAME(direct_##n##_##wide)(const struct NAME(job) * job) { \
-    NAME(direct_tile)(n, wide, job); \
+#define FEW_TAPS_TILE(n, wide) \
+  TARGET static __attribute__((noinline)) void NAME(few_taps_##n##_##wide)(const struct NAME(job) * job) { \
+    NAME(few_taps_tile)(n, wide, job); \
   }
-#if MOST_DIRECT == 24
-#define DIRECTS(wide) \
-  DIRECT(1, wide) DIRECT(2, wide) DIRECT(4, wide) DIRECT(8, wide) DIRECT(16, wide) DIRECT(24, wide)
+#if MAX_TILE_FEW == 24
+#define FEW_TAPS_TILES(wide) \
+  FEW_TAPS_TILE(1, wide) FEW_TAPS_TILE(2, wide) FEW_TAPS_TILE(4, wide) \
+  FEW_TAPS_TILE(8, wide) FEW_TAPS_TILE(16, wide) FEW_TAPS_TILE(24, wide)
 #define SIZES(wide) \
-  {NAME(direct_1_##wide), NAME(direct_2_##wide), NAME(direct_4_##wide), NAME(direct_8_##wide), \
-   NAME(direct_16_##wide), NAME(direct_24_##wide)}
+  {NAME(few_taps_1_##wide), NAME(few_taps_2_##wide), NAME(few_taps_4_##wide), NAME(few_taps_8_##wide), \
+   NAME(few_taps_16_##wide), NAME(few_taps_24_##wide)}
 static const int64_t NAME(sizes)[] = {1, 2, 4, 8, 16, 24};
 #else
-#define DIRECTS(wide) DIRECT(1, wide) DIRECT(2, wide) DIRECT(4, wide) DIRECT(8, wide)
+#define FEW_TAPS_TILES(wide) FEW_TAPS_TILE(1, wide) FEW_TAPS_TILE(2, wide) FEW_TAPS_TILE(4, wide) FEW_TAPS_TILE(8, wide)
 #define SIZES(wide) \
-  {NAME(direct_1_##wide), NAME(direct_2_##wide), NAME(direct_4_##wide), NAME(direct_8_##wide)}
+  {NAME(few_taps_1_##wide), NAME(few_taps_2_##wide), NAME(few_taps_4_##wide), NAME(few_taps_8_##wide)}
 static const int64_t NAME(sizes)[] = {1, 2, 4, 8};
 #endif
 #define COUNT_OF_SIZES ((int)(sizeof NAME(sizes) / sizeof *NAME(sizes)))
-DIRECTS(0) DIRECTS(1) DIRECTS(2) DIRECTS(4)
+FEW_TAPS_TILES(0) FEW_TAPS_TILES(1) FEW_TAPS_TILES(2) FEW_TAPS_TILES(4)
 
-typedef void (*NAME(run_direct))(const struct NAME(job) *);
-static const NAME(run_direct) NAME(direct_tiles)[4][COUNT_OF_SIZES] = {SIZES(0), SIZES(1), SIZES(2), SIZES(4)};
+typedef void (*NAME(run_few_taps))(const struct NAME(job) *);
+static const NAME(run_few_taps) NAME(few_taps_tiles)[4][COUNT_OF_SIZES] = {SIZES(0), SIZES(1), SIZES(2), SIZES(4)};
 
-/* The largest tile of at most so many vectors; rows of two and four vectors stay whole. */
+/* The largest tile of at most `most` vectors; rows of two and four vectors stay whole. */
 INLINE int NAME(size_for)(int64_t most) {
   int size = 0;
   while (size + 1 < COUNT_OF_SIZES && NAME(sizes)[size + 1] <= most) size++;
   return size;
 }
 
-TARGET static void NAME(direct)(const struct step *step, const struct memory *memory) {
+TARGET static void NAME(conv_few_taps)(const struct step *step, const struct memory *memory) {
   const int64_t vectors = (step->segment_length + VL - 1) / VL, rows = step->rows;
   const int row_vectors = step->out_pitch > VL ? (int)(step->out_pitch / VL) : 1;
-  const NAME(run_direct) *tiles = NAME(direct_tiles)[row_vectors == 4 ? 3 : row_vectors > 2 ? 0 : row_vectors];
+  const NAME(run_few_taps) *tiles = NAME(few_taps_tiles)[row_vectors == 4 ? 3 : row_vectors > 2 ? 0 : row_vectors];
   struct NAME(job) job = NAME(new_job)(step, memory);
   for (int64_t first = 0; first < (step->tile_outer ? 1 : rows); first++) {
     const int64_t end = step->tile_outer ? rows : first + 1;
@@ -99,13 +100,13 @@ TARGET static void NAME(direct)(const struct step *step, const struct memory *me
   }
 }
 
-#undef SIDE
+#undef EDGE_MASK
 #undef LANE_BITS
 #ifdef PORTABLE_INSIDE
 #undef ADD_INSIDE
 #undef PORTABLE_INSIDE
 #endif
-#undef DIRECT
-#undef DIRECTS
+#undef FEW_TAPS_TILE
+#undef FEW_TAPS_TILES
 #undef SIZES
 #undef COUNT_OF_SIZES

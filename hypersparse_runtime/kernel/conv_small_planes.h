@@ -1,10 +1,10 @@
-/* Small planes, of a few vectors with several rows in each: every tap would begin within a vector. So entries are summed by
- * tap, from aligned loads of whole planes, and each tap's sum is moved as a whole, up or down as well as aside.
+/* Small planes: a few vectors with several rows in each, where every tap would start inside a vector. Entries are summed by
+ * tap from aligned loads of whole planes, and the sum of each tap is shifted once, vertically and horizontally.
  *
- * Tables: `shifts` has a vector of places for each tap, in the plane's vector or the one beside it, `distances` pairs of
- * which one that is (-1 or 1; 0: the sum stays) and of the lanes that get anything. */
+ * Tables: `shifts` has a vector of lane indices for each tap, into a vector and its neighbour. `distances` has pairs: which
+ * neighbour that is (-1 or 1; 0: no shift), and a mask of the lanes that are written. */
 
-INLINE void NAME(square_tile)(const int count, const struct NAME(job) * job) {
+INLINE void NAME(small_plane_tile)(const int count, const struct NAME(job) * job) {
   VEC total[4], part[4];
   NAME(begin)(count, total, job);
   for (int group = 0; group < job->groups; group++) {
@@ -33,17 +33,17 @@ INLINE void NAME(square_tile)(const int count, const struct NAME(job) * job) {
   NAME(finish)(count, total, job);
 }
 
-TARGET static void NAME(square)(const struct step *step, const struct memory *memory) {
+TARGET static void NAME(conv_small_planes)(const struct step *step, const struct memory *memory) {
   const int64_t vectors = (step->segment_length + VL - 1) / VL;
   struct NAME(job) job = NAME(new_job)(step, memory);
   NAME(set_tile)(step, memory, &job, 0);
   for (int64_t row = 0; row < step->rows; row++) {
     NAME(set_row)(step, memory, &job, row, 0);
     switch (vectors) {
-      case 1: NAME(square_tile)(1, &job); break;
-      case 2: NAME(square_tile)(2, &job); break;
-      case 3: NAME(square_tile)(3, &job); break;
-      default: NAME(square_tile)(4, &job);
+      case 1: NAME(small_plane_tile)(1, &job); break;
+      case 2: NAME(small_plane_tile)(2, &job); break;
+      case 3: NAME(small_plane_tile)(3, &job); break;
+      default: NAME(small_plane_tile)(4, &job);
     }
   }
 }

@@ -1,4 +1,4 @@
-/* Steps without weights: phases for strides, pooling, and images in and out. */
+/* Steps without weights: phases for strides, pooling, input and output. */
 
 typedef float NAME(eight) __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t NAME(eight_places) __attribute__((vector_size(32), aligned(4)));
@@ -14,18 +14,18 @@ typedef int32_t NAME(four_places) __attribute__((vector_size(16), aligned(4)));
 #define EVENS ((IVEC){0, 2, 4, 6})
 #endif
 
-/* Every second column, from `odd` on, of a row that fills vectors, or of two whose halves fill one together; lifted to
- * max(value + lift[0], lift[1]). */
-INLINE VEC NAME(every_second)(const float *first, const float *second, const int odd, const float *lift) {
+/* Every second column, from `odd` on, of one row of two vectors or of two rows of one vector, as
+ * max(value + lazy[0], lazy[1]). */
+INLINE VEC NAME(every_second)(const float *first, const float *second, const int odd, const float *lazy) {
   const VEC one = NAME(load)(first), two = NAME(load)(second);
   const VEC value = odd ? __builtin_shuffle(one, two, EVENS + 1) : __builtin_shuffle(one, two, EVENS);
-  return lift ? NAME(larger_of)(lift[1] - (VEC){0}, value + lift[0]) : value;
+  return lazy ? NAME(larger_of)(lazy[1] - (VEC){0}, value + lazy[0]) : value;
 }
 
-INLINE float NAME(lifted)(float value, const float *lift) {
-  if (!lift) return value;
-  value += lift[0];
-  return value <= lift[1] ? lift[1] : value;
+INLINE float NAME(with_lazy_bias)(float value, const float *lazy) {
+  if (!lazy) return value;
+  value += lazy[0];
+  return value <= lazy[1] ? lazy[1] : value;
 }
 
 /* Row y of a phase whose first row is `first`. */
@@ -34,19 +34,19 @@ INLINE const float *NAME(phase_row)(const struct step *step, const float *from, 
 }
 
 /* Every second row and column of a plane of one image. */
-INLINE void NAME(split_pairs)(const struct step *step, const float *from, int64_t first, const int odd, const float *lift,
+INLINE void NAME(split_pairs)(const struct step *step, const float *from, int64_t first, const int odd, const float *lazy,
                               float *to, int64_t rows, int64_t count) {
   const int64_t stride = step->stride_y * step->pitch, pitch = step->out_pitch, fold = step->out_fold;
   const float *line = from + first * step->pitch;
   if (!step->fold && 2 * count == VL && pitch == count && rows % (fold ? 2 * fold : 2) == 0) {
-    const int64_t next = (fold ? 1 : 2) * stride, beside = (fold ? fold : 1) * stride; /* the other row of a vector */
+    const int64_t next = (fold ? 1 : 2) * stride, beside = (fold ? fold : 1) * stride; /* the other row in the vector */
     for (int64_t i = 0; i < rows / 2; i++, line += next)
-      NAME(store)(to + i * VL, NAME(every_second)(line, line + beside, odd, lift));
+      NAME(store)(to + i * VL, NAME(every_second)(line, line + beside, odd, lazy));
     return;
   }
   if (!step->fold && count == VL) {
     for (int64_t y = 0; y < rows; y++, line += stride)
-      NAME(store)(to + row_at(y, pitch, fold), NAME(every_second)(line, line + VL, odd, lift));
+      NAME(store)(to + row_at(y, pitch, fold), NAME(every_second)(line, line + VL, odd, lazy));
     return;
   }
   for (int64_t y = 0; y < rows; y++) {
@@ -54,13 +54,13 @@ INLINE void NAME(split_pairs)(const struct step *step, const float *from, int64_
     int64_t x = 0;
     line = NAME(phase_row)(step, from, first, y);
     for (; x + VL <= count; x += VL)
-      NAME(store)(line_to + x, NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd, lift));
-    for (; x < count; x++) *AT(line_to + x, 1) = NAME(lifted)(*AT(line + 2 * x + odd, 1), lift);
+      NAME(store)(line_to + x, NAME(every_second)(line + 2 * x, line + 2 * x + VL, odd, lazy));
+    for (; x < count; x++) *AT(line_to + x, 1) = NAME(with_lazy_bias)(*AT(line + 2 * x + odd, 1), lazy);
   }
 }
 
-/* The same for images side by side or another stride. */
-INLINE void NAME(split_any)(const struct step *step, const float *from, const int32_t *triple, const float *lift, float *to,
+/* The same for interleaved images or another stride. */
+INLINE void NAME(split_any)(const struct step *step, const float *from, const int32_t *triple, const float *lazy, float *to,
                             int64_t rows, int64_t count) {
   const int64_t lanes = step->lanes, stride = step->stride_x * lanes;
   for (int64_t y = 0; y < rows; y++) {
@@ -68,38 +68,38 @@ INLINE void NAME(split_any)(const struct step *step, const float *from, const in
     float *line_to = to + row_at(y, step->out_pitch, step->out_fold) * lanes;
     for (int64_t x = 0; x < count; x++)
       for (int64_t lane = 0; lane < lanes; lane++)
-        *AT(line_to + x * lanes + lane, 1) = NAME(lifted)(*AT(line + x * stride + lane, 1), lift);
+        *AT(line_to + x * lanes + lane, 1) = NAME(with_lazy_bias)(*AT(line + x * stride + lane, 1), lazy);
   }
 }
 
-INLINE void NAME(split_plane)(const struct step *step, const float *from, const int32_t *triple, const float *lift,
+INLINE void NAME(split_plane)(const struct step *step, const float *from, const int32_t *triple, const float *lazy,
                               float *to) {
   const int64_t count = (step->width - triple[2] + step->stride_x - 1) / step->stride_x;
   const int64_t rows = (step->height - triple[1] + step->stride_y - 1) / step->stride_y;
   if (step->stride_x != 2 || step->lanes > 1)
-    NAME(split_any)(step, from, triple, lift, to, rows, count);
+    NAME(split_any)(step, from, triple, lazy, to, rows, count);
   else if (triple[2])
-    NAME(split_pairs)(step, from, triple[1], 1, lift, to, rows, count);
+    NAME(split_pairs)(step, from, triple[1], 1, lazy, to, rows, count);
   else
-    NAME(split_pairs)(step, from, triple[1], 0, lift, to, rows, count);
+    NAME(split_pairs)(step, from, triple[1], 0, lazy, to, rows, count);
 }
 
-/* Every stride-th row and column of a channel as a plane of its own. Table: channel, first row, first column. */
+/* Copy every stride-th row and column of a channel to its own plane. Table: channel, first row, first column. */
 TARGET static void NAME(split)(const struct step *step, const struct memory *memory) {
   const int32_t *triple = memory->tables + step->channels;
   for (int64_t row = 0; row < step->rows; row++, triple += 3) {
     const float *from = memory->workspace + step->input + AT(triple, 3)[0] * step->input_plane;
-    const float *lift = (const float *)memory->tables + step->residues + 2 * row;
+    const float *lazy = (const float *)memory->tables + step->lazy_bias + 2 * row;
     float *to = memory->workspace + step->output + row * step->output_plane;
-    if (step->residues < 0 || (AT(lift, 2)[0] == 0.0f && lift[1] == -__builtin_inff()))
+    if (step->lazy_bias < 0 || (AT(lazy, 2)[0] == 0.0f && lazy[1] == -__builtin_inff()))
       NAME(split_plane)(step, from, triple, 0, to);
     else
-      NAME(split_plane)(step, from, triple, lift, to);
+      NAME(split_plane)(step, from, triple, lazy, to);
   }
 }
 
-/* The rows in the middle of folded planes again: those above `fold` in front of the plane, those from it on behind. */
-TARGET static void NAME(echo)(const struct step *step, const struct memory *memory) {
+/* Repeat the middle rows of folded planes: those above row `fold` before the plane, those from it on behind the plane. */
+TARGET static void NAME(repeat_rows)(const struct step *step, const struct memory *memory) {
   const int32_t *channels = memory->tables + step->channels;
   const int64_t fold = step->fold, vector = 2 * step->pitch, half = step->pitch;
   for (int64_t row = 0; row < step->rows; row++) {
@@ -112,7 +112,7 @@ TARGET static void NAME(echo)(const struct step *step, const struct memory *memo
   }
 }
 
-/* Zeros between and around planes, where other values were. Table: first float and how many, whole vectors. */
+/* Clear the padding between and around planes in reused memory. Table: first float and number of floats, whole vectors. */
 TARGET static void NAME(clear)(const struct step *step, const struct memory *memory) {
   const int32_t *run = memory->tables + step->channels;
   for (int64_t row = 0; row < step->rows; row++, run += 2) {
@@ -125,7 +125,7 @@ INLINE float NAME(larger)(float a, float b) {
   return a > b || a != a ? a : b;
 }
 
-/* The larger of two vectors, NaN if there is one. */
+/* The maximum of two vectors; NaN if one is NaN. */
 #define LARGER_OF(type, places, a, b) \
   ({ \
     const places first = ((a) > (b)) | ((a) != (a)); \
@@ -177,7 +177,7 @@ INLINE VEC NAME(larger_or_nan)(VEC a, VEC b) {
   return (VEC)_mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
 }
 
-/* Rows of 4 to 32 without a gap: 64 floats that follow each other become 16. Where a row is a vector or two, rows first. */
+/* Rows of 4 to 32 floats without padding: 64 consecutive floats become 16. Rows of one or two vectors are joined first. */
 INLINE void NAME(pool_dense)(const float *from, float *to, int64_t count, IVEC top, IVEC bottom) {
   for (int64_t i = 0; i < count; i += VL, from += 4 * VL) {
     const VEC a = NAME(load)(from), b = NAME(load)(from + VL), c = NAME(load)(from + 2 * VL), d = NAME(load)(from + 3 * VL);
@@ -188,7 +188,7 @@ INLINE void NAME(pool_dense)(const float *from, float *to, int64_t count, IVEC t
   }
 }
 
-/* Pairs of vectors with another `below`, and `beside` those two that fill up a vector of the output; the next are `next` on. */
+/* Vectors of a row and the row `below`. Those `beside` them complete a vector of the output; the next ones are `next` on. */
 INLINE void NAME(pool_vectors)(const float *from, float *to, int64_t count, int64_t below, int64_t beside, int64_t next,
                                IVEC evens) {
   for (int64_t i = 0; i < count; i += VL, from += next) {
@@ -273,7 +273,7 @@ INLINE float NAME(column_sums)(const struct step *step, const float *from) {
   return total;
 }
 
-/* Columns are summed first, then over them, for one image or many in the same order. */
+/* Sums columns first, then rows of sums: the same order for one image and for many. */
 TARGET static void NAME(mean)(const struct step *step, const struct memory *memory) {
   const int32_t *channels = memory->tables + step->channels;
   const int64_t lanes = step->lanes, pitch = step->pitch * lanes;
@@ -286,7 +286,7 @@ TARGET static void NAME(mean)(const struct step *step, const struct memory *memo
       to[0] = NAME(column_sums)(step, from);
     } else {
       for (int64_t x = 0; x < step->width * lanes; x += lanes) {
-        float sum[MOST_LANES] = {0};
+        float sum[MAX_LANES] = {0};
         for (int64_t y = 0; y < step->height; y++)
           for (int64_t lane = 0; lane < lanes; lane++) sum[lane] += *AT(from + y * pitch + x + lane, 1);
         for (int64_t lane = 0; lane < lanes; lane++) to[lane] += sum[lane];
@@ -296,7 +296,7 @@ TARGET static void NAME(mean)(const struct step *step, const struct memory *memo
   }
 }
 
-/* The caller's images into a value; lanes without an image are zero. */
+/* Copy the caller's images into a value; lanes without an image are zero. */
 TARGET static void NAME(pack)(const struct step *step, const struct memory *memory) {
   const int64_t lanes = step->lanes, height = step->out_height, width = step->out_width;
   const int32_t *channels = memory->tables + step->channels;

@@ -1,7 +1,7 @@
-/* The steps for one instruction set. Included once for each, with NAME, TARGET, VL (floats in a vector), MOST_ONE,
- * MOST_TWO and MOST_FOUR (vectors of a tile that fit its registers with one, two and four chains) and MOST_DIRECT (the same
- * for rows of few entries) defined. Every element is summed in the same order whatever the instruction set, layout, tile or
- * loop order, so that what a measurement picks never changes a bit of the result. */
+/* The steps for one instruction set; included once for each. Before that these are defined: NAME, TARGET, VL (floats in a
+ * vector), MAX_TILE_1, MAX_TILE_2 and MAX_TILE_4 (vectors of a tile that fit the registers with one, two and four chains),
+ * MAX_TILE_FEW (the same for rows with few entries). Every element is summed in the same order for every instruction set,
+ * layout, tile and loop order. Autotuning therefore never changes a bit of the result. */
 
 #include "simd.h"
 
@@ -13,19 +13,19 @@
 #include "conv_small_planes.h"
 
 #include "conv_shared_loads.h"
-#define SQUARE NAME(square)
-#define SHARED NAME(shared)
+#define CONV_SMALL NAME(conv_small_planes)
+#define CONV_SHARED NAME(conv_shared_loads)
 #else
-#define SQUARE 0 /* no program for these vectors has such steps */
-#define SHARED 0
+#define CONV_SMALL 0 /* programs for these vectors have no such steps */
+#define CONV_SHARED 0
 #endif
 
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),  NAME(split),  NAME(max_pool),
-                                       NAME(mean), NAME(pack), NAME(unpack), NAME(direct),
-                                       SQUARE,     SHARED,    NAME(echo),   NAME(clear),
+                                       NAME(mean), NAME(pack), NAME(unpack), NAME(conv_few_taps),
+                                       CONV_SMALL,     CONV_SHARED,    NAME(repeat_rows),   NAME(clear),
                                        softmax,    log_softmax};
 
-/* Billions of floating point operations a second with operands in registers: what no kernel can exceed. */
+/* Billions of floating-point operations per second with operands in registers: an upper bound for every kernel. */
 TARGET static double NAME(peak)(int64_t rounds) {
   VEC sum[10];
   for (int t = 0; t < 10; t++) sum[t] = (float)t - (VEC){0};
@@ -44,5 +44,5 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef IVEC
 #undef INLINE
 #undef KEEP
-#undef SQUARE
-#undef SHARED
+#undef CONV_SMALL
+#undef CONV_SHARED

@@ -1,7 +1,7 @@
-/* Sparse networks on a CPU: every step of a program of tables, for each instruction set that is built in.
+/* Runs programs of sparse networks on a CPU, with a variant of every step for each instruction set.
  *
- * Built by library.py with any C compiler of the GCC kind; nothing but the C library is needed. Functions are compiled for
- * their instruction set by attribute and chosen at run time, so one file serves every CPU of a kind. */
+ * kernel_library.py builds it with GCC or Clang; it needs only the C library. Target attributes select the instruction set
+ * of each function, and a table selects the function at run time, so one file serves every CPU of an architecture. */
 #define _POSIX_C_SOURCE 199309L
 #include "kernel.h"
 
@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#define MOST_LANES 64
+#define MAX_LANES 64
 
 static double seconds(void) {
   struct timespec now;
@@ -19,40 +19,40 @@ static double seconds(void) {
 }
 
 #ifdef __x86_64__
-#define HOLD(vector) __asm__ volatile("" : "+v"(vector)) /* keeps the compiler from folding the loop away */
+#define HOLD(vector) __asm__ volatile("" : "+v"(vector)) /* keeps the compiler from removing the loop */
 #else
 #define HOLD(vector) __asm__ volatile("" : "+w"(vector))
 #endif
 
 #include "softmax.h"
 
-/* Level 0: what every CPU of the kind has, SSE2 on x86-64 and NEON on 64-bit ARM. */
+/* Level 0: SSE2 on x86-64 and NEON on 64-bit ARM, which every such CPU has. */
 #define NAME(word) word##_plain
 #define TARGET
 #define VL 4
 #ifdef __aarch64__
-#define MOST_ONE 14
-#define MOST_TWO 8
-#define MOST_FOUR 4
-#define MOST_DIRECT 8
+#define MAX_TILE_1 14
+#define MAX_TILE_2 8
+#define MAX_TILE_4 4
+#define MAX_TILE_FEW 8
 #define FUSED(a, b, c) __builtin_fmaf(a, b, c)
 #else
-#define MOST_ONE 7
-#define MOST_TWO 4
-#define MOST_FOUR 2
-#define MOST_DIRECT 8
+#define MAX_TILE_1 7
+#define MAX_TILE_2 4
+#define MAX_TILE_4 2
+#define MAX_TILE_FEW 8
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 #include "dispatch.h"
 #undef FUSED
-#define FUSED(a, b, c) __builtin_fmaf(a, b, c) /* a loop the compiler makes vectors of would round twice */
+#define FUSED(a, b, c) __builtin_fmaf(a, b, c) /* the compiler's own vector loop would round twice */
 #undef NAME
 #undef TARGET
 #undef VL
-#undef MOST_ONE
-#undef MOST_TWO
-#undef MOST_FOUR
-#undef MOST_DIRECT
+#undef MAX_TILE_1
+#undef MAX_TILE_2
+#undef MAX_TILE_4
+#undef MAX_TILE_FEW
 
 #ifdef __x86_64__
 #define NAME(word) word##_avx2
@@ -60,31 +60,31 @@ static double seconds(void) {
 #define SMALLER _mm256_min_ps
 #define TARGET __attribute__((target("avx2,fma")))
 #define VL 8
-#define MOST_ONE 7
-#define MOST_TWO 4
-#define MOST_FOUR 2
-#define MOST_DIRECT 8
+#define MAX_TILE_1 7
+#define MAX_TILE_2 4
+#define MAX_TILE_4 2
+#define MAX_TILE_FEW 8
 #include "dispatch.h"
 #undef NAME
 #undef LARGER
 #undef SMALLER
 #undef TARGET
 #undef VL
-#undef MOST_ONE
-#undef MOST_TWO
-#undef MOST_FOUR
-#undef MOST_DIRECT
+#undef MAX_TILE_1
+#undef MAX_TILE_2
+#undef MAX_TILE_4
+#undef MAX_TILE_FEW
 
 #define NAME(word) word##_avx512
 #define LARGER _mm512_max_ps
 #define SMALLER _mm512_min_ps
-#define ADD_INSIDE(sum, weight, value, side) ((VEC)_mm512_mask3_fmadd_ps(weight, value, sum, side))
+#define ADD_INSIDE(sum, weight, value, edge) ((VEC)_mm512_mask3_fmadd_ps(weight, value, sum, edge))
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")))
 #define VL 16
-#define MOST_ONE 14
-#define MOST_TWO 8
-#define MOST_FOUR 4
-#define MOST_DIRECT 24
+#define MAX_TILE_1 14
+#define MAX_TILE_2 8
+#define MAX_TILE_4 4
+#define MAX_TILE_FEW 24
 #include "dispatch.h"
 #undef NAME
 #undef LARGER
@@ -92,10 +92,10 @@ static double seconds(void) {
 #undef ADD_INSIDE
 #undef TARGET
 #undef VL
-#undef MOST_ONE
-#undef MOST_TWO
-#undef MOST_FOUR
-#undef MOST_DIRECT
+#undef MAX_TILE_1
+#undef MAX_TILE_2
+#undef MAX_TILE_4
+#undef MAX_TILE_FEW
 
 static const run_step *const levels[] = {steps_plain, steps_avx2, steps_avx512};
 #else
@@ -104,7 +104,7 @@ static const run_step *const levels[] = {steps_plain};
 
 int64_t hs_step_size(void) { return (int64_t)(sizeof(struct step) / sizeof(int64_t)); }
 
-/* The number of levels this CPU can run: 1 plain, 2 with AVX2, 3 with AVX-512. */
+/* The number of levels that this CPU can run: 1 plain, 2 with AVX2, 3 with AVX-512. */
 int64_t hs_levels(void) {
 #ifdef __x86_64__
   __builtin_cpu_init();
@@ -119,7 +119,7 @@ int64_t hs_levels(void) {
 }
 
 #ifdef HYPERSPARSE_CHECKED
-/* What the next runs of this process may touch: addresses and bytes of tables, workspace, images and outputs. */
+/* Memory that later runs of this process may access: addresses and bytes of tables, workspace, images and outputs. */
 void hs_check(const char *const *parts, const int64_t *bytes) {
   for (int i = 0; i < 4; i++) ranges[i] = (struct range){parts[i], parts[i] + bytes[i]};
 }
@@ -147,7 +147,7 @@ void hs_run(const struct step *program, int64_t steps, const int32_t *tables, fl
   }
 }
 
-/* The shortest of some timings of one step, in seconds. */
+/* The shortest time of one step, in seconds. */
 double hs_time(const struct step *step, const int32_t *tables, float *workspace, int64_t repeats) {
   const struct memory memory = {.tables = tables, .workspace = workspace};
   double best = 1e9;

@@ -1,7 +1,7 @@
-/* Shares of the classes, the last step of a network: the same code, and so the same bits, for every instruction set.
+/* Softmax and log-softmax, the last step of a network: the same code and the same bits for every instruction set.
  *
- * In double precision, with an exponential and a logarithm of its own: the C library's differ from system to system, and
- * nothing would have to be linked. Both are within some 1e-16 of the true number. */
+ * Computed in double precision with an own exponential and logarithm, because those of C libraries differ. Both have a
+ * relative error of about 1e-16. */
 
 static double two_to(int64_t power) {
   const int64_t bits = (power + 1023) << 52;
@@ -10,18 +10,18 @@ static double two_to(int64_t power) {
   return value;
 }
 
-/* Of a number that is not positive, or NaN. */
+/* For a number that is not positive, or NaN. */
 static double exponential(double x) {
   if (x != x) return x;
-  if (x < -200.0) return 0.0; /* 1e-87: nothing beside the 1 of the largest, and 0 as a float */
-  const int64_t power = (int64_t)(x * 1.4426950408889634 - 0.5); /* towards zero, so this is the nearest */
+  if (x < -200.0) return 0.0; /* 1e-87: negligible beside the largest term, which is 1, and 0 as a float */
+  const int64_t power = (int64_t)(x * 1.4426950408889634 - 0.5); /* truncates, so this rounds to the nearest */
   const double rest = (x - (double)power * 0.6931471803691238) - (double)power * 1.9082149292705877e-10;
   double sum = 1.0;
   for (int term = 13; term > 0; term--) sum = 1.0 + sum * rest / term;
   return sum * two_to(power);
 }
 
-/* Of a number of at least 1, or NaN. */
+/* For a number of at least 1, or NaN. */
 static double logarithm(double x) {
   if (x != x) return x;
   int64_t bits;
@@ -35,7 +35,7 @@ static double logarithm(double x) {
   return 2.0 * ratio * sum + (double)power * 0.6931471805599453;
 }
 
-static void shares(const struct step *step, const struct memory *memory, int of_logarithm) {
+static void softmax_of(const struct step *step, const struct memory *memory, int logarithmic) {
   for (int64_t lane = 0; lane < step->lanes; lane++) {
     const float *from = memory->workspace + step->input + lane;
     float *to = memory->workspace + step->output + lane;
@@ -47,14 +47,14 @@ static void shares(const struct step *step, const struct memory *memory, int of_
       *AT(to + row * step->output_plane, 1) = (float)value;
       sum += value;
     }
-    const double less = of_logarithm ? most + logarithm(sum) : 0.0, scale = 1.0 / sum;
+    const double less = logarithmic ? most + logarithm(sum) : 0.0, scale = 1.0 / sum;
     for (int64_t row = 0; row < step->rows; row++) {
       float *at = to + row * step->output_plane;
-      *at = of_logarithm ? (float)(from[row * step->input_plane] - less) : (float)(*at * scale);
+      *at = logarithmic ? (float)(from[row * step->input_plane] - less) : (float)(*at * scale);
     }
   }
 }
 
-static void softmax(const struct step *step, const struct memory *memory) { shares(step, memory, 0); }
+static void softmax(const struct step *step, const struct memory *memory) { softmax_of(step, memory, 0); }
 
-static void log_softmax(const struct step *step, const struct memory *memory) { shares(step, memory, 1); }
+static void log_softmax(const struct step *step, const struct memory *memory) { softmax_of(step, memory, 1); }

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hypersparse_runtime.operations.activations import Clip, LogSoftmax, Relu, Softmax
-from hypersparse_runtime.operations.base import Operation
-from hypersparse_runtime.operations.batch_norm import BatchNorm
+from hypersparse_runtime.operations.base import Opaque, Operation
+from hypersparse_runtime.operations.layers import BatchNorm, Conv, Linear
 from hypersparse_runtime.operations.merging import Add, Concat, Flatten, Plane
-from hypersparse_runtime.operations.opaque import Opaque
 from hypersparse_runtime.operations.pooling import AvgPool, MaxPool, Mean
-from hypersparse_runtime.operations.weighted import Conv, Linear
 
 _ALL = (Conv, Linear, BatchNorm, Relu, Clip, Add, Concat, Plane, MaxPool, AvgPool, Mean, Flatten, Softmax, LogSoftmax)
 OPERATIONS: Mapping[str, Operation] = MappingProxyType({each.name: each() for each in _ALL})

@@ -2,17 +2,15 @@
 
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Kind, Layer
-from hypersparse_runtime.operations.base import Channels, GraphError, Operation, Shape, need
-
-if TYPE_CHECKING:
-    from hypersparse_runtime.graph import Graph, Node
-    from hypersparse_runtime.limits import WorkCounter
-    from hypersparse_runtime.lowering import Lowering
+from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, need
+from hypersparse_runtime.limits import WorkCounter
+from hypersparse_runtime.lowering import Lowering
+from hypersparse_runtime.operations.base import Channels, Operation
+from hypersparse_runtime.sparse_layers import Array, Kind, Layer
 
 MAX_BOUND = float(np.finfo(np.float32).max)  # of a `clip`
 
@@ -22,10 +20,10 @@ class Activation(Operation):
 
     passes = Channels.SAME
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         return inputs[0]
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_change(node, joined=True, ends=True)
 
 
@@ -34,10 +32,10 @@ class Relu(Activation):
 
     name, onnx = "relu", "Relu"
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         return np.maximum(inputs[0], 0)
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         lowering.change(node, lambda layer: replace(layer, relu=True), sums=True)
 
 
@@ -46,25 +44,24 @@ class Clip(Activation):
 
     name, onnx = "clip", "Clip"
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         low, high = bounds(node)
         need(low <= high, node.output, "bounds of which the lower is the larger", (low, high))
         return inputs[0]
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         low, high = (np.float32(bound) for bound in bounds(node))
-        result: Array = np.clip(inputs[0], low, high)
-        return result
+        return np.clip(inputs[0], low, high)
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         between = bounds(node)
         lowering.change(node, lambda layer: replace(layer, clip=between), sums=True)
 
-    def onnx_constants(self, node: "Node") -> dict[str, float]:
+    def onnx_constants(self, node: Node) -> dict[str, float]:
         return dict(zip(("low", "high"), bounds(node), strict=True))
 
 
-def bounds(node: "Node") -> tuple[float, float]:
+def bounds(node: Node) -> tuple[float, float]:
     """The bounds of a `clip`; a missing one is infinite.
 
     >>> from hypersparse_runtime import Node
@@ -85,14 +82,14 @@ class Softmax(Operation):
     kind: ClassVar[Kind] = "softmax"
     passes = Channels.ALL
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         need(len(inputs[0]) == 1, node.output, "an input that is no vector", inputs[0])
         return inputs[0]
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_change(node)
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         (x,) = inputs
         with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, as in PyTorch
             less = x - x.max(axis=1, keepdims=True)
@@ -100,15 +97,14 @@ class Softmax(Operation):
         return self._normalized(less, powers, powers.sum(axis=1, keepdims=True))
 
     def _normalized(self, less: Array, powers: Array, sums: Array) -> Array:
-        result: Array = powers / sums
-        return result
+        return powers / sums
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         rows = np.arange(lowering.node_shapes[node.output][0])
         layer = Layer(self.kind, lowering.materialized(node.inputs[0]), node.output, rows)
         lowering.emit(node, layer)
 
-    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {"axis": 1}
 
 
@@ -119,5 +115,4 @@ class LogSoftmax(Softmax):
     kind: ClassVar[Kind] = "log_softmax"
 
     def _normalized(self, less: Array, powers: Array, sums: Array) -> Array:
-        result: Array = less - np.log(sums)
-        return result
+        return less - np.log(sums)

@@ -4,23 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Pair
-
-if TYPE_CHECKING:
-    from hypersparse_runtime.graph import Graph, Node
-    from hypersparse_runtime.limits import WorkCounter
-    from hypersparse_runtime.lowering import Lowering
-
-Shape = tuple[int, ...]
-MAX_MESSAGE = 200  # characters of a value in an error: a concatenation has up to 1,024 shapes
-
-
-class GraphError(ValueError):
-    """A network that does not fit together; the message is one sentence."""
+from hypersparse_runtime.graph import Graph, GraphError, Node, Shape
+from hypersparse_runtime.limits import WorkCounter
+from hypersparse_runtime.lowering import Lowering
+from hypersparse_runtime.sparse_layers import Array, Pair
 
 
 class Channels(Enum):
@@ -53,47 +44,72 @@ class Operation(ABC):
     roles: ClassVar[tuple[str, ...]] = ()  # of its arrays, in the order in which ONNX takes them
     passes: ClassVar[Channels]
     inputs: ClassVar[int | None] = 1  # None: one or more
+    weighted: ClassVar[bool] = False  # whether it is a sum of products with its array `weight`
+    opaque: ClassVar[bool] = False  # whether only PyTorch knows what it does
     last_only: ClassVar[bool] = False  # whether it must be the last operation of a network
 
     @abstractmethod
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         """The output's shape for one image; raises GraphError where options, arrays and inputs do not fit."""
 
     @abstractmethod
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         """Add the estimated cost of loading and running it."""
 
     @abstractmethod
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         """The output for a batch, in numpy: the reference for all other implementations."""
 
     @abstractmethod
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         """Turn the node into layers of the sparse engine."""
 
-    def channels(self, graph: "Graph", node: "Node") -> Channels:
+    def channels(self, graph: Graph, node: Node) -> Channels:
         """How channels pass through this node."""
         return self.passes
 
-    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
         """The options by their names in ONNX."""
         return {}
 
-    def onnx_constants(self, node: "Node") -> dict[str, float]:
+    def onnx_constants(self, node: Node) -> dict[str, float]:
         """Options that are inputs in ONNX."""
         return {}
 
-    def onnx_calls(self, node: "Node", inputs: Sequence[str], output: str) -> list[OnnxCall]:
+    def onnx_calls(self, node: Node, inputs: Sequence[str], output: str) -> list[OnnxCall]:
         """The nodes of ONNX that compute it."""
         return [OnnxCall(self.onnx, inputs, output, self.onnx_attributes(node))]
 
 
-def unsupported(node: "Node") -> GraphError:
+class Opaque(Operation):
+    """Any operation that is not in the table. It says its shape itself, and only PyTorch can run it."""
+
+    name, inputs, opaque = "opaque", None, True
+    passes = Channels.ALL
+
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
+        shape = node.options.get("shape")
+        return tuple(shape) if shape is not None else (1,)  # None: several values
+
+    def count_work(self, work: WorkCounter, node: Node) -> None:
+        """Nothing: PyTorch's part of the work is counted where PyTorch is."""
+
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
+        raise unsupported(node)
+
+    def lower(self, lowering: Lowering, node: Node) -> None:
+        raise unsupported(node)
+
+    def onnx_calls(self, node: Node, inputs: Sequence[str], output: str) -> list[OnnxCall]:
+        raise unsupported(node)
+
+
+def unsupported(node: Node) -> GraphError:
     """The error of a method that an operation cannot have."""
     return GraphError(f"The runtime has no operation `{node.op}` (`{node.output}`); only PyTorch can run it.")
 
 
-def pair(node: "Node", name: str, *, least: int) -> Pair:
+def pair(node: Node, name: str, *, least: int) -> Pair:
     """An option of two integers, for height and width, such as `stride`."""
     value = node.options.get(name)
     fits = isinstance(value, tuple) and len(value) == 2 and all(type(side) is int and side >= least for side in value)
@@ -103,7 +119,7 @@ def pair(node: "Node", name: str, *, least: int) -> Pair:
     return first, second
 
 
-def count(node: "Node", name: str) -> int:
+def count(node: Node, name: str) -> int:
     """An option that is a positive integer."""
     value = node.options.get(name)
     if type(value) is not int or value < 1:
@@ -111,7 +127,7 @@ def count(node: "Node", name: str) -> int:
     return value
 
 
-def array_of(graph: "Graph", node: "Node", role: str) -> Any:
+def array_of(graph: Graph, node: Node, role: str) -> Any:
     """An array that the node must have."""
     found = graph.array(node, role)
     if found is None:
@@ -119,32 +135,26 @@ def array_of(graph: "Graph", node: "Node", role: str) -> Any:
     return found
 
 
-def float32(graph: "Graph", node: "Node", role: str) -> Any:
+def float32(graph: Graph, node: Node, role: str) -> Any:
     """An array that the node must have, in single precision."""
     return array_of(graph, node, role).astype(np.float32, copy=False)
 
 
-def check_vector(graph: "Graph", node: "Node", role: str, length: int) -> None:
+def check_vector(graph: Graph, node: Node, role: str, length: int) -> None:
     """An array, if present, has one element for each channel."""
     found = graph.array(node, role)
     if found is not None and found.shape != (length,):
         raise GraphError(f"`{role}` of `{node.output}` should have the shape ({length},); got {found.shape}.")
 
 
-def need(condition: bool, name: str, what: str, came: object) -> None:
-    """Raise GraphError about the value `name` unless the condition holds."""
-    if not condition:
-        raise GraphError(f"`{name}` has {what}: {str(came)[:MAX_MESSAGE]}.")
-
-
-def slid(node: "Node", x: Shape, kernel: Shape) -> Shape:
+def slid(node: Node, x: Shape, kernel: Shape) -> Shape:
     """Height and width of what a window of this size gives, by the node's stride and padding."""
     stride, padding = pair(node, "stride", least=1), pair(node, "padding", least=0)
     sides = zip(x[1:], kernel, stride, padding, strict=True)
     return tuple((side + 2 * edge - width) // step + 1 for side, width, step, edge in sides)
 
 
-def window_attributes(node: "Node") -> dict[str, Any]:
+def window_attributes(node: Node) -> dict[str, Any]:
     """Stride and padding as ONNX names them."""
     edges = node.options["padding"]
     return {"strides": list(node.options["stride"]), "pads": [*edges, *edges]}

@@ -3,19 +3,15 @@
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Layer
-from hypersparse_runtime.operations.base import Channels, Operation, Shape, array_of, float32, need
-
-if TYPE_CHECKING:
-    from hypersparse_runtime.graph import Graph, Node
-    from hypersparse_runtime.limits import WorkCounter
-    from hypersparse_runtime.lowering import Lowering
-
-MAX_JOINED = 2**20  # inputs times channels of a concatenation that is written in place; DenseNet-121 has 34,000
+from hypersparse_runtime.graph import Graph, Node, Shape, need
+from hypersparse_runtime.limits import MAX_JOINED, WorkCounter
+from hypersparse_runtime.lowering import Lowering
+from hypersparse_runtime.operations.base import Channels, Operation, array_of, float32
+from hypersparse_runtime.sparse_layers import Array, Layer
 
 
 class Add(Operation):
@@ -24,18 +20,17 @@ class Add(Operation):
     name, onnx, inputs = "add", "Add", 2
     passes = Channels.SAME
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         need(inputs[0] == inputs[1], node.output, "inputs of two shapes", inputs)
         return inputs[0]
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_change(node, adds=True)
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
-        result: Array = inputs[0] + inputs[1]
-        return result
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
+        return inputs[0] + inputs[1]
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         first, second = node.inputs
         taken = 1 if lowering.can_take(second, sums=False) or not lowering.can_take(first, sums=False) else 0
         layer = lowering.open(node, taken, sums=False)
@@ -48,19 +43,18 @@ class Plane(Operation):
     name, onnx, roles = "plane", "Add", ("value",)
     passes = Channels.SAME
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         shape = array_of(graph, node, "value").shape
         need(shape == inputs[0], node.output, "a plane of another shape than its input", (shape, inputs[0]))
         return inputs[0]
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_plane(node)
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
-        result: Array = inputs[0] + float32(graph, node, "value")
-        return result
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
+        return inputs[0] + float32(graph, node, "value")
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         layer = lowering.open(node, 0, sums=True)
         plane = array_of(lowering.graph, node, "value").astype(np.float64)
         lowering.close(node, replace(layer, plane=plane if layer.plane is None else layer.plane + plane))
@@ -72,18 +66,18 @@ class Concat(Operation):
     name, onnx, inputs = "concat", "Concat", None
     passes = Channels.JOINED
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         fits = all(len(shape) in (1, 3) and shape[1:] == inputs[0][1:] for shape in inputs)
         need(fits, node.output, "inputs of other heights and widths", inputs)
         return (sum(shape[0] for shape in inputs), *inputs[0][1:])
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_concat(node)
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         return np.concatenate(inputs, axis=1)
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         channels = lowering.node_shapes[node.output][0]
         none, first, in_place = np.zeros(channels), 0, len(node.inputs) * channels <= MAX_JOINED
         for name in node.inputs:
@@ -96,7 +90,7 @@ class Concat(Operation):
             lowering.joined.add(node.output)
         lowering.add_value(node)
 
-    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {"axis": 1}
 
 
@@ -106,20 +100,20 @@ class Flatten(Operation):
     name, onnx = "flatten", "Flatten"
     passes = Channels.FLATTENED
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         return (prod(inputs[0]),)
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         """Nothing: the values stay where they are."""
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         return inputs[0].reshape(len(inputs[0]), -1)
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         lowering.same[node.output] = lowering.same[node.inputs[0]]
         lowering.readers[node.inputs[0]] += lowering.readers[node.output]  # whoever reads the one reads the other
 
-    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {"axis": 1}
 
 

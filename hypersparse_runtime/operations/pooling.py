@@ -3,30 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from hypersparse_runtime.ir import Array, Entries, Layer
-from hypersparse_runtime.operations.base import (
-    Channels,
-    OnnxCall,
-    Operation,
-    Shape,
-    need,
-    pair,
-    slid,
-    window_attributes,
-)
-
-if TYPE_CHECKING:
-    from hypersparse_runtime.graph import Graph, Node
-    from hypersparse_runtime.limits import WorkCounter
-    from hypersparse_runtime.lowering import Lowering
+from hypersparse_runtime.graph import Graph, Node, Shape, need
+from hypersparse_runtime.limits import WorkCounter
+from hypersparse_runtime.lowering import Lowering
+from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, pair, slid, window_attributes
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer
 
 
-def windows(x: Array, kernel: Shape, node: "Node", *, fill: float) -> Array:
+def windows(x: Array, kernel: Shape, node: Node, *, fill: float) -> Array:
     """The input of every output position: (images, channels, height, width, kernel height, kernel width)."""
     (top, left), stride = pair(node, "padding", least=0), pair(node, "stride", least=1)
     padded = np.pad(x, ((0, 0), (0, 0), (top, top), (left, left)), constant_values=fill)
@@ -39,7 +28,7 @@ class Pool(Operation):
 
     passes = Channels.SAME
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         (x,) = inputs
         need(len(x) == 3, node.output, "an input of a wrong shape", x)
         kernel, padding = pair(node, "kernel", least=1), pair(node, "padding", least=0)
@@ -47,7 +36,7 @@ class Pool(Operation):
         need(inside, node.output, "a padding of more than half its kernel", padding)
         return (x[0], *slid(node, x, kernel))
 
-    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {**window_attributes(node), "kernel_shape": list(node.options["kernel"])}
 
 
@@ -56,14 +45,13 @@ class MaxPool(Pool):
 
     name, onnx = "max_pool", "MaxPool"
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_pool(node, prod(node.options["kernel"]))
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
-        result: Array = windows(inputs[0], pair(node, "kernel", least=1), node, fill=-inf).max(axis=(4, 5))
-        return result
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
+        return windows(inputs[0], pair(node, "kernel", least=1), node, fill=-inf).max(axis=(4, 5))
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         value = lowering.same[node.inputs[0]]
         kernel, stride, padding = (pair(node, name, least=0) for name in ("kernel", "stride", "padding"))
         layer = Layer("max_pool", value, node.output, np.arange(lowering.shapes[value][0]), kernel=kernel)
@@ -75,16 +63,15 @@ class AvgPool(Pool):
 
     name, onnx = "avg_pool", "AveragePool"
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         before = work.shapes[node.inputs[0]]
         weighted = node.options["kernel"] != before[1:] or any(node.options["padding"])
         work.add_pool(node, prod(node.options["kernel"]), weighted=weighted)
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
-        result: Array = windows(inputs[0], pair(node, "kernel", least=1), node, fill=0.0).mean(axis=(4, 5))
-        return result
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
+        return windows(inputs[0], pair(node, "kernel", least=1), node, fill=0.0).mean(axis=(4, 5))
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         kernel, padding = pair(node, "kernel", least=1), pair(node, "padding", least=0)
         value = lowering.same[node.inputs[0]]
         channels, *sides = lowering.shapes[value]
@@ -96,7 +83,7 @@ class AvgPool(Pool):
         layer = Layer("conv", value, node.output, np.arange(channels), entries, np.zeros(channels), kernel=kernel)
         lowering.emit(node, replace(layer, stride=pair(node, "stride", least=1), padding=padding))
 
-    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {**super().onnx_attributes(node), "count_include_pad": 1}
 
 
@@ -106,26 +93,25 @@ class Mean(Operation):
     name, onnx = "mean", "GlobalAveragePool"
     passes = Channels.SAME
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         need(len(inputs[0]) == 3, node.output, "an input of a wrong shape", inputs[0])
         return inputs[0][:1]
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_pool(node, prod(work.shapes[node.inputs[0]][1:]))
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
-        result: Array = inputs[0].mean(axis=(2, 3))
-        return result
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
+        return inputs[0].mean(axis=(2, 3))
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         lower_mean(lowering, node)
 
-    def onnx_calls(self, node: "Node", inputs: Sequence[str], output: str) -> list[OnnxCall]:
+    def onnx_calls(self, node: Node, inputs: Sequence[str], output: str) -> list[OnnxCall]:
         wide = f"{output} wide"
         return [OnnxCall(self.onnx, inputs, wide), OnnxCall("Flatten", [wide], output, {"axis": 1})]
 
 
-def lower_mean(lowering: "Lowering", node: "Node") -> None:
+def lower_mean(lowering: Lowering, node: Node) -> None:
     """A mean over whole images."""
     value = lowering.same[node.inputs[0]]
     layer = Layer("mean", value, node.output, np.arange(lowering.shapes[value][0]))

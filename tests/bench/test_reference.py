@@ -1,5 +1,4 @@
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,11 +22,14 @@ def module() -> ModuleType:
     return found
 
 
-def small_loop(module: ModuleType, batch_size: int = 4, lr: float = 0.1) -> Any:
+def small_loop(module: ModuleType, batch_size: int = 4, lr: float = 0.1) -> reference.TimedLoop:
     pixels = np.random.default_rng(0).integers(0, 256, (16, 8, 8, 3), dtype=np.uint8)
     data = module.TransformedImages(pixels, [number % 4 for number in range(16)], [0.5] * 3, [0.25] * 3)
     model = models.build("resnet8", shape=(3, 8, 8), classes=4, options={"width": 4})
-    return module.ReferenceLoop(model, data, batch_size=batch_size, sparsity=0.9, lr=lr, device=CPU)
+    loop: reference.TimedLoop = module.ReferenceLoop(
+        model, data, batch_size=batch_size, sparsity=0.9, lr=lr, device=CPU
+    )
+    return loop
 
 
 def one_batch() -> list[torch.Tensor]:
@@ -54,8 +56,8 @@ def test_its_masked_steps_keep_dropped_weights_at_zero(module: ModuleType) -> No
     loop.prune()
     for _ in range(3):
         loop.step("masked", one_batch())
-    weights = torch.cat([layer.weight.flatten() for layer in loop.layers])
-    masks = torch.cat([mask.flatten() for mask in loop.masks])
+    weights = torch.cat([layer.weight.flatten() for layer in loop.layers])  # type: ignore[attr-defined]
+    masks = torch.cat([mask.flatten() for mask in loop.masks])  # type: ignore[attr-defined]
     assert (weights[~masks] == 0).all()
     # Strictly above the threshold, as in the authors' code.
     assert int(masks.sum()) == keep_count(masks.numel(), 0.9) - 1
@@ -63,10 +65,10 @@ def test_its_masked_steps_keep_dropped_weights_at_zero(module: ModuleType) -> No
 
 def test_the_pruned_copy_does_not_change_the_network(module: ModuleType) -> None:
     loop = small_loop(module)
-    before = [layer.weight.clone() for layer in loop.layers]
+    before = [layer.weight.clone() for layer in loop.layers]  # type: ignore[attr-defined]
     pruned, _ = loop.pruned_copy()
     loop.score(pruned, one_batch())
-    assert all(torch.equal(layer.weight, old) for layer, old in zip(loop.layers, before, strict=True))
+    assert all(torch.equal(layer.weight, old) for layer, old in zip(loop.layers, before, strict=True))  # type: ignore[attr-defined]
     assert not pruned.training
 
 
@@ -77,7 +79,7 @@ def test_a_regularized_step_shrinks_weights_more_than_a_plain_one(module: Module
         module.STRENGTH = 1e-2
         loop = small_loop(module, lr=0.01)
         loop.step(phase, one_batch())
-        sums[phase] = sum(layer.weight.abs().sum().item() for layer in loop.layers)
+        sums[phase] = sum(layer.weight.abs().sum().item() for layer in loop.layers)  # type: ignore[attr-defined]
     assert sums["regularized"] < sums["plain"]
 
 

@@ -70,7 +70,7 @@ def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: p
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 130
     assert "failed:" not in done.stdout
-    assert "Stopped (SIGINT). 6 of 6 runs are missing; the same command continues with them." in done.stdout
+    assert "Stopped (SIGINT). 6 of 6 runs are missing; the same command goes on." in done.stdout
 
 
 def test_why_a_run_failed_stays_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from hypersparse import __version__
 from hypersparse.cli import doctor
-from hypersparse_runtime import library
+from hypersparse_runtime import kernel_library
 from hypersparse_runtime.compile_kernel import KernelError
 from tests.cli.commands import run
 
@@ -39,7 +39,7 @@ def test_a_kernel_that_cannot_be_built_is_a_failure(tmp_path: Path, monkeypatch:
     def broken() -> None:
         raise KernelError("No C compiler was found.")
 
-    monkeypatch.setattr(library, "load_kernel", broken)
+    monkeypatch.setattr(kernel_library, "load_kernel", broken)
     done = run("doctor", folder=tmp_path)
     assert done.returncode == 1
     assert "No C compiler was found." in done.stdout

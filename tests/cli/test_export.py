@@ -89,7 +89,7 @@ def test_data_that_are_asked_for_are_the_runs_own_if_they_have_its_name(store: R
 def test_a_finished_run_whose_weights_are_elsewhere_is_not_called_unfinished(store: RunStore) -> None:
     run = run_of(store, FINISHED)
     run.final_file.unlink()
-    with pytest.raises(ModelError, match=r"is finished, but its weights \(final\.safetensors\) are missing"):
+    with pytest.raises(ModelError, match=r"is finished, but its weights, final\.safetensors, were not copied"):
         call("evaluate", run.path)
 
 

@@ -54,7 +54,7 @@ def test_until_then_on_then_evaluate(tmp_path: Path) -> None:
     second = run("train", *SHORT, "--no-record", folder=tmp_path)
     assert second.returncode == 0, second.stderr
     assert "final.safetensors, result.json" in second.stdout
-    assert "resuming after epoch" in second.stdout
+    assert "going on after epoch" in second.stdout
     stored = the_run(tmp_path)
     result = stored.result()
     assert result is not None
@@ -77,7 +77,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Sig
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, err
-    assert "To resume: hypersparse train --data synthetic" in out
+    assert "To go on: hypersparse train --data synthetic" in out
     before = len(the_run(tmp_path).log())
     done = run(*options, "--stop-after", "6s", folder=tmp_path)
     assert done.returncode == 0

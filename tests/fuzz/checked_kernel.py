@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 
 from hypersparse_runtime.compile_kernel import FLAGS, SOURCES, find_compiler
-from hypersparse_runtime.library import Kernel
-from hypersparse_runtime.program import Program
+from hypersparse_runtime.kernel_library import Kernel
+from hypersparse_runtime.kernel_program import Program
 from hypersparse_runtime.tuning import TUNED, _variants, new_workspace
 
 CHECKED = ("-DHYPERSPARSE_CHECKED", "-O0")  # 6 s of a core; 32 s with -O1

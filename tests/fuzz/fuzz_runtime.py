@@ -26,12 +26,12 @@ from hypersparse_runtime.container import FileError
 from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.file import pack, unpack
 from hypersparse_runtime.graph import GraphError, shapes
-from hypersparse_runtime.layout import place, rows_fit
-from hypersparse_runtime.lazy_bias import with_deferred_sums
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
+from hypersparse_runtime.kernel_program import write_program
+from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.limits import estimate
 from hypersparse_runtime.lowering import dense_products, layers_of
-from hypersparse_runtime.program import write_program
+from hypersparse_runtime.plane_layout import place, rows_fit
 from hypersparse_runtime.tuning import TILES, VECTOR
 from tests.fuzz.checked_kernel import CheckedKernel, build_checked, set_variants_
 from tests.fuzz.children import FindingError, Outcome, run_cases
@@ -85,7 +85,7 @@ class Attempt:
         for count in (1, 17):
             _check_same(sparse(images[:count]), wanted[:count], "the engine")
         random = Random(seed)
-        network = with_deferred_sums(without_dead_channels(layers_of(graph)))
+        network = with_lazy_bias(without_dead_channels(layers_of(graph)))
         for level in self.kernel.levels:
             for rows, lanes in ((True, 1), (False, 1), (False, max(8, VECTOR[level]))):
                 placed = place(network, rows=rows, folded=rows and VECTOR[level] == 16)

@@ -7,7 +7,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
 from tests.hostile import files
 from tests.hostile.hook import MARK, Watch
 from tests.hostile.readers import READERS

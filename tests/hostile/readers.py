@@ -185,7 +185,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse_runtime/compile_kernel.py": "* the kernel's source, in the package",
         "hypersparse_runtime/container.py": "the runtime",
         "hypersparse_runtime/file.py": "the runtime",
-        "hypersparse_runtime/library.py": "* the kernel: tests/runtime/test_library.py",
+        "hypersparse_runtime/kernel_library.py": "* the kernel: tests/runtime/test_kernel_library.py",
         "hypersparse_runtime/position_coding.py": "the runtime",
     }
 )

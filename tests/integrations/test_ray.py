@@ -170,7 +170,7 @@ def test_a_stop_saves_and_the_same_sweep_goes_on(cluster: RayCluster, tmp_path: 
 def test_a_run_whose_worker_always_dies_is_given_up(cluster: RayCluster, tmp_path: Path) -> None:
     (outcome,) = go(cluster, [Run(small(model={"name": "tests.integrations.deadly:build"}), 0)], tmp_path)
     assert isinstance(outcome, RunError)
-    assert "died 3 times without finishing another epoch" in str(outcome)
+    assert "died 3 times without getting an epoch further" in str(outcome)
 
 
 @pytest.mark.slow
@@ -186,13 +186,13 @@ def test_ctrl_c_in_a_terminal_saves_and_the_same_command_goes_on(tmp_path: Path)
         os.killpg(process.pid, signal.SIGINT)  # to all of the terminal's processes, as Ctrl-C does
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "0 runs finished, 1 to resume, 0 failed" in out
+    assert "0 runs finished, 1 to go on with, 0 failed" in out
     (saved,) = tmp_path.glob("runs/*/seed-0/state.json")
     assert json.loads(saved.read_text())["epochs_finished"] >= 1
     (tmp_path / "held").unlink()
     again = run(*arguments, folder=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "1 runs finished, 0 to resume, 0 failed" in again.stdout
+    assert "1 runs finished, 0 to go on with, 0 failed" in again.stdout
     assert "epoch 0" not in again.stdout
 
 
@@ -202,9 +202,9 @@ Wrong = Callable[[], object]
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda: RayCluster(Machine(device="cuda:1")), "Ray assigns GPUs itself"),
+        (lambda: RayCluster(Machine(device="cuda:1")), "Ray hands out GPUs itself"),
         (lambda: RayCluster(CPU, gpus=1.0), "contradict each other"),
-        (lambda: RayCluster(Machine(), gpus=0.0), "must be above 0"),
+        (lambda: RayCluster(Machine(), gpus=0.0), "is above 0"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_starts(wrong: Wrong, words: str) -> None:
@@ -213,7 +213,7 @@ def test_what_cannot_be_is_said_before_anything_starts(wrong: Wrong, words: str)
         wrong()
 
 
-@pytest.mark.parametrize(("address", "words"), [("127.0.0.1:1", "No server answers at"), ("head", "must be HOST:PORT")])
+@pytest.mark.parametrize(("address", "words"), [("127.0.0.1:1", "Nobody answers at"), ("head", "is HOST:PORT")])
 def test_a_cluster_that_is_not_there_is_said_at_once(address: str, words: str) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypersparse[ray]'")
     with pytest.raises(HypersparseError, match=words), RayCluster(CPU, address=address):

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from hypersparse_runtime import SparseModel
 from hypersparse_runtime.graph import INPUT, Graph, Node, shapes
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
 
 
 def sparse_(model: nn.Module, sparsity: float, seed: int = 0) -> nn.Module:

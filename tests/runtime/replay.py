@@ -10,11 +10,11 @@ import torch
 from hypersparse import models
 from hypersparse.export.trace import trace
 from hypersparse_runtime.dead_channels import without_dead_channels
-from hypersparse_runtime.layout import place
-from hypersparse_runtime.lazy_bias import with_deferred_sums
+from hypersparse_runtime.kernel_program import Program, write_program
+from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.lowering import layers_of
-from hypersparse_runtime.program import Program, write_program
-from hypersparse_runtime.tuning import CONV, DIRECT, DIRECT_TILES, TILES
+from hypersparse_runtime.plane_layout import place
+from hypersparse_runtime.tuning import CONV, FEW_TAPS, FEW_TAPS_TILES, TILES
 from tests import architectures
 from tests.runtime.networks import sparse_
 
@@ -30,8 +30,8 @@ def set_tiles_(program: Program) -> None:
             whole = max(1, int(step["out_pitch"]) // 4) if step["shifts"] >= 0 else 1
             most = TILES["neon"][int(step["chains"])]
             step["tile"] = min(most // whole * whole, max(whole, -(-int(step["segment_length"]) // 4)))
-        elif step["kind"] == DIRECT:
-            step["tile"] = DIRECT_TILES["neon"][0]
+        elif step["kind"] == FEW_TAPS:
+            step["tile"] = FEW_TAPS_TILES["neon"][0]
 
 
 def replay(program: Program, images: np.ndarray, folder: Path, command: list[str]) -> np.ndarray:
@@ -59,7 +59,7 @@ def main(folder: Path, command: list[str]) -> None:
         torch.manual_seed(0)
         build = getattr(architectures, name) if name in COMMON else None
         model = sparse_(build() if build else models.build(name, shape=(3, 32, 32), classes=10), 0.7 if build else 0.95)
-        network = with_deferred_sums(without_dead_channels(layers_of(trace(model, (3, 32, 32)))))
+        network = with_lazy_bias(without_dead_channels(layers_of(trace(model, (3, 32, 32)))))
         images = rng.normal(size=(IMAGES, 3, 32, 32)).astype(np.float32)
         with torch.no_grad():
             wanted = model(torch.from_numpy(images)).numpy()

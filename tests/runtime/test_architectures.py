@@ -18,8 +18,8 @@ from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_sparse, save_sparse
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, SparseModel
-from hypersparse_runtime.dense import HAND_OVERS
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.dense_engines import DENSE_ENGINES
+from hypersparse_runtime.kernel_library import load_kernel
 from tests import architectures
 from tests.runtime.networks import sparse_
 
@@ -78,7 +78,7 @@ def test_the_kernel_gives_what_pytorch_gives(name: str, level: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("engine", ["numpy", *(each.name for each in HAND_OVERS)])
+@pytest.mark.parametrize("engine", ["numpy", *(each.name for each in DENSE_ENGINES)])
 def test_dense_engines_too(name: str, engine: str) -> None:
     if engine != "numpy":
         pytest.importorskip(engine)

@@ -14,7 +14,7 @@ from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, GraphError, Node, SparseModel
 from hypersparse_runtime.file import pack, read, unpack, write
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
 
 LEVELS = load_kernel().levels
 VALUES = np.array([-9, -1, -0.25, 0, 0.25, 1, 9, 1e30, -1e30, np.nan], np.float32)

@@ -15,7 +15,7 @@ from hypersparse_runtime.container import FileError
 from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.file import pack, unpack
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.limits import MOST_INPUTS
 from hypersparse_runtime.lowering import layers_of
 from tests.runtime.networks import computed

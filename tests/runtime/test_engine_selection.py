@@ -127,9 +127,9 @@ class Named:
 
 def test_engines_that_run_for_long_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dense kernel as large as its image took 18 s to load: every engine was run on it."""
-    monkeypatch.setattr("hypersparse_runtime.model.trial", lambda *rest, **more: pytest.fail("engines were run"))
-    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", lambda: [Named, Named])
-    monkeypatch.setattr("hypersparse_runtime.model.SURELY_TRIED", 2**16)
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.trial", lambda *rest, **more: pytest.fail("engines were run"))
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.installed_engines", lambda: [Named, Named])
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.SURELY_TRIED", 2**16)
     weight = np.ones((1, 1, 33, 33), np.float32)
     whole = {"stride": (1, 1), "padding": (16, 16), "dilation": (1, 1), "groups": 1}
     graph = Graph((1, 100, 100), (Node("conv", (INPUT,), "y", {"weight": "w"}, whole),), {"w": weight})

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from hypersparse.export.trace import trace
-from hypersparse_runtime.layout import place
 from hypersparse_runtime.lowering import layers_of
+from hypersparse_runtime.plane_layout import place
 from tests.runtime.networks import check_levels, computed, sparse_
 
 SIDES = [(16, 16), (14, 14), (15, 16), (6, 13), (31, 16), (2, 16), (16, 10)]

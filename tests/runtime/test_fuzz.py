@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz import fuzz_runtime
 from tests.fuzz.checked_kernel import CheckedKernel, build_checked
 from tests.fuzz.children import Outcome, in_child, virtual_bytes
-from tests.runtime.test_bounds import strided, written
+from tests.runtime.test_program_check import strided, written
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from hypersparse_runtime import Graph, Node, SparseModel
 from hypersparse_runtime.dead_channels import without_dead_channels
-from hypersparse_runtime.lazy_bias import with_deferred_sums
+from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.lowering import layers_of
 from tests.runtime.networks import computed
 
@@ -26,7 +26,7 @@ def blocks(*biases: tuple[float, float]) -> Graph:
 
 def test_biases_in_a_row_are_one_maximum() -> None:
     graph = blocks((0.5, 1.0), (0.5, -3.0), (0.5, 0.25))
-    layers = with_deferred_sums(without_dead_channels(layers_of(graph))).layers
+    layers = with_lazy_bias(without_dead_channels(layers_of(graph))).layers
     computed_rows = [list(layer.rows) for layer in layers if layer.entries is not None and len(layer.entries)]
     assert computed_rows.count([0]) >= 3  # the second channel is left alone until the end
     last = layers[-1]
@@ -45,9 +45,9 @@ def test_strided_layers_copy_what_waits_as_it_should_be() -> None:
     weight = np.ones((1, 2, 1, 1), dtype=np.float32)
     last = Node("conv", (graph.output,), "z", {"weight": "last"}, OPTIONS | {"stride": (2, 2)})
     graph = Graph(graph.input_shape, (*graph.nodes, last), {**graph.tensors, "last": weight})
-    layer = with_deferred_sums(without_dead_channels(layers_of(graph))).layers[-1]
-    assert layer.lift is not None
-    assert layer.lift[:, 1].tolist() == [-2.0, 0.0]  # relu(relu(x + 1) - 3) = max(x - 2, 0)
+    layer = with_lazy_bias(without_dead_channels(layers_of(graph))).layers[-1]
+    assert layer.lazy_bias is not None
+    assert layer.lazy_bias[:, 1].tolist() == [-2.0, 0.0]  # relu(relu(x + 1) - 3) = max(x - 2, 0)
     images = np.linspace(-4, 4, 320, dtype=np.float32).reshape(10, 2, 4, 4)
     model = SparseModel(graph, engine="hypersparse")
     np.testing.assert_allclose(model(images), computed(graph, images), atol=1e-6)

@@ -12,9 +12,9 @@ from torch import nn
 from hypersparse import models
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, SparseModel, memory_plan
-from hypersparse_runtime.layout import place
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.lowering import layers_of
+from hypersparse_runtime.plane_layout import place
 from tests.runtime.networks import graphs, sparse_
 
 LEVELS = load_kernel().levels
@@ -51,14 +51,14 @@ def test_memory_that_is_shared_changes_no_bit(case: str, level: str, monkeypatch
     torch.manual_seed(0)
     graph = trace(sparse_(build().eval(), 0.8), shape)
     images = np.random.default_rng(0).normal(size=(20, *shape)).astype(np.float32)
-    wanted = _run(graph, images, level, monkeypatch, roomy=2**40)
-    found = _run(graph, images, level, monkeypatch, roomy=0)
+    wanted = _run(graph, images, level, monkeypatch, least=2**40)
+    found = _run(graph, images, level, monkeypatch, least=0)
     np.testing.assert_array_equal(found, wanted)
 
 
-def _run(graph: Graph, images: np.ndarray, level: str, monkeypatch: pytest.MonkeyPatch, *, roomy: int) -> np.ndarray:
+def _run(graph: Graph, images: np.ndarray, level: str, monkeypatch: pytest.MonkeyPatch, *, least: int) -> np.ndarray:
     """Outputs one by one and side by side, after other images were there."""
-    monkeypatch.setattr(memory_plan, "ROOMY", roomy)
+    monkeypatch.setattr(memory_plan, "MIN_OVERLAID", least)
     model = SparseModel(graph, engine="hypersparse", threads=1, instructions=level)
     one = np.concatenate([model(image[None]) for image in images])
     engine = model._engine
@@ -75,8 +75,8 @@ def _run(graph: Graph, images: np.ndarray, level: str, monkeypatch: pytest.Monke
 def test_any_network_may_share_memory(graph: Graph) -> None:
     images = np.random.default_rng(0).normal(size=(11, *graph.input_shape)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        wanted = _run(graph, images, LEVELS[-1], patch, roomy=2**40)
-        found = _run(graph, images, LEVELS[-1], patch, roomy=0)
+        wanted = _run(graph, images, LEVELS[-1], patch, least=2**40)
+        found = _run(graph, images, LEVELS[-1], patch, least=0)
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -85,10 +85,10 @@ def test_rooms_of_values_that_are_needed_at_the_same_time_never_meet(monkeypatch
     graph = trace(sparse_(models.build("resnet8", shape=(3, 32, 32), classes=10).eval(), 0.5), (3, 32, 32))
     placed = place(layers_of(graph), rows=True)
     apart = memory_plan.plan_memory(placed, 1)
-    assert not apart.unclean
-    monkeypatch.setattr(memory_plan, "ROOMY", 0)
+    assert not apart.to_clear
+    monkeypatch.setattr(memory_plan, "MIN_OVERLAID", 0)
     laid = memory_plan.plan_memory(placed, 1)
-    assert laid.unclean
+    assert laid.to_clear
     assert laid.floats < 0.8 * apart.floats
     for number, step in enumerate(placed.steps):
         needed = {name for later in placed.steps[number:] for name in memory_plan._read(later)} | {placed.output}
@@ -131,7 +131,7 @@ def test_zeros_are_set_for_every_value_that_comes_into_a_room(level: str, monkey
             read = torch.arange(layer.in_channels) % 4 == number % 4 if number else torch.ones(3, dtype=torch.bool)
             layer.weight[:, ~read] = 0
     images = np.random.default_rng(0).normal(size=(3, 3, 16, 16)).astype(np.float32)
-    monkeypatch.setattr(memory_plan, "ROOMY", 0)
+    monkeypatch.setattr(memory_plan, "MIN_OVERLAID", 0)
     sparse = SparseModel(trace(model, (3, 16, 16)), engine="hypersparse", threads=1, instructions=level)
     with torch.no_grad():
         wanted = model(torch.from_numpy(images)).numpy()

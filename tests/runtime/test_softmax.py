@@ -12,9 +12,9 @@ from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_sparse, save_sparse
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, Node, SparseModel
-from hypersparse_runtime.dense import hand_overs
+from hypersparse_runtime.dense_engines import installed_engines
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
 from tests.runtime.networks import sparse_
 
 SHARES = ("softmax", "log_softmax")
@@ -85,7 +85,7 @@ def test_networks_that_end_in_it(op: str, flat: bool, tmp_path: Path) -> None:
     assert graph.nodes[-1].op == op
     with torch.no_grad():
         expected = model(images).numpy()
-    engines = ["numpy", *(each.name for each in hand_overs())]
+    engines = ["numpy", *(each.name for each in installed_engines())]
     models = [SparseModel(graph, engine="hypersparse", threads=1, instructions=level) for level in LEVELS]
     models += [SparseModel(graph, engine=engine) for engine in engines]
     models.append(SparseModel(shrink_graph(graph).graph, engine="hypersparse"))

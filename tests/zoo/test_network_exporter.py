@@ -75,4 +75,4 @@ def test_a_stop_waits_for_the_one_under_way_only(
             threading.Timer(0.3, stop.stop, ["SIGINT"]).start()
         threading.Timer(1.5, go_on.set).start()
     assert made == [first]
-    assert "1 of them are left for the next sweep" in said.getvalue()
+    assert "1 of them are left to the next sweep" in said.getvalue()

@@ -17,10 +17,29 @@ from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, number_of
 
 DIGITS = 5  # of a number in a curve: an accuracy over ten thousand images is exact
-CURVES = ("test_accuracy", "validation_accuracy", "train_accuracy", "dense_score", "pruned_score", "loss", "test_loss",
-          "lr", "strength", "w_kappa", "kept")  # fmt: skip
-COSTS = ("final_bytes", "dense_bytes", "training_flops", "training_flops_sparse", "scoring_flops", "inference_flops",
-         "inference_flops_sparse", "shared_seconds")  # fmt: skip
+CURVES = (
+    "test_accuracy",
+    "validation_accuracy",
+    "train_accuracy",
+    "dense_score",
+    "pruned_score",
+    "loss",
+    "test_loss",
+    "lr",
+    "strength",
+    "w_kappa",
+    "kept",
+)
+COSTS = (
+    "final_bytes",
+    "dense_bytes",
+    "training_flops",
+    "training_flops_sparse",
+    "scoring_flops",
+    "inference_flops",
+    "inference_flops_sparse",
+    "shared_seconds",
+)
 ENDS = ("best", "best_epoch", "last_epoch")
 Column = dict[str, Any]  # `at`: the first epoch with a value; `values`, or `runs`: value, how often, value, ...
 

@@ -14,8 +14,20 @@ from hypersparse.errors import RunError
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.run_folder import RunFolder
 
-SCRIPTS = ("elements", "theme", "formats", "looks", "charts", "tables", "overview", "comparison_charts", "runs_list",
-           "run_page", "run_charts", "main")  # fmt: skip  # in the order they are needed
+SCRIPTS = (  # in the order they are needed
+    "elements",
+    "theme",
+    "formats",
+    "looks",
+    "charts",
+    "tables",
+    "overview",
+    "comparison_charts",
+    "runs_list",
+    "run_page",
+    "run_charts",
+    "main",
+)
 
 
 def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, missing: int = 0) -> Gathered:
@@ -26,7 +38,10 @@ def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, mi
         raise RunError(f"There is no run to report on{f' ({sentences})' if sentences else ''}.")
     page = render(found, title=title, missing=missing).encode("utf-8", "replace")  # names of files may be no text
 
-    write_atomically(path, lambda beside: beside.write_bytes(page))
+    def put(beside: Path) -> None:
+        beside.write_bytes(page)
+
+    write_atomically(path, put)
     return found
 
 

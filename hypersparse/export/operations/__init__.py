@@ -5,10 +5,9 @@ from types import MappingProxyType
 
 from hypersparse.export.operations.activations import Clip, LogSoftmax, Relu, Softmax
 from hypersparse.export.operations.base import TorchOperation
-from hypersparse.export.operations.batch_norm import BatchNorm
+from hypersparse.export.operations.layers import BatchNorm, Conv, Linear
 from hypersparse.export.operations.merging import Add, Concat, Flatten, Plane
 from hypersparse.export.operations.pooling import AvgPool, MaxPool, Mean
-from hypersparse.export.operations.weighted import Conv, Linear
 
 _ALL = (Conv, Linear, BatchNorm, Relu, Clip, Add, Concat, Plane, MaxPool, AvgPool, Mean, Flatten, Softmax, LogSoftmax)
 TORCH_OPERATIONS: Mapping[str, TorchOperation] = MappingProxyType({each.name: each() for each in _ALL})

@@ -1,47 +1,32 @@
 """Activations in PyTorch and C."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from hypersparse.export.aten_call import Call
+from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.graph import Node
 from hypersparse_runtime.operations.activations import MAX_BOUND, bounds
 
-if TYPE_CHECKING:
-    from hypersparse.export.c_source import CWriter
 
-
-class Activation(TorchOperation):
-    """A function of a value of any shape."""
-
-    c_in_place = True
-
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
-        return writer.call(self.name, node, writer.size(node))
-
-
-class Relu(Activation):
+class Relu(TorchOperation):
     """`nn.ReLU`."""
 
-    name = "relu"
+    name, c_in_place = "relu", True
     calls = ("relu.default",)
-
-    def from_aten(self, call: Call) -> Node | None:
-        return call.made(self.name)
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return functional.relu(inputs[0])
 
 
-class Clip(Activation):
+class Clip(TorchOperation):
     """`nn.ReLU6`, `nn.Hardtanh` and `torch.clamp` between numbers."""
 
-    name = "clip"
+    name, c_in_place = "clip", True
     calls = tuple(f"{name}.default" for name in ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max"))
 
     def from_aten(self, call: Call) -> Node | None:
@@ -59,14 +44,14 @@ class Clip(Activation):
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return torch.clamp(inputs[0], *bounds(node))
 
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         return writer.call(self.name, node, writer.size(node), *(writer.number(bound) for bound in bounds(node)))
 
 
-class Softmax(Activation):
+class Softmax(TorchOperation):
     """`nn.Softmax` over the classes."""
 
-    name, floats_only = "softmax", True
+    name, floats_only, c_in_place = "softmax", True, True
     calls = ("softmax.int", "_softmax.default")
 
     def from_aten(self, call: Call) -> Node | None:

@@ -3,15 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from hypersparse.export.aten_call import Call
+from hypersparse.export.c_writer import CWriter
 from hypersparse_runtime.graph import Graph, Node
-
-if TYPE_CHECKING:
-    from hypersparse.export.c_source import CWriter
 
 
 class TorchOperation(ABC):
@@ -25,17 +23,17 @@ class TorchOperation(ABC):
     c_in_place: ClassVar[bool] = False  # whether C may write the output over the input
     c_is_view: ClassVar[bool] = False  # whether the output is the input's memory in C
 
-    @abstractmethod
     def from_aten(self, call: Call) -> Node | None:
         """The node for one of its calls; None where the operation does not do what the call does."""
+        return call.made(self.name)
 
     @abstractmethod
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         """The output in PyTorch."""
 
-    @abstractmethod
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         """The call of its function in C. Names of arrays begin with the prefix."""
+        return writer.call(self.name, node, writer.size(node))
 
     def compute_constant(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         """The same for one input of any size: `shrink` computes constants by it."""

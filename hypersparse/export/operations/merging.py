@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, fx
 
 from hypersparse.export.aten_call import Call
+from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.graph import Node
-
-if TYPE_CHECKING:
-    from hypersparse.export.c_source import CWriter
 
 
 def _is_plain_sum(call: Call) -> bool:
@@ -36,7 +33,7 @@ class Add(TorchOperation):
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return inputs[0] + inputs[1]
 
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         x, y = (writer.pointer(name) for name in node.inputs)
         return f"add({x}, {y}, {writer.pointer(node.output)}, {writer.size(node)});"
 
@@ -56,7 +53,7 @@ class Plane(TorchOperation):
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return inputs[0] + tensors["value"]
 
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         value = writer.array(f"{prefix}_plane", writer.graph.array(node, "value"))
         return f"add({writer.pointer(node.inputs[0])}, {value}, {writer.pointer(node.output)}, {writer.size(node)});"
 
@@ -77,7 +74,7 @@ class Concat(TorchOperation):
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return torch.cat(inputs, 1)
 
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         calls, first = [], 0
         for name in node.inputs:
             size = prod(writer.shapes[name])
@@ -102,7 +99,7 @@ class Flatten(TorchOperation):
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return inputs[0].flatten(1)
 
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         if writer.pointer(node.inputs[0]) == writer.pointer(node.output):
             return f"/* {node.output} is the same numbers as a vector */"
         return writer.call("copy", node, writer.size(node))

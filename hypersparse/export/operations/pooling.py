@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn import functional
 
 from hypersparse.export.aten_call import Call, int_pair
+from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.graph import Node
-
-if TYPE_CHECKING:
-    from hypersparse.export.c_source import CWriter
 
 
 def _is_mean_of_images(call: Call, *, keepdim: bool) -> bool:
@@ -34,7 +31,7 @@ class Pool(TorchOperation):
         stride = int_pair(given["stride"]) if given["stride"] else kernel
         return call.made(self.name, kernel=kernel, stride=stride, padding=int_pair(given["padding"]))
 
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         sizes = (*writer.shapes[node.inputs[0]][1:], *writer.shapes[node.output])
         how = (side for name in ("kernel", "stride", "padding") for side in node.options[name])
         return writer.call(self.name, node, *sizes, *how)
@@ -101,6 +98,6 @@ class Mean(TorchOperation):
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return inputs[0].mean(dim=(2, 3))
 
-    def c_call(self, writer: "CWriter", node: Node, prefix: str) -> str:
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         channels, *sides = writer.shapes[node.inputs[0]]
         return writer.call("mean", node, channels, prod(sides))

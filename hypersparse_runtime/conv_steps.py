@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Entries, Layer
 from hypersparse_runtime.kernel_tables import KINDS, NONE, Tables, to_int32
-from hypersparse_runtime.layout import ALIGNED, Geometry, Placed, row_pitch
-from hypersparse_runtime.shared_loads import ASIDE, MOST, PATTERNS, blocks_of, packed, ranks_of
+from hypersparse_runtime.plane_layout import ALIGNED, Geometry, Placed, row_pitch
+from hypersparse_runtime.shared_loads import MAX_SHIFTS, MAX_TILE, PATTERNS, blocks_of, packed, ranks_of
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer
 
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
 SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
 VECTORS = (4, 8, 16)  # floats, of the instruction sets
-FEW_OF_WIDE, FEW = 1, 8
-FEW_OF_SQUARE = 20  # entries up to which a row is summed in one chain, each entry where it belongs
+FEW_IN_WIDE_ROWS, FEW = 1, 8
+FEW_IN_SMALL_PLANES = 20  # entries up to which a row is summed in one chain, each entry where it belongs
 
 
 def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: int) -> list[dict[str, int]]:
@@ -25,36 +25,36 @@ def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: in
     if layer.kind == "dot":
         shape = _Shape(before, after, lanes, chains=4, groups=np.zeros((1, 2), dtype=np.int32), kind=_dot(lanes))
         return [_step(layer, shape, tables)]
-    counts, square = _counts(layer), _is_square(layer, before, after)
-    few = FEW_OF_SQUARE if square else FEW if after.widest <= ALIGNED else FEW_OF_WIDE
+    counts, small = _counts(layer), _is_small(layer, before, after)
+    few = FEW_IN_SMALL_PLANES if small else FEW if after.widest <= ALIGNED else FEW_IN_WIDE_ROWS
     wide = after.rows and vector == ALIGNED
     parts, many = [], layer.rows[counts > few]
     if (counts <= few).any():
         groups = np.zeros((1, 2), dtype=np.int32)
-        kind = "direct" if after.rows else "conv"
+        kind = "conv_few_taps" if after.rows else "conv"
         parts.append((layer.rows[counts <= few], _Shape(before, after, lanes, 1, groups, kind)))
     if len(many) and _is_shared(layer, after):
-        kind = "shared" if wide and after.pitch <= MOST * ALIGNED else "conv"
-        parts.append((many, _Shape(before, after, lanes, 1, _groups(layer, square=False), kind, shared=True)))
+        kind = "conv_shared_loads" if wide and after.pitch <= MAX_TILE * ALIGNED else "conv"
+        parts.append((many, _Shape(before, after, lanes, 1, _groups(layer, small=False), kind, shared=True)))
     elif len(many):
-        kind = "square" if square and wide and not after.fold else "conv"
-        parts.append((many, _Shape(before, after, lanes, _chains(after), _groups(layer, square=square), kind)))
-    return [*_echo(layer, before, tables), *(_step(_part(layer, rows), shape, tables) for rows, shape in parts)]
+        kind = "conv_small_planes" if small and wide and not after.fold else "conv"
+        parts.append((many, _Shape(before, after, lanes, _chains(after), _groups(layer, small=small), kind)))
+    return [*_repeat_rows(layer, before, tables), *(_step(_part(layer, rows), shape, tables) for rows, shape in parts)]
 
 
 def _is_shared(layer: Layer, after: Geometry) -> bool:
     """Whether what is loaded is shared; not where a vector holds more than two rows."""
-    return 2 * row_pitch(after.widest) >= ALIGNED and 1 < len(_groups(layer, square=False)) <= ASIDE
+    return 2 * row_pitch(after.widest) >= ALIGNED and 1 < len(_groups(layer, small=False)) <= MAX_SHIFTS
 
 
-def _echo(layer: Layer, before: Geometry, tables: Tables) -> list[dict[str, int]]:
+def _repeat_rows(layer: Layer, before: Geometry, tables: Tables) -> list[dict[str, int]]:
     """Copies of the rows in the middle of folded planes, above and below them."""
     assert layer.entries is not None
     moved = layer.entries.y != 0
     if not before.fold or not moved.any():
         return []
     read, furthest = np.unique(layer.entries.channel[moved]), int(np.abs(layer.entries.y).max())
-    row = {"kind": KINDS.index("echo"), "rows": len(read), "channels": tables.add(read)}
+    row = {"kind": KINDS.index("repeat_rows"), "rows": len(read), "channels": tables.add(read)}
     return [row | {"segments": min(furthest, before.fold)}]
 
 
@@ -75,7 +75,7 @@ def _dot(lanes: int) -> str:
     return "dot" if lanes == 1 else "conv"
 
 
-def _is_square(layer: Layer, before: Geometry, after: Geometry) -> bool:
+def _is_small(layer: Layer, before: Geometry, after: Geometry) -> bool:
     """Whether a plane is a few vectors with several rows in each, and no tap reaches further than the next vector."""
     assert layer.entries is not None
     pitch = row_pitch(after.widest)
@@ -102,13 +102,13 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
     after, groups = shape.after, shape.groups
     assert layer.bias is not None
     sums = _Entries.of(layer, shape)
-    starts, entries = sums.packed(shape) if shape.kind == "shared" else (sums.starts, sums.pairs(shape))
+    starts, entries = sums.packed(shape) if shape.kind == "conv_shared_loads" else (sums.starts, sums.pairs(shape))
     row = {
         "kind": KINDS.index(shape.kind),
         "rows": len(layer.rows),
         "channels": tables.add(layer.rows),
         "groups": len(groups),
-        "distances": tables.add(_moves(groups, after.pitch) if shape.kind == "square" else groups[:, 1]),
+        "distances": tables.add(_moves(groups, after.pitch) if shape.kind == "conv_small_planes" else groups[:, 1]),
         "starts": tables.add(starts),
         "entries": tables.add(entries),
         "bias": tables.add(layer.bias[layer.rows], np.float32),
@@ -124,12 +124,12 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
         row.update(plane=tables.add(plane, np.float32), plane_size=size)
     if layer.offset is not None and layer.floor is not None:
         pairs = np.stack([layer.offset, layer.floor], axis=1)[layer.rows]
-        row.update(residues=tables.add(pairs, np.float32))
+        row.update(lazy_bias=tables.add(pairs, np.float32))
     if after.rows:
         row.update(mask=_mask(after, tables))
-    if shape.kind == "direct":
-        row.update(sides=tables.add(_sides(sums.entries.x, after.pitch)))
-    elif shape.kind == "square":
+    if shape.kind == "conv_few_taps":
+        row.update(edge_masks=tables.add(_edge_masks(sums.entries.x, after.pitch)))
+    elif shape.kind == "conv_small_planes":
         row.update(shifts=tables.add(_places(groups, after.pitch)))
     elif after.rows:
         row.update(shifts=tables.add(_shifts(groups[:, 1], after.pitch)))
@@ -156,10 +156,10 @@ def _chains(value: Geometry) -> int:
     return next((count for rows, columns, count in CHAINS if value.height <= rows and value.widest <= columns), 1)
 
 
-def _groups(layer: Layer, *, square: bool) -> Array:
+def _groups(layer: Layer, *, small: bool) -> Array:
     """The distances of taps, (row, column) in a small plane and else (0, column); first those that stay."""
     assert layer.entries is not None
-    rows = layer.entries.y if square else np.zeros_like(layer.entries.y)
+    rows = layer.entries.y if small else np.zeros_like(layer.entries.y)
     _, first = np.unique(_keys(rows, layer.entries.x), return_index=True)
     found = np.stack([rows[first], layer.entries.x[first]], axis=1)
     return np.concatenate([np.zeros((1, 2)), found[found.any(axis=1)]]).astype(np.int32)
@@ -269,9 +269,9 @@ class _Entries:
         offsets, before = self.entries.channel.astype(np.int64) * shape.before.plane, shape.before
         if shape.kind == "dot":
             return to_int32(offsets + before.places()[self.entries.y, self.entries.x])
-        if shape.kind != "square":
+        if shape.kind != "conv_small_planes":
             offsets = offsets + self.entries.y * before.below
-        if shape.kind == "direct" or not shape.after.rows:
+        if shape.kind == "conv_few_taps" or not shape.after.rows:
             offsets = offsets + self.entries.x
         return to_int32(offsets * shape.lanes)
 
@@ -287,10 +287,10 @@ def _group(entries: Entries, groups: Array) -> Array:
     return group
 
 
-def _sides(x: Array, pitch: int) -> Array:
+def _edge_masks(x: Array, pitch: int) -> Array:
     """For each entry a bit for each of the first 16 and the last 16 floats of a row: whether it reads within the row.
 
-    >>> [f"{int(word):032b}" for word in _sides(np.array([1]), 32).view(np.uint32)]
+    >>> [f"{int(word):032b}" for word in _edge_masks(np.array([1]), 32).view(np.uint32)]
     ['01111111111111111111111111111111']
     """
     lanes = np.arange(ALIGNED)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from hypersparse_runtime.graph import GraphError
 from hypersparse_runtime.kernel_tables import KINDS, Ints
-from hypersparse_runtime.layout import ALIGNED
-from hypersparse_runtime.shared_loads import PATTERNS, RANKED
+from hypersparse_runtime.plane_layout import ALIGNED
+from hypersparse_runtime.shared_loads import PATTERN_ORDER, PATTERNS
 
 LANES_OF_SHIFTS = 4 + 8 + 16  # words of a group, for vectors of each length
-MOST_SQUARE = 4  # vectors of a plane
+MAX_SMALL_PLANE = 4  # vectors of a plane
 MOST_LANES = 64  # as in kernel.c
 
 
@@ -114,8 +114,8 @@ def _sum(step: _Step) -> None:
     if step.residual >= 0:
         step.planes(channels, step.residual, step.output_plane, extent, "residual")
     step.table(step.bias, rows, "bias")
-    if step.residues >= 0:
-        step.table(step.residues, 2 * rows, "residues")
+    if step.lazy_bias >= 0:
+        step.table(step.lazy_bias, 2 * rows, "lazy_bias")
     if step.clip >= 0:
         step.table(step.clip, 2, "clip")
     if step.mask >= 0:
@@ -154,25 +154,25 @@ def _dot(step: _Step) -> None:
     _entries(step, 1)
 
 
-def _direct(step: _Step) -> None:
+def _few_taps(step: _Step) -> None:
     _sum(step)
     starts = _entries(step, _extent(step))
-    step.table(step.sides, int(starts[-1]), "sides")
+    step.table(step.edge_masks, int(starts[-1]), "edge_masks")
 
 
-def _square(step: _Step) -> None:
+def _small_planes(step: _Step) -> None:
     _sum(step)
-    step.need(_extent(step) <= MOST_SQUARE * ALIGNED, "vectors")
+    step.need(_extent(step) <= MAX_SMALL_PLANE * ALIGNED, "vectors")
     step.need(not (np.diff(_entries(step, _extent(step))) % 2).any(), "starts")  # they are read in pairs
     step.table(step.distances, 2 * step.groups, "distances")
     step.table(step.shifts, ALIGNED * step.groups, "shifts")
 
 
-def _shared(step: _Step) -> None:
+def _shared_loads(step: _Step) -> None:
     _sum(step)
     starts = step.table(step.starts, step.rows * step.blocks * PATTERNS + 1, "starts")
     counts = np.diff(starts)
-    sizes = np.tile([1 + each.bit_count() for each in RANKED], step.rows * step.blocks)
+    sizes = np.tile([1 + each.bit_count() for each in PATTERN_ORDER], step.rows * step.blocks)
     step.need(starts[0] >= 0 and not (counts < 0).any() and not (counts % sizes).any(), "starts")
     words = step.table(step.entries, int(starts[-1]), "entries")
     loads = counts // sizes
@@ -195,8 +195,8 @@ def _split(step: _Step) -> None:
     beyond = ALIGNED if step.stride_x == 2 and step.lanes == 1 else 0  # pairs of vectors end behind odd widths
     step.planes(phases[:, 0], step.input, step.input_plane, step.read_span + beyond, "input")
     step.floats(step.output, step.output + (step.rows - 1) * step.output_plane + step.written_span, "output")
-    if step.residues >= 0:
-        step.table(step.residues, 2 * step.rows, "residues")
+    if step.lazy_bias >= 0:
+        step.table(step.lazy_bias, 2 * step.rows, "lazy_bias")
 
 
 def _pool(step: _Step) -> None:
@@ -230,7 +230,7 @@ def _unpack(step: _Step) -> None:
     step.need(step.rows * step.height * step.width <= step.memory.output, "output")
 
 
-def _echo(step: _Step) -> None:
+def _repeat_rows(step: _Step) -> None:
     channels = step.table(step.channels, step.rows, "channels")
     vector, beyond = 2 * step.pitch, step.segments
     step.need(0 <= beyond <= step.fold and vector == ALIGNED, "rows")
@@ -260,10 +260,10 @@ _CHECKS: Mapping[str, Callable[[_Step], None]] = MappingProxyType(
         "mean": _mean,
         "pack": _pack,
         "unpack": _unpack,
-        "direct": _direct,
-        "square": _square,
-        "shared": _shared,
-        "echo": _echo,
+        "conv_few_taps": _few_taps,
+        "conv_small_planes": _small_planes,
+        "conv_shared_loads": _shared_loads,
+        "repeat_rows": _repeat_rows,
         "clear": _clear,
         "softmax": _shares,
         "log_softmax": _shares,

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.bounds import Memory, check_program
+from hypersparse_runtime.conv_steps import sums_of
 from hypersparse_runtime.graph import INPUT, GraphError
-from hypersparse_runtime.ir import Layer
 from hypersparse_runtime.kernel_tables import FIELDS, KINDS, NONE, STEP, Tables
-from hypersparse_runtime.layout import ALIGNED, Geometry, Placed, Split
-from hypersparse_runtime.lower_conv import sums_of
 from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
+from hypersparse_runtime.plane_layout import ALIGNED, Geometry, Placed, Split
+from hypersparse_runtime.program_check import Memory, check_program
 from hypersparse_runtime.shared_loads import PATTERNS
+from hypersparse_runtime.sparse_layers import Layer
 
 MOST_FLOATS = (
     2**26
 )  # of a workspace, 256 MB, and twice that for images side by side; VGG-16 on 224x224 has 7e6 and 1.1e8
 MOST_CLEARED = 2**27  # positions of all rooms that are cleared
-SUMS = ("conv", "dot", "direct", "square", "shared")
+SUMS = ("conv", "dot", "conv_few_taps", "conv_small_planes", "conv_shared_loads")
 SLOW = 8  # of a pooling window each number takes as long as so many products
 
 
@@ -44,8 +44,8 @@ class Program:
     def _operations(self, step: Any) -> int:
         kind, rows = KINDS[int(step["kind"])], int(step["rows"])
         if kind in SUMS:
-            cells = rows * (int(step["blocks"]) * PATTERNS if kind == "shared" else int(step["groups"]))
-            entries = int(self.tables[int(step["starts"]) + cells]) // (2 if kind == "shared" else 1)
+            cells = rows * (int(step["blocks"]) * PATTERNS if kind == "conv_shared_loads" else int(step["groups"]))
+            entries = int(self.tables[int(step["starts"]) + cells]) // (2 if kind == "conv_shared_loads" else 1)
             floats = 1 if kind == "dot" else int(step["segments"]) * int(step["segment_length"])
             return (entries + rows) * floats
         if kind == "max_pool":
@@ -80,7 +80,7 @@ def write_program(placed: Placed, lanes: int, vector: int) -> Program:
 
 def _check_size(places: Places, lanes: int) -> None:
     """Raise GraphError for a workspace that is larger than any should be, before anything of its size is made."""
-    cleared = sum(room.end - room.start for room in places.unclean) // lanes
+    cleared = sum(room.end - room.start for room in places.to_clear) // lanes
     for floats, most in ((places.floats, MOST_FLOATS * min(lanes, 2)), (cleared, MOST_CLEARED)):
         if floats > most:
             raise GraphError(f"The network needs a workspace of {floats} numbers, and {most} are the most.")
@@ -89,9 +89,9 @@ def _check_size(places: Places, lanes: int) -> None:
 def _clearings(index: int, placed: Placed, places: Places, tables: Tables, lanes: int) -> list[dict[str, int]]:
     """The zeros of rooms that are taken from a step on and in which others were before."""
     rows = []
-    for room in places.unclean:
+    for room in places.to_clear:
         if room.step == index:
-            value, runs = placed.values[room.value], zeros_of(placed, places.within[room], lanes)
+            value, runs = placed.values[room.value], zeros_of(placed, places.values_in[room], lanes)
             row = _blank(value, value, lanes)
             row.update(
                 kind=KINDS.index("clear"), output=places.of(room.value), rows=len(runs), channels=tables.add(runs)
@@ -105,7 +105,7 @@ def _blank(before: Geometry, after: Geometry, lanes: int) -> dict[str, int]:
     row.update(
         plane=NONE,
         residual=NONE,
-        residues=NONE,
+        lazy_bias=NONE,
         clip=NONE,
         mask=NONE,
         shifts=NONE,
@@ -137,7 +137,7 @@ def _split(step: Split, tables: Tables) -> dict[str, int]:
         "stride_y": step.stride[0],
         "stride_x": step.stride[1],
     }
-    return words if step.lift is None else words | {"residues": tables.add(step.lift.T, np.float32)}
+    return words if step.lazy_bias is None else words | {"lazy_bias": tables.add(step.lazy_bias.T, np.float32)}
 
 
 def _words(

@@ -11,17 +11,17 @@ from math import inf
 import numpy as np
 
 from hypersparse_runtime.graph import GraphError
-from hypersparse_runtime.ir import Array, Network
-from hypersparse_runtime.layout import ALIGNED, place, rows_fit
-from hypersparse_runtime.lazy_bias import with_deferred_sums
-from hypersparse_runtime.library import Kernel
-from hypersparse_runtime.program import Program, write_program
+from hypersparse_runtime.kernel_library import Kernel
+from hypersparse_runtime.kernel_program import Program, write_program
+from hypersparse_runtime.lazy_bias import with_lazy_bias
+from hypersparse_runtime.plane_layout import ALIGNED, place, rows_fit
+from hypersparse_runtime.sparse_layers import Array, Network
 from hypersparse_runtime.tuning import MOST_MEASURED, TILES, VECTOR, new_workspace, prepare_, tune_
 
 MANY = 8  # images from which side by side may pay
 ROUNDS, LONG = 3, 0.2  # of a program that is timed, and seconds after which no other round begins
 SPEED = 4e9  # operations a second, where nothing is measured
-HOPELESS = 1.3  # times as slow as one image after another: no choice of variants makes up for that
+MAX_SLOWDOWN = 1.3  # times as slow as one image after another: no choice of variants makes up for that
 
 
 class Runner:
@@ -94,7 +94,7 @@ class SparseEngine:
 
     def __init__(self, network: Network, kernel: Kernel, *, threads: int, levels: tuple[str, ...]) -> None:
         self._kernel, self._levels, self.threads = kernel, levels, threads
-        self._network = with_deferred_sums(network)
+        self._network = with_lazy_bias(network)
         self._image_size = int(np.prod(network.shapes["input"]))
         self._output_size = int(np.prod(network.output_shape))
         self._one = self._made(1)
@@ -181,7 +181,7 @@ class SparseEngine:
         program = write_program(place(self._network, rows=False), lanes, VECTOR[self._levels[-1]])
         prepare_(program, self._kernel, self._levels)
         made = Runner(program, self._kernel)
-        return made if made.seconds > HOPELESS * lanes * self._one.seconds else self._tuned(program)
+        return made if made.seconds > MAX_SLOWDOWN * lanes * self._one.seconds else self._tuned(program)
 
     def _tuned(self, program: Program) -> Runner:
         prepare_(program, self._kernel, self._levels)

@@ -11,19 +11,25 @@ import pytest
 from hypothesis import given, settings
 
 from hypersparse_runtime import Graph, Node
-from hypersparse_runtime.dense import HAND_OVERS, HandOver, OpenVinoEngine, hand_overs, is_installed
+from hypersparse_runtime.dense_engines import (
+    DENSE_ENGINES,
+    DenseEngine,
+    OpenVinoEngine,
+    installed_engines,
+    is_installed,
+)
 from tests.runtime.networks import computed, graphs, largest
-from tests.runtime.test_model import assert_close, images_for
+from tests.runtime.test_sparse_model import assert_close, images_for
 
 
-@pytest.fixture(params=HAND_OVERS, scope="module")
-def engine(request: pytest.FixtureRequest) -> HandOver:
+@pytest.fixture(params=DENSE_ENGINES, scope="module")
+def engine(request: pytest.FixtureRequest) -> DenseEngine:
     pytest.importorskip(request.param.name)
-    made: HandOver = request.param
+    made: DenseEngine = request.param
     return made
 
 
-def outputs_of(engine: HandOver, graph: Graph, images: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def outputs_of(engine: DenseEngine, graph: Graph, images: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     found = np.full(wanted.shape, np.nan, dtype=np.float32)
     engine(graph, threads=1).run(images, found)
     return found
@@ -31,7 +37,7 @@ def outputs_of(engine: HandOver, graph: Graph, images: np.ndarray, wanted: np.nd
 
 @given(graphs())
 @settings(max_examples=8)
-def test_any_network_gives_what_pytorch_gives(engine: HandOver, graph: Graph) -> None:
+def test_any_network_gives_what_pytorch_gives(engine: DenseEngine, graph: Graph) -> None:
     images = images_for(graph, 5)
     wanted, most = computed(graph, images), largest(graph, images)
     images.flags.writeable = False
@@ -39,7 +45,7 @@ def test_any_network_gives_what_pytorch_gives(engine: HandOver, graph: Graph) ->
     assert_close(outputs_of(engine, graph, images[:1], wanted[:1]), wanted[:1], most)
 
 
-def test_many_threads_may_call_one_engine(engine: HandOver) -> None:
+def test_many_threads_may_call_one_engine(engine: DenseEngine) -> None:
     graph = convolution()
     made, images = engine(graph, threads=2), np.random.default_rng(0).normal(size=(8, 5, 3, 16, 16)).astype(np.float32)
 
@@ -69,8 +75,8 @@ def test_a_folder_of_the_name_is_no_package(tmp_path: Path, monkeypatch: pytest.
     assert not is_installed("a_clone")
     (tmp_path / "a_clone" / "__init__.py").touch()
     assert is_installed("a_clone")
-    monkeypatch.setattr("hypersparse_runtime.dense.is_installed", lambda package: package == "openvino")
-    assert hand_overs() == [OpenVinoEngine]
+    monkeypatch.setattr("hypersparse_runtime.dense_engines.is_installed", lambda package: package == "openvino")
+    assert installed_engines() == [OpenVinoEngine]
 
 
 NETWORK = """

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from hypersparse_runtime.compile_kernel import KernelError
 from hypersparse_runtime.dead_channels import without_dead_channels
-from hypersparse_runtime.dense import HAND_OVERS, HandOver, NumpyEngine, hand_overs
+from hypersparse_runtime.dense_engines import DENSE_ENGINES, DenseEngine, NumpyEngine, installed_engines
 from hypersparse_runtime.engine_selection import Engine, Fastest, trial
 from hypersparse_runtime.file import read
 from hypersparse_runtime.graph import Graph, shapes
-from hypersparse_runtime.ir import Network
-from hypersparse_runtime.library import load_kernel
+from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.lowering import dense_products, layers_of
-from hypersparse_runtime.sparse import SparseEngine
+from hypersparse_runtime.sparse_engine import SparseEngine
+from hypersparse_runtime.sparse_layers import Network
 
-ENGINES = ("auto", "hypersparse", *(engine.name for engine in HAND_OVERS), "numpy")
+ENGINES = ("auto", "hypersparse", *(engine.name for engine in DENSE_ENGINES), "numpy")
 SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
 SURELY_DENSE = 0.6
 HALF_DENSE = 0.25  # from which dense engines are faster as a rule, where nothing is measured
@@ -120,8 +120,8 @@ class SparseModel:
         if engine not in ("auto", "hypersparse"):
             return self._handed_over(engine)
         share = self.products / max(self.dense_products, 1)
-        if engine == "auto" and instructions is None and share > SURELY_DENSE and hand_overs():
-            return self._fastest([*map(self._made, hand_overs())])
+        if engine == "auto" and instructions is None and share > SURELY_DENSE and installed_engines():
+            return self._fastest([*map(self._made, installed_engines())])
         try:
             sparse = self._sparse(network, instructions)
         except KernelError as error:
@@ -134,11 +134,11 @@ class SparseModel:
         """A dense engine where so large a share of the products is left that it is faster."""
         if share < SURELY_SPARSE:
             return sparse
-        if not hand_overs():
+        if not installed_engines():
             if share > HALF_DENSE:
                 warnings.warn(_dense_sentence(share), SlowWarning, stacklevel=5)
             return sparse
-        first, *others = hand_overs()
+        first, *others = installed_engines()
         if not self._is_tried():
             return sparse if share < HALF_DENSE else self._made(first)
         dense = self._made(first)
@@ -164,20 +164,20 @@ class SparseModel:
         return SparseEngine(network, kernel, threads=self.threads, levels=levels)
 
     def _without_kernel(self, reason: str) -> Engine:
-        if hand_overs():
-            names = " or ".join(engine.title for engine in hand_overs())
+        if installed_engines():
+            names = " or ".join(engine.title for engine in installed_engines())
             warnings.warn(f"{reason} The network runs dense, in {names}.", SlowWarning, stacklevel=5)
-            return self._fastest([*map(self._made, hand_overs())])
+            return self._fastest([*map(self._made, installed_engines())])
         warnings.warn(f"{reason} The network runs in numpy, which is slow.", SlowWarning, stacklevel=5)
         return NumpyEngine(self.graph)
 
     def _handed_over(self, engine: str) -> Engine:
-        for each in hand_overs():
+        for each in installed_engines():
             if each.name == engine:
                 return self._made(each)
         raise ValueError(f"The engine `{engine}` is a package that is not installed here: pip install {engine}.")
 
-    def _made(self, engine: HandOver) -> Engine:
+    def _made(self, engine: DenseEngine) -> Engine:
         return engine(self.graph, threads=self.threads)
 
     def _fastest(self, engines: list[Engine]) -> Engine:

@@ -1,42 +1,38 @@
-"""Convolutions and linear layers: sums of products with an array of weights."""
+"""Layers: convolution, linear layer and batch norm."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Entries, Kind, Layer
+from hypersparse_runtime.graph import Graph, Node, Shape, need
+from hypersparse_runtime.limits import WorkCounter
+from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import (
     Channels,
     Operation,
-    Shape,
     array_of,
     check_vector,
     count,
     float32,
-    need,
     pair,
     slid,
     window_attributes,
 )
 from hypersparse_runtime.operations.pooling import windows
-
-if TYPE_CHECKING:
-    from hypersparse_runtime.graph import Graph, Node
-    from hypersparse_runtime.limits import WorkCounter
-    from hypersparse_runtime.lowering import Lowering
+from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer
 
 
 class Weighted(Operation):
     """What both kinds of layers share."""
 
-    roles = ("weight", "bias")
+    roles, weighted = ("weight", "bias"), True
     passes = Channels.WEIGHTED
 
-    def count_work(self, work: "WorkCounter", node: "Node") -> None:
+    def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_weighted(node)
 
-    def layer(self, lowering: "Lowering", node: "Node", kind: Kind, entries: Entries) -> Layer:
+    def layer(self, lowering: Lowering, node: Node, kind: Kind, entries: Entries) -> Layer:
         """The layer of the sparse engine, for the nonzero weights."""
         bias, rows = lowering.graph.array(node, "bias"), lowering.node_shapes[node.output][0]
         given = np.zeros(rows) if bias is None else bias.astype(np.float64)
@@ -48,7 +44,7 @@ class Conv(Weighted):
 
     name, onnx = "conv", "Conv"
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         (x,) = inputs
         weight, groups = array_of(graph, node, "weight"), count(node, "groups")
         fits = len(x) == 3 and weight.ndim == 4 and weight.shape[1] * groups == x[0] and weight.shape[0] % groups == 0
@@ -56,15 +52,15 @@ class Conv(Weighted):
         check_vector(graph, node, "bias", weight.shape[0])
         return (weight.shape[0], *slid(node, x, self._reach(node, weight)))
 
-    def _reach(self, node: "Node", weight: Array) -> Shape:
+    def _reach(self, node: Node, weight: Array) -> Shape:
         dilation = pair(node, "dilation", least=1)
         return tuple(step * (side - 1) + 1 for step, side in zip(dilation, weight.shape[2:], strict=True))
 
-    def channels(self, graph: "Graph", node: "Node") -> Channels:
+    def channels(self, graph: Graph, node: Node) -> Channels:
         grouped = node.options["groups"] > 1 and not is_depthwise(graph, node)
         return Channels.ALL if grouped else Channels.WEIGHTED
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         weight, bias, (x,) = float32(graph, node, "weight"), graph.array(node, "bias"), inputs
         groups, dilation = int(node.options["groups"]), pair(node, "dilation", least=1)
         seen = windows(x, self._reach(node, weight), node, fill=0.0)[..., :: dilation[0], :: dilation[1]]
@@ -75,7 +71,7 @@ class Conv(Weighted):
         result: Array = np.concatenate(parts, axis=1)
         return result if bias is None else result + bias.reshape(-1, 1, 1)
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         weight = array_of(lowering.graph, node, "weight")
         groups = int(node.options["groups"])
         (row, channel, y, x), values = nonzero(weight)
@@ -85,7 +81,7 @@ class Conv(Weighted):
         layer = replace(layer, kernel=weight.shape[2:], stride=stride, padding=padding, dilation=dilation)
         lowering.emit(node, layer)
 
-    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {
             **window_attributes(node),
             "dilations": list(node.options["dilation"]),
@@ -98,28 +94,70 @@ class Linear(Weighted):
 
     name, onnx = "linear", "Gemm"
 
-    def shape(self, graph: "Graph", node: "Node", inputs: list[Shape]) -> Shape:
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         weight = array_of(graph, node, "weight")
         fits = weight.ndim == 2 and inputs[0] == weight.shape[1:]
         need(fits, node.output, "a weight that does not fit its input", (weight.shape, inputs[0]))
         check_vector(graph, node, "bias", weight.shape[0])
         return (weight.shape[0],)
 
-    def compute(self, graph: "Graph", node: "Node", *inputs: Array) -> Array:
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         bias = graph.array(node, "bias")
         result: Array = inputs[0] @ float32(graph, node, "weight").T
         return result if bias is None else result + bias
 
-    def lower(self, lowering: "Lowering", node: "Node") -> None:
+    def lower(self, lowering: Lowering, node: Node) -> None:
         (row, feature), values = nonzero(array_of(lowering.graph, node, "weight"))
         entries = lowering.positions(lowering.same[node.inputs[0]], row, feature, values)
         lowering.emit(node, self.layer(lowering, node, "dot", entries))
 
-    def onnx_attributes(self, node: "Node") -> dict[str, Any]:
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {"transB": 1}
 
 
-def is_depthwise(graph: "Graph", node: "Node") -> bool:
+class BatchNorm(Operation):
+    """Batch norm of (C, H, W) or (C). Option: `epsilon`."""
+
+    name, onnx, roles = "batch_norm", "BatchNormalization", ("weight", "bias", "mean", "variance")
+    passes = Channels.SAME
+
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
+        need(len(inputs[0]) in (1, 3), node.output, "an input of a wrong shape", inputs[0])
+        for role in self.roles:
+            array_of(graph, node, role)
+            check_vector(graph, node, role, inputs[0][0])
+        epsilon = node.options.get("epsilon")
+        need(isinstance(epsilon, float) and epsilon >= 0, node.output, "a wrong epsilon", epsilon)
+        return inputs[0]
+
+    def count_work(self, work: WorkCounter, node: Node) -> None:
+        work.add_change(node, scales=True, joined=True)
+
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
+        weight, bias, mean, variance = (float32(graph, node, role) for role in self.roles)
+        scale = weight / np.sqrt(variance + np.float32(node.options["epsilon"]))
+        shape = (-1, *[1] * (inputs[0].ndim - 2))
+        return inputs[0] * scale.reshape(shape) + (bias - mean * scale).reshape(shape)
+
+    def lower(self, lowering: Lowering, node: Node) -> None:
+        parts = (array_of(lowering.graph, node, role) for role in self.roles)
+        weight, bias, mean, variance = (part.astype(np.float64) for part in parts)
+        scale = weight / np.sqrt(variance + float(node.options["epsilon"]))
+
+        def folded(layer: Layer) -> Layer:
+            assert layer.entries is not None
+            assert layer.bias is not None
+            plane = None if layer.plane is None else layer.plane * scale.reshape(-1, *[1] * (layer.plane.ndim - 1))
+            shifted = (layer.bias - mean) * scale + bias
+            return replace(layer, entries=layer.entries.scaled(scale), bias=shifted, plane=plane)
+
+        lowering.change(node, folded, sums=False)
+
+    def onnx_attributes(self, node: Node) -> dict[str, Any]:
+        return {"epsilon": float(node.options["epsilon"])}
+
+
+def is_depthwise(graph: Graph, node: Node) -> bool:
     """Whether a convolution computes each channel from the same one."""
     weight = graph.array(node, "weight")
     return (

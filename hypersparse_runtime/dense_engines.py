@@ -8,8 +8,8 @@ from threading import Lock
 from typing import Any
 
 from hypersparse_runtime.graph import INPUT, Graph
-from hypersparse_runtime.ir import Array
 from hypersparse_runtime.onnx import to_onnx
+from hypersparse_runtime.sparse_layers import Array
 
 _CORES: list[Any] = []
 _ONE_CORE = Lock()
@@ -91,13 +91,13 @@ class OpenVinoEngine:
         self._requests.append(request)
 
 
-HandOver = type[OnnxRuntimeEngine] | type[OpenVinoEngine]
-HAND_OVERS: tuple[HandOver, ...] = (OnnxRuntimeEngine, OpenVinoEngine)
+DenseEngine = type[OnnxRuntimeEngine] | type[OpenVinoEngine]
+DENSE_ENGINES: tuple[DenseEngine, ...] = (OnnxRuntimeEngine, OpenVinoEngine)
 
 
-def hand_overs() -> list[HandOver]:
+def installed_engines() -> list[DenseEngine]:
     """The engines of other packages that are installed; nothing is imported yet."""
-    return [engine for engine in HAND_OVERS if is_installed(engine.name)]
+    return [engine for engine in DENSE_ENGINES if is_installed(engine.name)]
 
 
 class NumpyEngine:

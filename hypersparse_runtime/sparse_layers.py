@@ -52,7 +52,7 @@ class Layer:
     residual: str | None = None  # a value that is added
     offset: Array | None = None  # a number an output channel: max(residual + offset, floor) is added; NaN: nothing is
     floor: Array | None = None
-    lift: Array | None = None  # two numbers an input channel: max(input + lift[0], lift[1]) is read, with a stride only
+    lazy_bias: Array | None = None  # offset and floor of each input channel: max(input + offset, floor) is read
     relu: bool = False
     clip: tuple[float, float] | None = None  # what it is kept between, in the place of a ReLU
     kernel: Pair = (1, 1)

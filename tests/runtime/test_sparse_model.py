@@ -14,12 +14,12 @@ from torch import nn
 
 from hypersparse import models
 from hypersparse.export.trace import trace
-from hypersparse_runtime import Graph, GraphError, Node, SlowWarning, SparseModel, dense, library
+from hypersparse_runtime import Graph, GraphError, Node, SlowWarning, SparseModel, dense_engines, kernel_library
 from hypersparse_runtime.compile_kernel import KernelError
-from hypersparse_runtime.dense import HAND_OVERS, HandOver
+from hypersparse_runtime.dense_engines import DENSE_ENGINES, DenseEngine
 from hypersparse_runtime.engine_selection import Engine
-from hypersparse_runtime.library import load_kernel
-from hypersparse_runtime.sparse import measured
+from hypersparse_runtime.kernel_library import load_kernel
+from hypersparse_runtime.sparse_engine import measured
 from tests.runtime.networks import computed, graphs, largest, sparse_
 
 LEVELS = load_kernel().levels
@@ -202,8 +202,8 @@ def test_without_a_compiler_numpy_runs_it_and_says_so(monkeypatch: pytest.Monkey
     def missing() -> None:
         raise KernelError("No C compiler was found to build the kernel with; looked for cc.")
 
-    monkeypatch.setattr("hypersparse_runtime.model.load_kernel", missing)
-    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", list)
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.load_kernel", missing)
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.installed_engines", list)
     with pytest.warns(SlowWarning, match=r"No C compiler was found .* runs in numpy, which is slow"):
         runtime = SparseModel(graph)
     assert runtime.engine == "numpy"
@@ -211,7 +211,7 @@ def test_without_a_compiler_numpy_runs_it_and_says_so(monkeypatch: pytest.Monkey
     with pytest.raises(KernelError):
         SparseModel(graph, engine="hypersparse")
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", lambda: [dense.OnnxRuntimeEngine])
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.installed_engines", lambda: [dense_engines.OnnxRuntimeEngine])
     with pytest.warns(SlowWarning, match=r"No C compiler was found .* runs dense, in ONNX Runtime"):
         assert SparseModel(graph).engine == "onnxruntime"
 
@@ -220,10 +220,10 @@ def dense_model() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4))
 
 
-@pytest.mark.parametrize("engine", HAND_OVERS)
-def test_dense_networks_are_handed_over(engine: HandOver, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", DENSE_ENGINES)
+def test_dense_networks_are_handed_over(engine: DenseEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(engine.name)
-    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", lambda: [engine])
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.installed_engines", lambda: [engine])
     model = dense_model()
     runtime, images = SparseModel(trace(model, (3, 8, 8))), torch.randn(3, 3, 8, 8)
     assert runtime.engine == runtime.engine_for(64) == engine.name
@@ -231,7 +231,7 @@ def test_dense_networks_are_handed_over(engine: HandOver, monkeypatch: pytest.Mo
 
 
 def test_of_two_dense_engines_the_faster_one_runs_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for engine in HAND_OVERS:
+    for engine in DENSE_ENGINES:
         pytest.importorskip(engine.name)
     fixed_times(monkeypatch, {1: {"onnxruntime": 1, "openvino": 2}, 32: {"onnxruntime": 2, "openvino": 1}})
     model = dense_model()
@@ -256,7 +256,7 @@ def test_of_two_dense_engines_the_faster_one_runs_a_batch(monkeypatch: pytest.Mo
 def test_in_between_the_fastest_for_a_number_of_images_runs_them(
     single: dict[str, float], batch: dict[str, float], engines: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for engine in HAND_OVERS:
+    for engine in DENSE_ENGINES:
         pytest.importorskip(engine.name)
     fixed_times(monkeypatch, {1: single, 32: batch})
     model = SparseModel(trace(sparse_(nn.Conv2d(3, 8, 3), 0.75), (3, 8, 8)), threads=1)
@@ -270,15 +270,15 @@ def fixed_times(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, dict[str, fl
         return [seconds[images][engine.name] for engine in engines]
 
     monkeypatch.setattr("hypersparse_runtime.engine_selection.trial", found)
-    monkeypatch.setattr("hypersparse_runtime.model.trial", found)
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.trial", found)
 
 
 def test_without_dense_engines_dense_networks_run_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hypersparse_runtime.model.hand_overs", list)
+    monkeypatch.setattr("hypersparse_runtime.sparse_model.installed_engines", list)
     graph = trace(sparse_(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), 0.0), (3, 8, 8))
     with pytest.warns(SlowWarning, match="100% of a dense one's products.*onnxruntime or openvino"):
         assert SparseModel(graph).engine == "hypersparse"
-    for engine in HAND_OVERS:
+    for engine in DENSE_ENGINES:
         with pytest.raises(ValueError, match=f"not installed here: pip install {engine.name}"):
             SparseModel(graph, engine=engine.name)
 
@@ -289,8 +289,8 @@ def test_sparse_networks_do_not() -> None:
         model = SparseModel(trace(sparse_(models.build("resnet8", shape=(3, 32, 32), classes=10), 0.98), (3, 32, 32)))
     assert model.engine == "hypersparse"
     assert model.products < 0.05 * model.dense_products
-    assert not hasattr(dense, "torch")
-    assert not hasattr(library, "torch")
+    assert not hasattr(dense_engines, "torch")
+    assert not hasattr(kernel_library, "torch")
 
 
 @pytest.mark.slow

@@ -7,14 +7,14 @@ from torch import nn
 
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, Node, SparseModel, tuning
-from hypersparse_runtime.ir import Entries
+from hypersparse_runtime.conv_steps import FEW, FEW_IN_SMALL_PLANES
+from hypersparse_runtime.kernel_library import load_kernel
+from hypersparse_runtime.kernel_program import write_program
 from hypersparse_runtime.kernel_tables import KINDS
-from hypersparse_runtime.layout import place
-from hypersparse_runtime.library import load_kernel
-from hypersparse_runtime.lower_conv import FEW, FEW_OF_SQUARE
 from hypersparse_runtime.lowering import layers_of
-from hypersparse_runtime.program import write_program
-from hypersparse_runtime.shared_loads import CHANNELS, RANKED, blocks_of, ranks_of
+from hypersparse_runtime.plane_layout import place
+from hypersparse_runtime.shared_loads import CHANNELS, PATTERN_ORDER, blocks_of, ranks_of
+from hypersparse_runtime.sparse_layers import Entries
 from tests.runtime.networks import check_levels, computed
 
 LEVELS = load_kernel().levels
@@ -83,15 +83,15 @@ def kinds_of(weight: np.ndarray, side: int, *, vector: int) -> list[str]:
 def test_few_and_many_weights_are_summed_in_different_ways() -> None:
     few, many = np.zeros((2, 9, 3, 3), dtype=np.float32), np.ones((2, 9, 3, 3), dtype=np.float32)
     few[:, 0] = 1  # nine
-    assert FEW < 9 <= FEW_OF_SQUARE < many[0].size
+    assert FEW < 9 <= FEW_IN_SMALL_PLANES < many[0].size
     both = np.concatenate([few, many])
-    assert kinds_of(both, 4, vector=16) == ["direct", "square"]
-    assert kinds_of(both, 8, vector=16) == ["echo", "direct", "shared"]
-    assert kinds_of(both, 8, vector=8) == ["direct", "conv"]
-    assert kinds_of(few, 8, vector=16) == ["echo", "direct"]
+    assert kinds_of(both, 4, vector=16) == ["conv_few_taps", "conv_small_planes"]
+    assert kinds_of(both, 8, vector=16) == ["repeat_rows", "conv_few_taps", "conv_shared_loads"]
+    assert kinds_of(both, 8, vector=8) == ["conv_few_taps", "conv"]
+    assert kinds_of(few, 8, vector=16) == ["repeat_rows", "conv_few_taps"]
     few[:, :, ::2] = 0  # no tap up or down
-    assert kinds_of(few, 8, vector=16) == ["direct"]
-    assert kinds_of(both, 16, vector=16) == ["shared"]
+    assert kinds_of(few, 8, vector=16) == ["conv_few_taps"]
+    assert kinds_of(both, 16, vector=16) == ["conv_shared_loads"]
     assert kinds_of(both, 16, vector=8) == ["conv"]
 
 
@@ -101,7 +101,7 @@ def test_patterns_are_what_a_row_of_a_kernel_has() -> None:
     entries = Entries(row, channel, y - 1, x - 1, np.ones(len(row)))
     ranks = ranks_of(entries, (x - 1) % 3)  # groups: none, right, left
     patterns = (kept * np.array([4, 1, 2])).sum(axis=3)[row, channel, y]
-    np.testing.assert_array_equal(np.array(RANKED)[ranks], patterns)
+    np.testing.assert_array_equal(np.array(PATTERN_ORDER)[ranks], patterns)
 
 
 def test_many_channels_are_summed_in_blocks_of_few() -> None:

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hypersparse_runtime import Graph, SparseModel, program
-from hypersparse_runtime.bounds import Memory, check_program
+from hypersparse_runtime import Graph, SparseModel, kernel_program
 from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.graph import INPUT, GraphError, Node
+from hypersparse_runtime.kernel_program import Program, write_program
 from hypersparse_runtime.kernel_tables import KINDS, Tables, to_int32
-from hypersparse_runtime.layout import place
-from hypersparse_runtime.lazy_bias import with_deferred_sums
+from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.lowering import layers_of
-from hypersparse_runtime.program import Program, write_program
+from hypersparse_runtime.plane_layout import place
+from hypersparse_runtime.program_check import Memory, check_program
 
 CONV = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 
@@ -52,7 +52,7 @@ def strided() -> Graph:
 
 
 def written(graph: Graph, *, rows: bool = True, folded: bool = False, lanes: int = 1) -> Program:
-    network = with_deferred_sums(without_dead_channels(layers_of(graph)))
+    network = with_lazy_bias(without_dead_channels(layers_of(graph)))
     return write_program(place(network, rows=rows, folded=folded), lanes, vector=16)
 
 
@@ -66,7 +66,7 @@ def test_many_images_run_one_by_one_where_side_by_side_would_need_too_much(monke
     images = np.random.default_rng(0).normal(size=(16, 1, 64, 64)).astype(np.float32)
     alone = SparseModel(graph, engine="hypersparse", threads=1)
     wanted = np.concatenate([alone(image[None]) for image in images])
-    monkeypatch.setattr(program, "MOST_FLOATS", 2 * alone._engine._one.program.workspace_floats)  # type: ignore[union-attr]
+    monkeypatch.setattr(kernel_program, "MOST_FLOATS", 2 * alone._engine._one.program.workspace_floats)  # type: ignore[union-attr]
     model = SparseModel(graph, engine="hypersparse", threads=1)
     np.testing.assert_array_equal(model(images), wanted)
     assert model._engine._many is model._engine._one  # type: ignore[union-attr]
@@ -129,7 +129,7 @@ UNUSED = {
     ("softmax", "channels"),
     ("unpack", "output"),
     ("clear", "input"),
-    ("echo", "output"),
+    ("repeat_rows", "output"),
     ("unpack", "channels"),
 }
 

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hypersparse_runtime.ir import Array, Entries, Layer, Network, Pair
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair
 
 ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 
@@ -67,7 +67,7 @@ class Split:
     output: str
     phases: Array
     stride: Pair
-    lift: Array | None = None  # two numbers a phase: max(input + lift[0], lift[1]) is copied
+    lazy_bias: Array | None = None  # two numbers a phase: max(input + lazy_bias[0], lazy_bias[1]) is copied
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +191,8 @@ def _stride_free(
     if layer.stride not in shared:
         wanted = np.unique(np.concatenate([_phases(each, shapes)[0] for each in sharing]))
         phases = np.stack(np.unravel_index(wanted, shapes[layer.input]), axis=1)
-        lift = None if layer.lift is None else layer.lift[:, phases[:, 0]]
-        split = Split(layer.input, _phases_name(layer, shapes), phases, layer.stride, lift)
+        lazy_bias = None if layer.lazy_bias is None else layer.lazy_bias[:, phases[:, 0]]
+        split = Split(layer.input, _phases_name(layer, shapes), phases, layer.stride, lazy_bias)
         sides = [-(-side // step) for side, step in zip(shapes[layer.input][1:], layer.stride, strict=True)]
         shapes[split.output] = (max(len(split.phases), 1), sides[0], sides[1])
         shared[layer.stride], made = split, [split]
@@ -200,7 +200,7 @@ def _stride_free(
     wanted, moved = _phases(layer, shapes)
     known = np.ravel_multi_index(tuple(split.phases.T), shapes[layer.input])
     channel = np.searchsorted(known, wanted).astype(np.int32)
-    free = replace(layer, input=split.output, entries=replace(moved, channel=channel), stride=(1, 1), lift=None)
+    free = replace(layer, input=split.output, entries=replace(moved, channel=channel), stride=(1, 1), lazy_bias=None)
     return [*made, free]
 
 

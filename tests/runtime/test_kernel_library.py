@@ -13,7 +13,7 @@ import torch
 
 from hypersparse import models
 from hypersparse.export.sparse_file import save_sparse
-from hypersparse_runtime import SparseModel, compile_kernel, library
+from hypersparse_runtime import SparseModel, compile_kernel, kernel_library
 from hypersparse_runtime.compile_kernel import KernelError, build, file_name
 from tests.runtime.networks import sparse_
 
@@ -43,7 +43,7 @@ def test_a_foreign_library_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "kernel.so"
     file.write_bytes(b"not a library")
     with pytest.raises(KernelError, match="cannot be loaded"):
-        library.Kernel(file)
+        kernel_library.Kernel(file)
 
 
 @pytest.mark.parametrize("spoiled", ["the folder", "the file", "a link", "nothing"])
@@ -58,10 +58,10 @@ def test_a_library_that_others_can_change_is_not_loaded(
         return target
 
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    monkeypatch.setattr(library, "SOURCES", tmp_path)  # as in a checkout, which ships none
-    monkeypatch.setattr(library, "build", build_here)
-    monkeypatch.setattr(library, "Kernel", lambda path: path)
-    folder = library.cache_folder()
+    monkeypatch.setattr(kernel_library, "SOURCES", tmp_path)  # as in a checkout, which ships none
+    monkeypatch.setattr(kernel_library, "build", build_here)
+    monkeypatch.setattr(kernel_library, "Kernel", lambda path: path)
+    folder = kernel_library.cache_folder()
     kept = folder / file_name()
     if spoiled == "a link":
         kept.symlink_to(tmp_path / "elsewhere.so")
@@ -71,7 +71,7 @@ def test_a_library_that_others_can_change_is_not_loaded(
         folder.chmod(0o777)
     if spoiled == "the file":
         kept.chmod(0o775)
-    loaded = library.load_kernel.__wrapped__()
+    loaded = kernel_library.load_kernel.__wrapped__()
     assert built == ([] if spoiled == "nothing" else [loaded])
     assert (loaded == kept) == (spoiled != "the folder")
 
@@ -79,14 +79,14 @@ def test_a_library_that_others_can_change_is_not_loaded(
 def test_a_library_of_another_user_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kernel.so"
     file.touch(mode=0o755)
-    assert library.is_private(file)
+    assert kernel_library.is_private(file)
     monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
-    assert not library.is_private(file)
-    assert not library.is_private(tmp_path / "missing.so")
+    assert not kernel_library.is_private(file)
+    assert not kernel_library.is_private(tmp_path / "missing.so")
 
 
 def test_the_peak_grows_with_the_vectors() -> None:
-    kernel = library.load_kernel()
+    kernel = kernel_library.load_kernel()
     peaks = [kernel.peak_gflops(level) for level in range(len(kernel.levels))]
     assert peaks[0] > 0.1
     assert max(peaks) >= peaks[0]
