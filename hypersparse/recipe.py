@@ -39,6 +39,9 @@ class DataOptions:
     scoring_images: Literal["clean", "augmented"] = option(
         default="clean", help="Training images on which a method scores the network."
     )
+    scoring_count: int = option(
+        default=0, help="Training images to score on, evenly spaced in their order; 0: all.", ge=0
+    )
     options: dict[str, Any] = option(default={}, help="Further options of this data set.")
 
 

@@ -22,7 +22,7 @@ from hypersparse.bench.timing import (
     wait_for_stream,
 )
 from hypersparse.bench.workloads import LR, PHASES, SPARSITY, Effort, TrainingCase, Workload
-from hypersparse.data.batches import Batches
+from hypersparse.data.batches import ShuffledBatches
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.recipe import Recipe, resolve
 from hypersparse.storage.run_folder import RunFolder
@@ -165,7 +165,7 @@ def time_scoring(training: Training, image_factor: float, barrier: Callable[[], 
     return Span(began, began + max(ended - began - forward, 0.0) + forward * image_factor)
 
 
-def batch_numbers(batches: Batches) -> Iterator[int]:
+def batch_numbers(batches: ShuffledBatches) -> Iterator[int]:
     """Batch numbers as in the training loop, epoch after epoch."""
     while True:
         yield from batches.numbers()

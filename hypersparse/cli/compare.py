@@ -92,7 +92,7 @@ def compare(options: TrainingOptions, grid: GridOptions) -> None:
     machine, console, stop = options.machine(), Console(), options.stop()
     if not (dry_run and is_elsewhere(machine)):
         machine.torch_device()
-    load = data_loader(options.folders, quiet=not console.is_terminal)
+    load = data_loader(options.folders, quiet=not console.is_terminal, machine=None if dry_run else machine)
     if not dry_run:
         load(recipes[0])  # fails early if the data are missing
     runs = [Run(recipe, seed) for seed in parse_seeds(grid.seed) for recipe in recipes]

@@ -34,7 +34,7 @@ def evaluate(
     recipe, dataset, built = stored.recipe, stored.dataset, stored.model
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
     with machine.active() as where, machine.autocast():
-        found = score(built.to(where), EvalLoader(dataset.test, dataset, where))
+        found = score(built.to(where), EvalLoader(dataset.test, dataset, where, workers=machine.loading_workers()))
     weights = PrunableWeights(built)
     kept = sum(int(torch.count_nonzero(weight)) for weight in weights.values())
     facts = {

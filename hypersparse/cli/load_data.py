@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -13,6 +14,8 @@ from hypersparse.cli.console import Console
 from hypersparse.data.dataset import Dataset
 from hypersparse.recipe import Recipe
 from hypersparse.runs.sweep import images_of
+from hypersparse.training.machine import Machine
+from hypersparse.training.memory import describe_memory, is_streamed
 
 DATA_DIR_HELP = "Folder of the data sets; the default is $HYPERSPARSE_DATA, then the cache folder."
 DataDir = Annotated[Path | None, typer.Option("--data-dir", file_okay=False, help=DATA_DIR_HELP)]
@@ -25,7 +28,7 @@ def data_folders(given: Path | None) -> list[Path]:
     return [*([given] if given else []), *([Path(configured)] if configured else []), cache]
 
 
-def data_loader(folders: Sequence[Path], *, quiet: bool) -> Callable[[Recipe], Dataset]:
+def data_loader(folders: Sequence[Path], *, quiet: bool, machine: Machine | None = None) -> Callable[[Recipe], Dataset]:
     """A function that loads data sets and keeps only the latest one in memory."""
     loaded: dict[str, Dataset] = {}
 
@@ -33,14 +36,17 @@ def data_loader(folders: Sequence[Path], *, quiet: bool) -> Callable[[Recipe], D
         key = images_of(recipe)
         if key not in loaded:
             loaded.clear()
-            loaded[key] = load_data(recipe, folders, quiet=quiet)
+            loaded[key] = load_data(recipe, folders, quiet=quiet, machine=machine)
         return loaded[key]
 
     return load
 
 
-def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool) -> Dataset:
-    """Load a data set, with a progress bar unless `quiet`."""
+def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool, machine: Machine | None = None) -> Dataset:
+    """Load a data set, with a progress bar unless `quiet`.
+
+    With a machine to train on, its images are decoded now, unless they are streamed.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bar = Progress(*columns, transient=True, console=Console(stderr=True), disable=quiet)
     tasks: dict[str, Any] = {}
@@ -51,4 +57,8 @@ def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool) -> Datase
         bar.update(tasks[text], completed=done, total=total or None)
 
     with bar:
-        return data.load(recipe.data.name, folders, options=recipe.data.options, progress=progress)
+        dataset = data.load(recipe.data.name, folders, options=recipe.data.options, progress=progress)
+        if machine is None:
+            return dataset
+        Console().print(f"data: {describe_memory(dataset, machine)}", highlight=False, soft_wrap=True, markup=False)
+        return dataset if is_streamed(dataset, machine) else dataset.to(torch.device("cpu"), progress=progress)

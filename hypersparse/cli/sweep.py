@@ -88,7 +88,7 @@ def sweep(
     if not is_elsewhere(machine) if dry_run else chosen.executor == "local":
         machine.torch_device()
     console, store = Console(), options.store
-    load = data_loader(options.folders, quiet=not console.is_terminal)
+    load = data_loader(options.folders, quiet=not console.is_terminal, machine=None if dry_run else machine)
     if results and not dry_run:
         keep_finished(found.runs, store, results)  # of a sweep that was killed
     left = missing(found.runs, store, results)

@@ -34,6 +34,15 @@ class TrainingOptions:
     runs_dir: RunsDir = Path("runs")
     device: Device = "auto"
     precision: Precision = "fp32"
+    stream: str = option(
+        "auto", "Read the images batch by batch instead of keeping them on the device: always, never, or auto where "
+        "they take more than --memory-share. The results are the same.", panel=MACHINE,
+    )  # fmt: skip
+    memory_share: float = option(0.5, "Share of the free memory of the device for a data set.", panel=MACHINE)
+    workers: int | None = option(
+        None, "Processes that decode streamed images; the default is one for each core, at most 16.",
+        panel=MACHINE, min=0,
+    )  # fmt: skip
     jobs: int | None = option(
         None, "Concurrent runs on the device or the cluster; by default a short trial finds the fastest number.",
         panel=MACHINE, min=1,
@@ -49,7 +58,8 @@ class TrainingOptions:
     def machine(self, **more: Any) -> Machine:
         """The machine; also sets the folder for compiled code."""
         keep_compiled(self.compiler_cache)
-        return Machine(device=self.device, precision=self.precision, **more)  # type: ignore[arg-type]  # it checks
+        own = {name: getattr(self, name) for name in ("device", "precision", "stream", "memory_share", "workers")}
+        return Machine(**own, **more)
 
     def stop(self) -> StopRequest:
         """A request that is due after the given time."""

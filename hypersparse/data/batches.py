@@ -1,5 +1,6 @@
 """Batches for training (shuffled and augmented) and for evaluation (in file order, not augmented)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,25 +29,19 @@ class _Epoch:
             getattr(mine, name).copy_(getattr(theirs, name))
 
 
-class Batches:
-    """The training images, shuffled in every epoch, cropped, flipped and normalized on their device.
+class ShuffledBatches(ABC):
+    """Training images, shuffled in every epoch, cropped, flipped and normalized on their device.
 
-    `images` [N, C, H, W] uint8, or float32 [N, C, ...]; `labels` [N] int64 on the same device.
     Each image is padded with `padding` black pixels and cropped to its original size.
     With `drop_last` the last, partial batch of an epoch is left out. Of several `ranks` each takes its share of the
     same batches, in order.
-
-    >>> images = torch.zeros(5, 1, 8, 8, dtype=torch.uint8)
-    >>> batches = Batches(images, torch.arange(5), batch_size=2, mean=[0.5], std=[0.5], seed=0, flip=True)
-    >>> [tuple(images.shape) for images, labels in batches]
-    [(2, 1, 8, 8), (2, 1, 8, 8)]
     """
 
     def __init__(
         self,
-        images: Tensor,
         labels: Tensor,
         *,
+        shape: Sequence[int],
         batch_size: int,
         mean: Sequence[float],
         std: Sequence[float],
@@ -56,13 +51,12 @@ class Batches:
         drop_last: bool = True,
         ranks: Ranks | None = None,
     ) -> None:
-        _check_data(images, labels, mean, std)
         _check_batches(len(labels), batch_size, drop_last=drop_last)
         self._ranks = ranks or Ranks.alone()
         _check_shares(len(labels), batch_size, self._ranks.size, drop_last=drop_last)
-        _check_augmentation(images, padding, flip)
-        self._images, self._labels = images, labels
-        self._mean, self._std = _on_device(mean, images), _on_device(std, images)
+        _check_augmentation(shape, padding, flip)
+        self._labels = labels
+        self._mean, self._std = _on_device(mean, labels), _on_device(std, labels)
         self._batch_size, self._drop_last = batch_size, drop_last
         self._padding, self._flip = padding, flip
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
@@ -73,7 +67,6 @@ class Batches:
         self._epoch: _Epoch | None = None  # allocated once: captured steps read it at a fixed address
         self._drawn = False
         self._position = 0
-        self._take = take
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -113,28 +106,17 @@ class Batches:
         """Images in a batch; the last one may be smaller."""
         return min(self._batch_size, len(self._labels) - number * self._batch_size)
 
+    @abstractmethod
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
         """This rank's share of the batch of this epoch with this number."""
-        first, share = number * self._batch_size, self._ranks.share(self.size(number))
-        return self.select(slice(first + share.start, first + share.stop))
 
-    def select(self, part: slice | Tensor) -> tuple[Tensor, Tensor]:
-        """Images of this epoch by their position in its order: a slice, or a tensor of positions on the device."""
-        epoch = self._draw_epoch()
-        select = self._take if isinstance(part, Tensor) else take
-        return select(
-            self._images,
-            self._labels,
-            epoch.order[part],
-            epoch.draws[part] if self._padding or self._flip else None,
-            self._padding,
-            self._mean,
-            self._std,
-        )
+    @abstractmethod
+    def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All images once, in file order, normalized but not augmented."""
 
-    def compile_(self) -> None:
-        """Compile `select` by positions to one kernel instead of twenty, for captured steps."""
-        self._take = torch.compile(take, dynamic=False)
+    @abstractmethod
+    def close(self) -> None:
+        """End the processes that read images, if there are any; they are started again when they are needed."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume with the next batch: a position and two short tensors on the CPU."""
@@ -146,7 +128,7 @@ class Batches:
         states = [state["order"], state["augmentation"]]
         if any(new.numel() != old.numel() for new, old in zip(states, self._states, strict=True)):
             raise DataError(
-                f"These batches were saved on another kind of device than {self._images.device}, whose random numbers "
+                f"These batches were saved on another kind of device than {self._labels.device}, whose random numbers "
                 "differ; resume on a device of the same kind, or start again."
             )
         for generator, saved in zip(self._generators, states, strict=True):
@@ -154,13 +136,9 @@ class Batches:
         self._states = [saved.cpu().clone() for saved in states]
         self._drawn, self._position = False, int(state["position"])
 
-    def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images once, in file order, normalized but not augmented."""
-        return _in_order(self._images, self._labels, batch_size, self._mean, self._std)
-
     def _draw_epoch(self) -> _Epoch:
         if self._epoch is None or not self._drawn:
-            count, device = len(self._labels), self._images.device
+            count, device = len(self._labels), self._labels.device
             order, augmentation = self._generators
             draws = draw(augmentation, count, padding=self._padding, flip=self._flip)
             new = _Epoch(torch.randperm(count, generator=order).to(device), draws.to(device))
@@ -171,15 +149,73 @@ class Batches:
             self._drawn = True
         return self._epoch
 
+    def _part(self, number: int) -> slice:
+        """This rank's share of a batch, in the order of the epoch."""
+        first, share = number * self._batch_size, self._ranks.share(self.size(number))
+        return slice(first + share.start, first + share.stop)
+
+    def _draws_of(self, part: slice | Tensor) -> Draws | None:
+        return self._draw_epoch().draws[part] if self._padding or self._flip else None
+
+
+class Batches(ShuffledBatches):
+    """Batches of images that are kept on their device.
+
+    `images` [N, C, H, W] uint8, or float32 [N, C, ...]; `labels` [N] int64 on the same device.
+
+    >>> images = torch.zeros(5, 1, 8, 8, dtype=torch.uint8)
+    >>> batches = Batches(images, torch.arange(5), batch_size=2, mean=[0.5], std=[0.5], seed=0, flip=True)
+    >>> [tuple(images.shape) for images, labels in batches]
+    [(2, 1, 8, 8), (2, 1, 8, 8)]
+    """
+
+    def __init__(
+        self, images: Tensor, labels: Tensor, *, mean: Sequence[float], std: Sequence[float], **settings: Any
+    ) -> None:
+        _check_data(images, labels, mean, std)
+        super().__init__(labels, shape=images.shape[1:], mean=mean, std=std, **settings)
+        self._images, self._take = images, take
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        """This rank's share of the batch of this epoch with this number."""
+        return self.select(self._part(number))
+
+    def select(self, part: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Images of this epoch by their position in its order: a slice, or a tensor of positions on the device."""
+        order = self._draw_epoch().order
+        select = self._take if isinstance(part, Tensor) else take
+        return select(
+            self._images,
+            self._labels,
+            order[part],
+            self._draws_of(part),
+            self._padding,
+            self._mean,
+            self._std,
+        )
+
+    def close(self) -> None:
+        """There are none: the images are in memory."""
+
+    def compile_(self) -> None:
+        """Compile `select` by positions to one kernel instead of twenty, for captured steps."""
+        self._take = torch.compile(take, dynamic=False)
+
+    def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All images once, in file order, normalized but not augmented."""
+        return _in_order(self._images, self._labels, batch_size, self._mean, self._std)
+
 
 def take(
     images: Tensor, labels: Tensor, chosen: Tensor, draws: Draws | None, padding: int, mean: Tensor, std: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The chosen images, cropped and flipped as drawn, normalized, with their labels."""
-    batch = images.index_select(0, chosen)
-    if draws is not None:
-        batch = crop_and_flip(batch, draws, padding)
-    return normalize(batch, mean, std), labels.index_select(0, chosen)
+    return augment(images.index_select(0, chosen), draws, padding, mean, std), labels.index_select(0, chosen)
+
+
+def augment(batch: Tensor, draws: Draws | None, padding: int, mean: Tensor, std: Tensor) -> Tensor:
+    """Images cropped and flipped as drawn, and normalized."""
+    return normalize(batch if draws is None else crop_and_flip(batch, draws, padding), mean, std)
 
 
 def in_order(
@@ -241,11 +277,11 @@ def _check_shares(count: int, batch_size: int, ranks: int, *, drop_last: bool) -
         )
 
 
-def _check_augmentation(images: Tensor, padding: int, flip: bool) -> None:
+def _check_augmentation(shape: Sequence[int], padding: int, flip: bool) -> None:
     if padding < 0:
         raise OptionError(f"`padding` is a number of pixels and must be at least 0; got {padding}.")
-    if (padding or flip) and images.dim() != 4:
+    if (padding or flip) and len(shape) != 3:
         raise OptionError(
-            f"Only images of shape [N, C, H, W] can be cropped and flipped; got {list(images.shape)}. "
+            f"Only images of shape [C, H, W] can be cropped and flipped; got {list(shape)}. "
             "Pass padding=0 and flip=False."
         )

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hypersparse.data.encoded import EncodedSplit
 from hypersparse.errors import DataError, OptionError
 
 Progress = Callable[[str, int, int], None]
@@ -39,9 +40,32 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def to(self, device: torch.device) -> "Split":
-        """The same split on a device."""
-        return Split(self.images.to(device), self.labels.to(device))
+    def __getitem__(self, part: slice | Tensor) -> "Split":
+        """Some of the images: a slice, or a tensor of their places."""
+        return Split(self.images[part], self.labels[part])
+
+    def read(self, places: Tensor, crop_seed: str | None = None) -> Tensor:
+        """The images at these places; only encoded ones can be cropped at random."""
+        assert crop_seed is None
+        return self.images.index_select(0, places)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image: (C, H, W)."""
+        return tuple(self.images.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the pixels."""
+        return self.images.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of images and labels."""
+        return self.images.nbytes + self.labels.nbytes
+
+
+AnySplit = Split | EncodedSplit
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,23 +76,23 @@ class Dataset:
     """
 
     name: str
-    train: Split
-    test: Split
+    train: AnySplit
+    test: AnySplit
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        train, test = self.train.images, self.test.images
-        if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
-            came = f"{train.dtype} {list(train.shape[1:])} and {test.dtype} {list(test.shape[1:])}"
+        kinds = [(split.dtype, list(split.shape)) for split in (self.train, self.test)]
+        if kinds[0] != kinds[1]:
+            came = " and ".join(f"{dtype} {shape}" for dtype, shape in kinds)
             raise DataError(f"Training and test images of {self.name} must have the same type and shape; got {came}.")
         for part, split in (("training", self.train), ("test", self.test)):
             low, high = int(split.labels.min()), int(split.labels.max())
             if low < 0 or high >= len(self.classes):
                 expected = f"must be in 0..{len(self.classes) - 1}"
                 raise DataError(f"The {part} labels of {self.name} {expected}; got {low}..{high}.")
-            if bad := _not_finite(split.images):
+            if split.dtype.is_floating_point and (bad := _not_finite(split.images)):
                 raise DataError(f"{bad} of {len(split)} {part} images of {self.name} hold NaN or infinite values.")
         if not len(self.mean) == len(self.std) == self.shape[0]:
             came = f"{len(self.mean)} and {len(self.std)}"
@@ -76,20 +100,38 @@ class Dataset:
         if not all(deviation > 0 for deviation in self.std):
             raise DataError(f"Every std of {self.name} must be positive; got {self.std}.")
 
-    def to(self, device: torch.device) -> "Dataset":
-        """The same data set with its images on a device, where several runs can share them."""
-        return replace(self, train=self.train.to(device), test=self.test.to(device))
+    def to(self, device: torch.device, *, progress: Progress | None = None) -> "Dataset":
+        """The same data set with its images decoded on a device, where several runs can share them.
+
+        Training images that are cropped at random stay encoded.
+        """
+        parts = [split if self.must_stream(split) else _on_device(split, device, progress)
+                 for split in (self.train, self.test)]  # fmt: skip
+        return replace(self, train=parts[0], test=parts[1])
+
+    def bytes_needed(self, device: torch.device) -> int:
+        """Bytes of the images and labels that `to` would put on a device."""
+        parts = [split for split in (self.train, self.test) if not self.must_stream(split)]
+        return sum(split.nbytes for split in parts if isinstance(split, EncodedSplit) or split.labels.device != device)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one image: (C, H, W)."""
-        return tuple(self.train.images.shape[1:])
+        return self.train.shape
+
+    @staticmethod
+    def must_stream(split: AnySplit) -> bool:
+        """Whether images cannot be decoded once, since every crop of them is another one."""
+        return isinstance(split, EncodedSplit) and split.random_crop
+
+
+def _on_device(split: AnySplit, device: torch.device, progress: Progress | None) -> Split:
+    images = split.decode(progress) if isinstance(split, EncodedSplit) else split.images
+    return Split(images.to(device), split.labels.to(device))
 
 
 def _not_finite(images: Tensor) -> int:
     """The number of images with NaN or infinite values."""
-    if not images.is_floating_point():
-        return 0
     chunks = torch.split(images, CHUNK_IMAGES)
     return sum(int((~chunk.isfinite().flatten(1).all(dim=1)).sum()) for chunk in chunks)
 

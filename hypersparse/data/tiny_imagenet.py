@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from hypersparse.data.dataset import Dataset, Progress, Split, no_options
+from hypersparse.data.decode import SUFFIXES, NamedFiles, bombs_raise, decode_image, decode_images
 from hypersparse.data.files import Archive, check_archive, find, locate, read_file, replacing
-from hypersparse.data.folder import SUFFIXES, decode_image, decode_images
 from hypersparse.data.npz_file import Arrays, read_arrays
 from hypersparse.errors import DataError
 from hypersparse.regular_file import open_regular
@@ -148,10 +148,13 @@ def _decode(tree: FileTree, progress: Progress | None) -> Arrays:
     _check(tree, "val", test, classes)
     arrays: Arrays = {"classes": np.array(classes), "fingerprint": np.array(tree.fingerprint)}
     first = next(iter(train))
-    if (shape := decode_image(tree.read(first), first, None).shape) != SHAPE:
+    with bombs_raise():
+        shape = decode_image(tree.read(first), first, None).shape
+    if shape != SHAPE:
         raise DataError(f"{first} in {tree.place} must have the shape {SHAPE}; got {shape}.")
     for part, labels in (("train", train), ("test", test)):
-        arrays[f"x_{part}"] = decode_images(list(labels), tree.read, size=None, progress=progress)
+        files = NamedFiles(list(labels), tree.read)
+        arrays[f"x_{part}"] = decode_images(files, range(len(files)), size=None, progress=progress)
         arrays[f"y_{part}"] = np.searchsorted(classes, list(labels.values()))
     return arrays
 

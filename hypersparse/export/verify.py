@@ -1,7 +1,6 @@
 """`PredictionCheck`: whether a written network still predicts what the trained one does."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +33,7 @@ class PredictionCheck:
     def __init__(self, trained: TrainedModel, count: int) -> None:
         test = trained.dataset.test
         self.count = min(count, len(test))
-        split = replace(test, images=test.images[: self.count], labels=test.labels[: self.count]) if count else test
+        split = test[: self.count] if count else test
         self._batches = EvalLoader(split, trained.dataset, torch.device("cpu"))
         self._batches.batch_size = BATCH
         self._labels, self._model = split.labels, trained.model

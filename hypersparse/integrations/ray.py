@@ -28,9 +28,8 @@ from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Result
 from hypersparse.training.callbacks import LogReader
 from hypersparse.training.concurrency.concurrent_runs import Ended, Job, Outcome, work_through
-from hypersparse.training.concurrency.processes import cores
 from hypersparse.training.loop import train
-from hypersparse.training.machine import Machine
+from hypersparse.training.machine import Machine, cores
 from hypersparse.training.result import describe
 from hypersparse.training.stop import Stopped, StopRequest
 

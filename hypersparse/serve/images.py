@@ -8,7 +8,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from hypersparse.data import digits
-from hypersparse.data.folder import middle_of
+from hypersparse.data.decode import middle_of
 from hypersparse.errors import DataError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # what browsers show; no other decoder is tried

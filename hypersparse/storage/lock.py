@@ -5,6 +5,7 @@ import fcntl
 import logging
 import os
 from pathlib import Path
+from weakref import WeakSet
 
 from hypersparse.errors import RunError
 from hypersparse.regular_file import open_regular
@@ -26,6 +27,7 @@ class RunLock:
             with writing(self._path):
                 # Not truncated, and no link is followed: the file may not be ours.
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            _open.add(self)
             try:
                 self._lock()
                 self.check()
@@ -54,6 +56,7 @@ class RunLock:
 
     def close(self) -> None:
         """Give the lock back."""
+        _open.discard(self)
         os.close(self._file)
 
     def _lock(self) -> None:
@@ -69,6 +72,18 @@ class RunLock:
                 "%s is on a file system without locks; make sure that only one process trains there.",
                 self._path.parent,
             )
+
+
+_open: WeakSet[RunLock] = WeakSet()
+
+
+def _close_all() -> None:
+    """In a forked process, such as one that decodes images: it would hold its parent's locks when that has ended."""
+    for lock in list(_open):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 class _ReplacedError(RunError):

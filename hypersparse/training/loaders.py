@@ -1,44 +1,66 @@
-"""The images of a run, on its device: batches to train on, images to score on, images to test on."""
+"""The images of a run: batches to train on, images to score on, images to test on."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hypersparse.data.batches import Batches, in_order
-from hypersparse.data.dataset import Dataset, Split
+from hypersparse.data.batches import Batches, ShuffledBatches, in_order
+from hypersparse.data.dataset import AnySplit, Dataset
+from hypersparse.data.encoded import EncodedSplit
+from hypersparse.data.stream import StreamedBatches, read_in_order
 from hypersparse.distributed import Ranks
-from hypersparse.errors import DataError
+from hypersparse.errors import DataError, OptionError
 from hypersparse.recipe import Recipe
+from hypersparse.training.machine import Machine
+from hypersparse.training.memory import is_streamed
 
 SCORING_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
 FIRST_LOOK_SEED = 2_000_003  # and so are those that weights are scored with before training
+EVAL_NUMBERS = 2500 * 3 * 64 * 64  # in a batch that is scored on a GPU
 
 
 class EvalLoader:
     """Images in file order, normalised and otherwise as they are; can be iterated again and again.
 
-    Of several `ranks` each iterates over its own stretch of them.
+    Of several `ranks` each iterates over its own stretch of them. Encoded images are decoded anew every time, and
+    `streamed` ones are brought to the device batch by batch.
     """
 
-    def __init__(self, split: Split, dataset: Dataset, device: torch.device, ranks: Ranks | None = None) -> None:
-        self.images, self.labels = split.images.to(device), split.labels.to(device)
+    def __init__(
+        self,
+        split: AnySplit,
+        dataset: Dataset,
+        device: torch.device,
+        ranks: Ranks | None = None,
+        *,
+        streamed: bool = False,
+        workers: int = 0,
+    ) -> None:
+        self._split, self._workers = split, workers
+        self._images = None if streamed or isinstance(split, EncodedSplit) else split.images.to(device)
+        self.labels = split.labels.to(device)
         self.classes, self.mean, self.std = len(dataset.classes), dataset.mean, dataset.std
         self._share = (ranks or Ranks.alone()).share(len(split))
         # More do not fit a CPU's caches: 512 at once took ResNet-32 1.8 times as long.
-        self.batch_size = 2500 if device.type == "cuda" else 64
+        most = max(EVAL_NUMBERS // torch.Size(dataset.shape).numel(), 1)
+        self.batch_size = min(2500, most) if device.type == "cuda" else 64
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        images, labels = self.images[self._share], self.labels[self._share]
-        return in_order(images, labels, batch_size=self.batch_size, mean=self.mean, std=self.std)
+        share, size, labels = self._share, self.batch_size, self.labels[self._share]
+        if self._images is not None:
+            return in_order(self._images[share], labels, batch_size=size, mean=self.mean, std=self.std)
+        mean, std = (torch.tensor(numbers, device=labels.device) for numbers in (self.mean, self.std))
+        return read_in_order(self._split[share], labels, mean, std, batch_size=size, workers=self._workers)
 
 
 @dataclass(frozen=True)
 class ScoringLoader:
     """Training images in random order and augmented; the same ones every time, so nothing has to be saved."""
 
-    make: Callable[[], Batches]
+    make: Callable[[], ShuffledBatches]
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return iter(self.make())
@@ -48,52 +70,68 @@ class ScoringLoader:
 class Images:
     """What a run trains, scores and tests on."""
 
-    batches: Batches
-    scoring: Batches | EvalLoader  # what a method scores the network on
+    batches: ShuffledBatches
+    scoring: ShuffledBatches | EvalLoader  # what a method scores the network on
     test: EvalLoader
     validation: EvalLoader | None
     first_look: ScoringLoader  # what weights are scored with before training
 
 
 def bring_images(
-    recipe: Recipe, seed: int, dataset: Dataset, device: torch.device, ranks: Ranks | None = None
+    recipe: Recipe, seed: int, dataset: Dataset, device: torch.device, machine: Machine, ranks: Ranks | None = None
 ) -> Images:
-    """Put a data set on the device as a recipe asks."""
-    options = recipe.data
+    """Put a data set on the device as a recipe asks, or stream it where it does not fit."""
+    options, streamed = recipe.data, is_streamed(dataset, machine)
+    if not streamed:
+        dataset = dataset.to(device)
     train, held_out = hold_out(dataset.train, options.validation)
-    images, labels = train.images.to(device), train.labels.to(device)
+    scored = evenly_spaced(train, options.scoring_count)
+    workers = machine.loading_workers()
 
-    def batches(seed: int, ranks: Ranks | None = ranks) -> Batches:
-        return Batches(
-            images,
-            labels,
-            batch_size=recipe.training.batch_size,
-            seed=seed,
-            padding=options.padding,
-            flip=options.flip,
-            drop_last=options.drop_last,
-            mean=dataset.mean,
-            std=dataset.std,
-            ranks=ranks,
-        )
+    def make(split: AnySplit, seed: int, ranks: Ranks | None = ranks) -> ShuffledBatches:
+        settings = {**_settings(recipe, dataset), "seed": seed, "ranks": ranks}
+        if streamed or isinstance(split, EncodedSplit):
+            return StreamedBatches(split, device, workers=workers, **settings)
+        return Batches(split.images, split.labels, **settings)
 
+    def clean(split: AnySplit) -> EvalLoader:
+        return EvalLoader(split, dataset, device, ranks, streamed=streamed, workers=workers)
+
+    augmented = options.scoring_images == "augmented"
     return Images(
-        batches=batches(seed),
-        scoring=batches(seed + SCORING_SEED)
-        if options.scoring_images == "augmented"
-        else EvalLoader(train, dataset, device, ranks),
-        test=EvalLoader(dataset.test, dataset, device, ranks),
-        validation=EvalLoader(held_out, dataset, device, ranks) if held_out else None,
-        first_look=ScoringLoader(lambda: batches(seed + FIRST_LOOK_SEED, None)),  # the same samples on all ranks
+        batches=make(train, seed),
+        scoring=make(scored, seed + SCORING_SEED) if augmented else clean(scored),
+        test=clean(dataset.test),
+        validation=clean(held_out) if held_out else None,
+        first_look=ScoringLoader(lambda: make(train, seed + FIRST_LOOK_SEED, None)),  # the same samples on all ranks
     )
 
 
-def hold_out(split: Split, count: int) -> tuple[Split, Split | None]:
+def _settings(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
+    options = recipe.data
+    return {
+        "batch_size": recipe.training.batch_size,
+        "padding": options.padding,
+        "flip": options.flip,
+        "drop_last": options.drop_last,
+        "mean": dataset.mean,
+        "std": dataset.std,
+    }
+
+
+def hold_out(split: AnySplit, count: int) -> tuple[AnySplit, AnySplit | None]:
     """Take `count` samples out of a split, the same ones for every seed."""
     if count == 0:
         return split, None
     rest, held = places(len(split), count)
-    return Split(split.images[rest], split.labels[rest]), Split(split.images[held], split.labels[held])
+    return split[rest], split[held]
+
+
+def evenly_spaced(split: AnySplit, count: int) -> AnySplit:
+    """So many samples of a split, or all with 0."""
+    if count > len(split):
+        raise OptionError(f"`scoring_count` is {count}, of {len(split)} training images; 0 scores on all.")
+    return split[torch.arange(count) * len(split) // count] if count else split
 
 
 def places(total: int, held_out: int) -> tuple[Tensor, Tensor]:

@@ -151,7 +151,7 @@ class Training:
         weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
         if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
             torch.set_num_threads(1)
-        self.images = bring_images(recipe, seed, dataset, device, ranks)
+        self.images = bring_images(recipe, seed, dataset, device, machine, ranks)
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
         self.scorer = CompiledEval(self.model, machine)
@@ -217,6 +217,7 @@ class Training:
                     raise Stopped(stop.reason)
         finally:
             writer.close()
+            self.batches.close()
         with GATE.working():
             return self.finish()
 

@@ -1,5 +1,6 @@
 """`Machine`: where, how fast and how strictly a run is computed; never part of a recipe's key."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
@@ -9,6 +10,8 @@ import torch
 from hypersparse.errors import OptionError
 from hypersparse.options import option, options
 from hypersparse.sparsity.collapse import OnCollapse
+
+MOST_WORKERS = 16  # unless more are asked for: each takes some hundred megabytes
 
 
 @options
@@ -26,6 +29,15 @@ class Machine:
     deterministic: bool = option(default=False, help="The same bits every time on CUDA too, at some cost in speed.")
     threads: int | None = option(
         default=None, help="CPU threads; by default one for a small network, otherwise torch's choice.", ge=1
+    )
+    stream: Literal["auto", "always", "never"] = option(
+        default="auto", help="Read the images batch by batch: auto where they take more than `memory_share`."
+    )
+    memory_share: float = option(
+        default=0.5, help="Share of the free memory that a data set may take on the device.", gt=0, le=1
+    )
+    workers: int | None = option(
+        default=None, help="Processes that decode streamed images; by default one for each core, at most 16.", ge=0
     )
     checkpoint_seconds: float = option(default=20.0, help="Write a checkpoint at most this often.", ge=0)
     on_collapse: OnCollapse = option(
@@ -55,6 +67,10 @@ class Machine:
         if self.engine == "auto":
             return "cudagraph" if cuda and not self.deterministic else "eager"
         return "eager" if self.engine == "cudagraph" and not cuda else self.engine
+
+    def loading_workers(self) -> int:
+        """Processes that decode images for a run."""
+        return min(cores(), MOST_WORKERS) if self.workers is None else self.workers
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context of every forward pass."""
@@ -88,6 +104,11 @@ class Machine:
                 yield device
         finally:
             _set_switches(*before)
+
+
+def cores() -> int:
+    """How many of them this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _set_switches(

@@ -64,10 +64,11 @@ class Recorder:
     def on_scores(self, scores: Tensor) -> None:
         """Receive per-sample scores that the method asked for; they count if the network was pruned just then.
 
-        Shuffled images have no place in the file, so nothing is known of the single ones.
+        Shuffled images, or a part of them, have no place in the file, so nothing is known of the single ones.
         """
         nonzero = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).sum()
-        if isinstance(self._images.scoring, EvalLoader) and nonzero <= self._keep:
+        in_place = isinstance(self._images.scoring, EvalLoader) and len(scores) == self._images.batches.samples
+        if in_place and nonzero <= self._keep:
             self._pruned = scores.bool()
 
     @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hypersparse.data.batches import Batches
+from hypersparse.data.batches import ShuffledBatches
 from hypersparse.distributed import Ranks, average_statistics_
 from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import Recipe
@@ -75,7 +75,7 @@ def state_of(training: "Training") -> dict[str, Any]:
         "optimizer": to_cpu(optimizer_state(optimizer, sparsifier.weights, sparsifier.trainable)),
         "sparsifier": to_cpu(planned) | {"mask": None},  # the mask is in the model's part
         "batches": training.batches.state_dict(),
-        "scoring_images": scoring.state_dict() if isinstance(scoring, Batches) else None,
+        "scoring_images": scoring.state_dict() if isinstance(scoring, ShuffledBatches) else None,
         "record": to_cpu(record),
         "scoring": dict(training.meter.scoring),
         "random": torch.get_rng_state(),
@@ -144,7 +144,7 @@ def _restore_(training: "Training", state: Checkpoint) -> None:
     optimizer = sparsifier.state.optimizer
     load_optimizer_state_(optimizer, sparsifier.weights, sparsifier.trainable, state["optimizer"])
     training.batches.load_state_dict(state["batches"])
-    if isinstance(training.images.scoring, Batches) and state["scoring_images"] is not None:
+    if isinstance(training.images.scoring, ShuffledBatches) and state["scoring_images"] is not None:
         training.images.scoring.load_state_dict(state["scoring_images"])
     training.epoch_loss.load_state_dict(state["record"])
     training.meter.scoring |= state["scoring"]

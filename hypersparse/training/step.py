@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hypersparse.data.batches import Batches
+from hypersparse.data.batches import Batches, ShuffledBatches
 from hypersparse.distributed import Ranks
 from hypersparse.errors import HypersparseError
 from hypersparse.methods.task import RunningMean
@@ -82,7 +82,9 @@ def _note(total: Tensor, index: Tensor, first_bad: Tensor, loss: Tensor, samples
 class EagerStep:
     """A step as PyTorch runs it, line by line. Nothing in it waits for the device."""
 
-    def __init__(self, learner: ForwardBackward, driver: StepDriver, batches: Batches, record: EpochLoss) -> None:
+    def __init__(
+        self, learner: ForwardBackward, driver: StepDriver, batches: ShuffledBatches, record: EpochLoss
+    ) -> None:
         self.learner, self.driver, self.batches, self.record = learner, driver, batches, record
 
     def __call__(self, number: int) -> None:
@@ -106,9 +108,9 @@ class EagerStep:
 class CapturedStep:
     """The eager step recorded once as a CUDA graph, taking the batch included, and replayed."""
 
-    def __init__(self, eager: EagerStep) -> None:
-        self.eager, self.record = eager, eager.record
-        self.samples = eager.batches.batch_size
+    def __init__(self, eager: EagerStep, batches: Batches) -> None:
+        self.eager, self.record, self.batches = eager, eager.record, batches
+        self.samples = batches.batch_size
         device = eager.driver.sparsifier.weights.device
         self.offsets = torch.arange(self.samples, device=device)
         self.start = torch.zeros((), dtype=torch.int64, device=device)
@@ -119,7 +121,7 @@ class CapturedStep:
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
-        size, acts = self.eager.batches.size(number), self.eager.driver.method_acts
+        size, acts = self.batches.size(number), self.eager.driver.method_acts
         if size != self.samples or acts:
             with GATE.first_alone(self.met, (size, acts)):
                 self.eager(number)
@@ -132,7 +134,7 @@ class CapturedStep:
         self.record.loss.count += self.samples
 
     def _work(self) -> None:
-        self.eager.work(*self.eager.batches.select(self.start + self.offsets), of=self.samples)
+        self.eager.work(*self.batches.select(self.start + self.offsets), of=self.samples)
         self.start += self.samples
 
     def _capture(self) -> None:
@@ -175,7 +177,7 @@ def _capturable(optimizer: Optimizer) -> Iterator[None]:
 
 
 def build_step(
-    driver: StepDriver, batches: Batches, record: EpochLoss, machine: Machine, learner: ForwardBackward
+    driver: StepDriver, batches: ShuffledBatches, record: EpochLoss, machine: Machine, learner: ForwardBackward
 ) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
     phase = driver.sparsifier.phase
@@ -184,11 +186,14 @@ def build_step(
     full_batches = batches.size(0) == batches.batch_size
     if machine.chosen_engine() != "cudagraph" or acts_always or not full_batches:
         return eager
+    if not isinstance(batches, Batches):
+        log.warning("The step of phase %s is compiled but not captured, since its images are streamed.", phase.name)
+        return eager
     try:
         with GATE.building():
             batches.compile_()
             record.compile_()
-            return CapturedStep(eager)
+            return CapturedStep(eager, batches)
     except HypersparseError:
         raise
     except Exception as error:  # of CUDA, the compiler or Triton, which have no common kind

@@ -64,7 +64,7 @@ def test_size_crops_the_centre(images: Path) -> None:
 def test_progress_is_reported(images: Path) -> None:
     reports: list[tuple[str, int, int]] = []
     folder.read(images, progress=lambda *report: reports.append(report))
-    assert reports == [("Decoding images", 3, 3), ("Decoding images", 1, 1)]
+    assert reports == [("Measuring images", count, 3) for count in (1, 2, 3)]
 
 
 def test_an_unreadable_image_is_named(images: Path) -> None:
@@ -143,7 +143,7 @@ def test_missing_folders_and_classes_are_named(images: Path) -> None:
 
 
 def test_an_unknown_option_gets_the_nearest_name(images: Path) -> None:
-    with pytest.raises(OptionError, match="no folder option `sise`; did you mean `size`"):
+    with pytest.raises(OptionError, match="no image option `sise`; did you mean `size`"):
         folder.read(images, sise=3)
     with pytest.raises(OptionError, match="`size` should be"):
         folder.read(images, size=0)

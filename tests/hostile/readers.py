@@ -156,7 +156,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/cifar.py": "an archive of CIFAR",
         "hypersparse/data/cifar_n.py": "CIFAR-N True",
         "hypersparse/data/files.py": "an archive of CIFAR",
-        "hypersparse/data/folder.py": "a folder of images",
+        "hypersparse/data/decode.py": "a folder of images",
         "hypersparse/data/npz_file.py": "arrays",
         "hypersparse/data/pickles.py": "a pickle",
         "hypersparse/data/tiny_imagenet.py": "an archive of TinyImageNet",

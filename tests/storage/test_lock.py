@@ -1,11 +1,12 @@
 import errno
 import fcntl
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
 from hypersparse.errors import RunError
-from hypersparse.storage.lock import NAME, is_locked
+from hypersparse.storage.lock import NAME, RunLock, is_locked
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.callbacks import NullCallback
 from hypersparse.training.loop import train
@@ -77,3 +78,17 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, again: bool) -> None
         train(small(), 0, machine, tmp_path, callback=Meddler())
     assert not RunFolder(tmp_path).has_checkpoint()
     assert RunFolder(tmp_path).log() == []
+
+
+def test_a_forked_process_does_not_hold_the_lock_of_its_parent(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path)
+    context = multiprocessing.get_context("fork")
+    done = context.Event()
+    process = context.Process(target=done.wait)
+    process.start()
+    assert is_locked(tmp_path)
+    lock.close()
+    free = not is_locked(tmp_path)
+    done.set()
+    process.join()
+    assert free

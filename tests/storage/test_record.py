@@ -149,7 +149,7 @@ def test_dense_samples_are_right_where_the_network_is(tmp_path: Path) -> None:
     dataset = data.load("synthetic", options=recipe.data.options)
     model = models.build("resnet8", shape=dataset.shape, classes=4, options=recipe.model.options)
     load_weights_(model, tmp_path / "final.safetensors")
-    hits = evaluate(model, bring_images(recipe, 0, dataset, torch.device("cpu")).scoring).hits
+    hits = evaluate(model, bring_images(recipe, 0, dataset, torch.device("cpu"), Machine()).scoring).hits
     assert record["dense_correct"].tolist() == hits.int().tolist()
     assert record["dense_epochs"] == 1
 

@@ -11,6 +11,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loaders import bring_images
 from hypersparse.training.loop import train
+from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
 from tests.methods.test_one_shot import ALL
 from tests.storage.test_phase_cache import phases_trained
@@ -72,13 +73,13 @@ def test_arts_pretraining_is_not_taken_for_magnitudes(tmp_path: Path) -> None:
 def test_weights_are_scored_with_augmented_training_images_the_same_ones_every_time() -> None:
     recipe = small()
     dataset = data.load("synthetic", (), options=recipe.data.options)
-    images = bring_images(recipe, 0, dataset, torch.device("cpu"))
+    images = bring_images(recipe, 0, dataset, torch.device("cpu"), Machine())
     looks = [[batch for batch, _ in images.first_look] for _ in range(2)]
     assert all(torch.equal(one, two) for one, two in zip(*looks, strict=True))
     trained = [batch for batch, _ in images.batches]
     assert [batch.shape for batch in looks[0]] == [batch.shape for batch in trained]
     assert not torch.equal(looks[0][0], trained[0])
-    other = bring_images(recipe, 1, dataset, torch.device("cpu"))
+    other = bring_images(recipe, 1, dataset, torch.device("cpu"), Machine())
     assert not torch.equal(next(iter(other.first_look))[0], looks[0][0])
     # Cropped and flipped: not all of them are in the clean images.
     clean = torch.cat([batch for batch, _ in images.batches.in_order(64)]).flatten(1)

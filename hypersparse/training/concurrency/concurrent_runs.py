@@ -27,9 +27,10 @@ from hypersparse.storage.schemas import Result
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.autotune import best_at_once
 from hypersparse.training.concurrency.cuda_streams import side_by_side
-from hypersparse.training.concurrency.processes import Processes, cores
+from hypersparse.training.concurrency.processes import Processes
 from hypersparse.training.loop import SMALL_NETWORK, is_complete, train
-from hypersparse.training.machine import Machine
+from hypersparse.training.machine import Machine, cores
+from hypersparse.training.memory import is_streamed
 from hypersparse.training.network import build_network
 from hypersparse.training.result import describe
 from hypersparse.training.stop import Stopped, StopRequest
@@ -72,7 +73,7 @@ def train_together(
     """
     stop = stop or StopRequest()
     with machine.active() as device:
-        dataset = dataset.to(device)
+        dataset = dataset if is_streamed(dataset, machine) else dataset.to(device)
         count = _at_once(at_once, unfinished(jobs), machine, device, dataset)
         several = count > 1 and device.type == "cpu"
         asked: dict[str, Any] = {"stop": stop, "phase_cache": phase_cache, "record": record}

@@ -1,7 +1,6 @@
 """Runs in processes of their own: how several of them share the cores of a CPU."""
 
 import multiprocessing
-import os
 import signal
 import warnings
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -19,15 +18,10 @@ from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Result
 from hypersparse.training.callbacks import Callback, LogReader
 from hypersparse.training.loop import train
-from hypersparse.training.machine import Machine
+from hypersparse.training.machine import Machine, cores
 from hypersparse.training.stop import StopRequest
 
 SECONDS_BETWEEN_LOOKS = 0.3  # into a run's log, for who is told
-
-
-def cores() -> int:
-    """How many of them this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Processes:
