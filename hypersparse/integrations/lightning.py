@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.integrations.extras import needed
 from hypersparse.integrations.tracker import scalars
-from hypersparse.integrations.trainer_length import attach_within
+from hypersparse.integrations.trainer import SparsityWatch, attach_within
 from hypersparse.methods.base import Method
 from hypersparse.methods.task import Task
 from hypersparse.sparsifier import Sparsifier
@@ -53,7 +53,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         self.sparsifier: Sparsifier | None = None  # since the first `fit`
         self._saved: dict[str, Any] = {}
         self._steps_before_epoch = 0
-        self._was_sparse = False
+        self._watch: SparsityWatch | None = None
 
     def on_train_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Attach: the optimizer has its state and the trainer its data by now."""
@@ -76,7 +76,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         )
         if resumes:
             self.sparsifier.load_state_dict(self._saved)
-        self._was_sparse = self.sparsifier.is_sparse
+        self._watch = SparsityWatch(self.sparsifier)
 
     def on_train_epoch_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Note where the epoch begins."""
@@ -84,9 +84,8 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
 
     def on_train_batch_end(self, trainer: "Trainer", *_: Any) -> None:
         """From the first sparse step on, what was the best of the dense network counts no more."""
-        assert self.sparsifier is not None
-        if self.sparsifier.is_sparse and not self._was_sparse:
-            self._was_sparse = True
+        assert self._watch is not None
+        if self._watch.has_just_reached_it():
             _forget_best(trainer)
 
     def on_train_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:

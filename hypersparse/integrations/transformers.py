@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from hypersparse.errors import OptionError
 from hypersparse.integrations.extras import needed
 from hypersparse.integrations.pretrained import from_pretrained, save_pretrained, write_card
-from hypersparse.integrations.trainer_length import attach_within
+from hypersparse.integrations.trainer import SparsityWatch, attach_within
 from hypersparse.methods.base import Method
 from hypersparse.methods.task import Task, accuracy
 from hypersparse.sparsifier import Sparsifier
@@ -60,7 +60,7 @@ class SparsityCallback(TrainerCallback, ExportableState):  # type: ignore[misc] 
         self.steps_per_epoch = steps_per_epoch
         self.sparsifier: Sparsifier | None = None
         self._loader: Any = None  # of the default task
-        self._was_sparse = False
+        self._watch: SparsityWatch | None = None
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, train_dataloader: Any, **_: Any
@@ -80,13 +80,12 @@ class SparsityCallback(TrainerCallback, ExportableState):  # type: ignore[misc] 
         )
         if saved and state.global_step:
             self.sparsifier.load_state_dict(_unpacked(saved))
-        self._was_sparse = self.sparsifier.is_sparse
+        self._watch = SparsityWatch(self.sparsifier)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """From the first sparse step on, what was the best of the dense model counts no more."""
-        assert self.sparsifier is not None
-        if self.sparsifier.is_sparse and not self._was_sparse:
-            self._was_sparse = True
+        assert self._watch is not None
+        if self._watch.has_just_reached_it():
             state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, Any], **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""`attach_within`: a sparsifier whose plan fits the length of a trainer's run."""
+"""What the callbacks for trainers share: a plan that fits the training, and the moment when it has pruned."""
 
 from typing import Any
 
@@ -9,6 +9,24 @@ from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method
 from hypersparse.methods.phase_plan import plan_of, within
 from hypersparse.sparsifier import Sparsifier, attach
+from hypersparse.sparsity.mask import Mask
+
+
+class SparsityWatch:
+    """Notices when the network reaches its sparsity; it counts weights only where the mask is another."""
+
+    def __init__(self, sparsifier: Sparsifier) -> None:
+        self._sparsifier = sparsifier
+        self._mask: Mask | None = sparsifier.mask
+        self._reached = sparsifier.is_sparse
+
+    def has_just_reached_it(self) -> bool:
+        """Whether the network has its sparsity now and had not when this was last asked."""
+        mask = self._sparsifier.mask
+        if self._reached or mask is self._mask:
+            return False
+        self._mask, self._reached = mask, self._sparsifier.is_sparse
+        return self._reached
 
 
 def attach_within(
