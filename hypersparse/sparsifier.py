@@ -1,6 +1,7 @@
 """`attach` and `Sparsifier`: a method's plan, driven inside any training loop by the optimizer's hooks."""
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,9 +22,12 @@ from hypersparse.methods.task import Task
 from hypersparse.plan_state import Position
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
 from hypersparse.sparsity.distributions import keep_count
+from hypersparse.sparsity.layer_names import Pattern
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.schedules import Schedule
-from hypersparse.sparsity.weights import PrunableModules, PrunableWeights
+from hypersparse.sparsity.selection import PrunableModules
+from hypersparse.sparsity.summary import Summary
+from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.step_hooks import StepHooks, stepping
 
 PenaltyMode = Literal["gradient", "loss"]
@@ -46,7 +50,7 @@ class Sparsifier:
         penalty: PenaltyMode | None = "gradient",
         steps_per_epoch: int | None = None,
         on_done: Callable[["Sparsifier"], None] | None = None,
-        extra_prunable: PrunableModules | None = None,
+        weights: PrunableWeights | None = None,
         input_shape: tuple[int, ...] | None = None,
         on_collapse: OnCollapse = "warn",
         sparsity: float | None = None,
@@ -57,7 +61,7 @@ class Sparsifier:
         self._joined = False  # whether the ranks have met
         if task is None and any(phase.requires.task for phase in self.plan):
             raise LoopError(MISSING_TASK)
-        self.weights = PrunableWeights(model, extra_prunable=extra_prunable)
+        self.weights = PrunableWeights(model) if weights is None else weights
         for phase in self.plan:
             if phase.requires.weights is not None:
                 phase.requires.weights(self.weights)
@@ -165,6 +169,10 @@ class Sparsifier:
     def detach(self) -> None:
         """Remove the hooks from the optimizer; the weights stay as they are, and no mask holds any more."""
         self._hooks.remove()
+
+    def summary(self) -> Summary:
+        """A table of the model's weights: which are prunable, how dense they are, and why the others stay."""
+        return self.weights.summary()
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the plan; save it with the model's and the optimizer's."""
@@ -293,7 +301,11 @@ def attach(
     max_steps: int | None = None,
     on_done: Callable[[Sparsifier], None] | None = None,
     trained: bool = False,
+    skip: Pattern | Iterable[Pattern] = (),
+    only: Pattern | Iterable[Pattern] | None = None,
     extra_prunable: PrunableModules | None = None,
+    densities: Mapping[Pattern, float] | None = None,
+    min_density: float | None = None,
     input_shape: tuple[int, ...] | None = None,
     on_collapse: OnCollapse = "warn",
     ablation: Ablation | None = None,
@@ -315,7 +327,11 @@ def attach(
         max_steps: The whole plan takes at most so many steps: ART prunes early enough to fine-tune within them.
         on_done: Called with the sparsifier when the plan is done.
         trained: Whether the model comes trained, so that pre-training is left out.
-        extra_prunable: Further module types with prunable weights, such as `{nn.Bilinear: ("weight",)}`.
+        skip: Layers that stay dense, by names, globs such as `"blocks.*.mlp"`, or module types.
+        only: Prune no other layers than these.
+        extra_prunable: Further module types with prunable weights, such as `{nn.LSTM: ("weight_*",)}`.
+        densities: Shares of weights that layers keep exactly, such as `{"head": 0.5}`; the others share the rest.
+        min_density: The least share that each of the other layers keeps.
         input_shape: Shape of one input, to check for a path from input to output.
         on_collapse: What to do when a mask leaves a layer without weights, or no such path.
         ablation: What to take away from the method's result, to see whether it mattered.
@@ -341,6 +357,11 @@ def attach(
     check_plan(method, plan, epochs=epochs)
     if max_steps is not None and steps_per_epoch is not None:
         plan = within(plan, max_steps // steps_per_epoch)
+    weights = PrunableWeights(model, extra_prunable=extra_prunable, skip=skip, only=only)
+    if densities or min_density is not None:
+        weights.set_limits_(method.sparsity, densities=densities, min_density=min_density)
+    if advice := weights.selection.advice():
+        warnings.warn(advice, stacklevel=2)
     return Sparsifier(
         model,
         stepping(optimizer),
@@ -350,7 +371,7 @@ def attach(
         penalty=penalty,
         steps_per_epoch=steps_per_epoch,
         on_done=on_done,
-        extra_prunable=extra_prunable,
+        weights=weights,
         input_shape=input_shape,
         on_collapse=on_collapse,
         sparsity=method.sparsity,

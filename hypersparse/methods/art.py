@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from statistics import mean
 from typing import Any, ClassVar, Literal
 
@@ -107,18 +109,20 @@ class ART(PruningMethod):
 
     def weighted_penalty(self, state: TrainingState, vector: Tensor) -> Tensor:
         """The penalty times its strength in this step (eq. 1)."""
-        return self.strength * self.growth**state.epoch_tensor * self.unscaled_penalty(vector)
+        groups = state.weights.competing(vector, self.keep(state.weights))
+        penalty = reduce(add, (self.unscaled_penalty(part, places) for part, places in groups))
+        return self.strength * self.growth**state.epoch_tensor * penalty
 
-    def unscaled_penalty(self, vector: Tensor) -> Tensor:
-        """The penalty of a vector of all weights, without a strength."""
+    def unscaled_penalty(self, vector: Tensor, keep: int | None = None) -> Tensor:
+        """The penalty of a vector of weights, of which `keep` will stay, without a strength."""
         if self.penalty == "hypersparse":
-            return penalties.hypersparse(vector, keep_count(vector.numel(), self.sparsity))
+            return penalties.hypersparse(vector, keep or keep_count(vector.numel(), self.sparsity))
         return (penalties.l1 if self.penalty == "l1" else penalties.l2)(vector)
 
     def mask(self, weights: PrunableWeights) -> Mask:
         """The mask of magnitude pruning now."""
         rule = Mask.top if self.tie_rule == "exact" else Mask.strictly_above
-        return rule(magnitude(weights), self.keep(weights))
+        return weights.select(magnitude(weights), self.keep(weights), rule=rule)
 
     def pruning_is_free(self, state: TrainingState) -> bool:
         """Score the pruned copy after an epoch and store the best; True if it is as good as the dense network."""

@@ -15,7 +15,7 @@ from hypersparse.errors import LoopError
 from hypersparse.methods.method_state import Memory
 from hypersparse.methods.task import RunningMean, Task
 from hypersparse.options import option, options
-from hypersparse.sparsity.distributions import Distribution, check_sparsity, keep_count, shares
+from hypersparse.sparsity.distributions import Distribution, check_sparsity, keep_count
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.schedules import Schedule
 from hypersparse.sparsity.weights import PrunableWeights
@@ -179,4 +179,4 @@ class PruningMethod(Method):
     def check(self, weights: PrunableWeights) -> None:
         """Say before any training if the layers cannot share the weights that will be kept."""
         if self.distribution != "global":
-            shares(weights, self.keep(weights), self.distribution)
+            weights.shares(self.keep(weights), self.distribution)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from hypersparse.methods.base import TrainingState
-from hypersparse.sparsity.distributions import Distribution, select
+from hypersparse.sparsity.distributions import Distribution
 from hypersparse.sparsity.mask import Budget, Mask, Scores
 from hypersparse.sparsity.scores import magnitude, random_scores
 from hypersparse.sparsity.weights import PrunableWeights
@@ -88,7 +88,7 @@ def keep_all(state: TrainingState) -> None:
 
 def prune_by_magnitude(weights: PrunableWeights, keep: int, distribution: Distribution = "global") -> Mask:
     """The `keep` largest weights, of those that are kept now."""
-    return select(magnitude(weights), keep, distribution, among=weights.mask)
+    return weights.select(magnitude(weights), keep, distribution, among=weights.mask)
 
 
 def _zero_(count: Tensor | float) -> Tensor | float:

@@ -13,7 +13,7 @@ from hypersparse.methods.scoring_data import ScoringSamples
 from hypersparse.methods.task import Task
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
-from hypersparse.sparsity.distributions import Distribution, select
+from hypersparse.sparsity.distributions import Distribution
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import Batch
 from hypersparse.sparsity.weights import PrunableWeights
@@ -69,8 +69,8 @@ class GraSP(PruningMethod, ScoringSamples):
             ranks=task.ranks,
         )
         if self.tie_rule == "authors":
-            return Mask.at_least(found, min(self.keep(weights) + 1, weights.total))
-        return select(found, self.keep(weights), self.distribution)
+            return weights.select(found, min(self.keep(weights) + 1, weights.total), rule=Mask.at_least)
+        return weights.select(found, self.keep(weights), self.distribution)
 
     def split(self, task: Task, device: torch.device) -> list[Batch]:
         """Two halves of every pass; batch norm sees one at a time."""

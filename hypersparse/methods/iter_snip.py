@@ -48,4 +48,5 @@ class IterSNIP(PruningMethod, ScoringSamples):
             score=sensitivity,
             distribution=self.distribution,
             recover=self.recover,
+            limits=weights.limits,
         )

@@ -6,7 +6,7 @@ from typing import ClassVar
 from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, TrainingState
 from hypersparse.methods.one_shot import prune_first
 from hypersparse.options import option, options
-from hypersparse.sparsity.distributions import Distribution, select
+from hypersparse.sparsity.distributions import Distribution
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import random_scores
 
@@ -28,4 +28,5 @@ class Random(PruningMethod):
 
     def mask(self, state: TrainingState) -> Mask:
         """The mask, chosen before training."""
-        return select(random_scores(state.weights, state.generator), self.keep(state.weights), self.distribution)
+        scores = random_scores(state.weights, state.generator)
+        return state.weights.select(scores, self.keep(state.weights), self.distribution)

@@ -1,7 +1,7 @@
 """RigL: rigging the lottery (Evci, Gale, Menick, Castro, Elsen 2020), trained as in the HyperSparse paper."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -11,7 +11,7 @@ from hypersparse.errors import LoopError
 from hypersparse.methods.base import EverySteps, Phase, PhaseLR, PruningMethod, Requirements, TrainingState
 from hypersparse.methods.drop_grow import draw_mask_, drop_and_grow_
 from hypersparse.options import option, options
-from hypersparse.sparsity.distributions import erk, keep_count, uniform
+from hypersparse.sparsity.distributions import Layers, erk, keep_count, uniform
 from hypersparse.sparsity.schedules import cosine
 from hypersparse.sparsity.weights import PrunableWeights
 
@@ -75,11 +75,15 @@ class RigL(PruningMethod):
         first = list(weights)[: len(weights) > 1]  # of a single layer nothing could be pruned
         keep = self.keep(weights)
         if self.distribution == "erk":
-            return erk(weights, keep)
+            return weights.shares(keep, erk)
         if self.distribution == "uniform":
-            return uniform(weights, keep, dense=first)
-        totals = {name: weight.numel() for name, weight in weights.items()}
-        return {name: total if name in first else keep_count(total, self.sparsity) for name, total in totals.items()}
+            return weights.shares(keep, lambda layers, left: uniform(layers, left, dense=layers.keys() & first))
+        return weights.shares(keep, partial(self.literal, dense=first))
+
+    def literal(self, layers: Layers, _keep: int, *, dense: Collection[str]) -> dict[str, int]:
+        """The same density in every layer but the dense ones, whatever that keeps in all."""
+        totals = {name: layer.numel() for name, layer in layers.items()}
+        return {name: total if name in dense else keep_count(total, self.sparsity) for name, total in totals.items()}
 
     def draw_mask(self, state: TrainingState) -> None:
         """Begin with a random mask, exact in every layer."""

@@ -39,7 +39,7 @@ class SET(PruningMethod):
     def draw_mask(self, state: TrainingState) -> None:
         """Begin with a random mask, exact in every layer."""
         rule = erk if self.distribution == "erk" else uniform
-        draw_mask_(state, rule(state.weights, self.keep(state.weights)))
+        draw_mask_(state, state.weights.shares(self.keep(state.weights), rule))
 
     def move(self, state: TrainingState, *, until: int) -> None:
         """At the start of an epoch but the first: drop the smallest weights, grow as many at random places."""

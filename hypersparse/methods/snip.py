@@ -8,7 +8,7 @@ from hypersparse.methods.one_shot import check_count, prune_first
 from hypersparse.methods.scoring_data import ScoringSamples
 from hypersparse.options import option, options
 from hypersparse.sparsity import scores
-from hypersparse.sparsity.distributions import Distribution, select
+from hypersparse.sparsity.distributions import Distribution
 from hypersparse.sparsity.mask import Mask
 
 
@@ -41,5 +41,5 @@ class SNIP(PruningMethod, ScoringSamples):
         batches = self.batches(task, weights.device)
         found = scores.snip(weights.model, weights, batches, task.criterion, run=task.forward, ranks=task.ranks)
         if self.tie_rule == "authors":
-            return Mask.at_least(found, max(1, int(weights.total * (1 - self.sparsity))))
-        return select(found, self.keep(weights), self.distribution)
+            return weights.select(found, max(1, int(weights.total * (1 - self.sparsity))), rule=Mask.at_least)
+        return weights.select(found, self.keep(weights), self.distribution)

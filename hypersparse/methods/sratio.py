@@ -1,6 +1,7 @@
 """SRatio: random weights in layers whose densities fall with depth (Su et al. 2020, "SmartRatio")."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 from hypersparse.methods.base import Phase, PruningMethod, TrainingState
@@ -44,5 +45,6 @@ class SRatio(PruningMethod):
         weights, exact = state.weights, self.tie_rule == "exact"
         keep = self.keep(weights) if exact else max(1, keep_in_float32(weights.total, self.sparsity))
         rounding: Literal["exact", "down"] = "exact" if exact else "down"
-        budget = sratio(weights, keep, linear_keep=self.linear_keep, rule=self.rule, rounding=rounding)
+        rule = partial(sratio, linear_keep=self.linear_keep, rule=self.rule, rounding=rounding)
+        budget = weights.shares(keep, rule)
         return Mask.top_by_layer(random_scores(weights, state.generator), budget)

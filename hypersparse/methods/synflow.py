@@ -37,5 +37,11 @@ class SynFlow(PruningMethod):
         def flow(values: Mapping[str, Tensor]) -> Scores:
             return scores.synflow(weights.model, values, inputs, run=task.forward, ranks=task.ranks)
 
-        keep = self.keep(weights)
-        return select_in_rounds(weights, keep, rounds=self.rounds, score=flow, distribution=self.distribution)
+        return select_in_rounds(
+            weights,
+            self.keep(weights),
+            rounds=self.rounds,
+            score=flow,
+            distribution=self.distribution,
+            limits=weights.limits,
+        )

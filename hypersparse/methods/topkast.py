@@ -11,7 +11,7 @@ from torch import Tensor
 from hypersparse.methods.base import DISTRIBUTION_HELP, EverySteps, Phase, PhaseLR, PruningMethod, TrainingState
 from hypersparse.methods.drop_grow import decay_, reset_state_of_
 from hypersparse.options import option, options
-from hypersparse.sparsity.distributions import Distribution, select
+from hypersparse.sparsity.distributions import Distribution
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 
@@ -67,8 +67,9 @@ class TopKAST(PruningMethod):
         weights.apply_mask_()  # the optimizer has just moved the dropped ones too
         torch._foreach_add_(list(weights.values()), unused.values)
         scores, keep = magnitude(weights), self.keep(weights)
-        used = select(scores, keep, self.distribution)
-        chosen = used | select(scores, min(weights.total, round(self.backward_ratio * keep)), self.distribution)
+        used = weights.select(scores, keep, self.distribution)
+        trained = min(weights.total, round(self.backward_ratio * keep))
+        chosen = used | weights.select(scores, trained, self.distribution)
         reset_state_of_(state, chosen - self.trainable(state))
         for name, value, learns in zip(weights, unused.values, unused.learn, strict=True):
             value.copy_(weights[name].masked_fill(used[name], 0.0))  # in place: a captured step knows the address

@@ -51,7 +51,7 @@ POOLS: Mapping[str, Callable[..., Tensor]] = {  # a maximum passes on what any o
     "adaptive_max_pool3d": functional.adaptive_avg_pool3d,
 }
 PRODUCTS = _words("matmul __matmul__ __rmatmul__ mm")
-LAYERS = PRODUCTS | _words("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d")
+LAYERS = PRODUCTS | _words("addmm linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d")
 SUMS = _words("add __add__ __radd__ __iadd__ sub __sub__ __rsub__ __isub__")
 SCALINGS = _words("mul __mul__ __rmul__ __imul__ mul_ multiply div div_ __truediv__ __itruediv__ divide")
 QUESTIONS = _words("size dim ndimension numel stride is_contiguous is_floating_point __len__ element_size")
@@ -267,6 +267,8 @@ def _pooled(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 def _layer(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], active: list[Tensor]) -> Any:
     if len(active) != 1 or len(args) < 2:
         raise _UnknownOperationError(func.__name__)
+    if func.__name__ == "addmm":  # a bias and a product, as in the Conv1D of GPT-2
+        return _layer(torch.matmul, args[1:], {}, active)
     if func.__name__ in PRODUCTS:
         return _one_or_zero(func(*args))
     without_bias = (*args[:2], None, *args[3:])

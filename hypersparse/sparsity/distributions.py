@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from hypersparse.errors import OptionError, unknown
+from hypersparse.sparsity.limits import Limits, select_within
 from hypersparse.sparsity.mask import Mask, Scores
 
 PAPER_SPARSITIES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998)  # of the tables in the HyperSparse paper
 LINEAR_KEEP = (0.3, 0.1)  # of SmartRatio's last layer: the usual fraction, and where that takes more than there is
 Layers = Mapping[str, Tensor]  # only their shapes count
+Rule = Callable[[Layers, int], dict[str, int]]
 Distribution = Literal["global", "uniform", "erk", "sratio"]
 
 
@@ -56,10 +58,19 @@ def in_rounds(total: int, keep: int, rounds: int) -> list[int]:
     return [*(min(max(count, keep), total) for count in counts), keep]
 
 
-def select(scores: Scores, keep: int, distribution: Distribution = "global", *, among: Mask | None = None) -> Mask:
+def select(
+    scores: Scores,
+    keep: int,
+    distribution: Distribution = "global",
+    *,
+    among: Mask | None = None,
+    limits: Limits | None = None,
+    rule: Callable[[Scores, int], Mask] = Mask.top,
+) -> Mask:
     """Keep exactly `keep` weights: the best of all (`global`), or the best of each layer, its share by a rule.
 
-    Only weights that `among` keeps can be chosen, where it is given.
+    Only weights that `among` keeps can be chosen, where it is given. Layers that have `limits` keep to them, and the
+    others share the rest. Another `rule` than `Mask.top` treats equal scores of the best of all in its own way.
 
     >>> scores = {"a": torch.tensor([[9.0, 8.0]]), "b": torch.tensor([[1.0, 2.0]])}
     >>> select(scores, 2).kept_by_layer(), select(scores, 2, "uniform").kept_by_layer()
@@ -67,18 +78,38 @@ def select(scores: Scores, keep: int, distribution: Distribution = "global", *, 
     """
     if among is not None:
         scores = {name: layer.masked_fill(~among[name], -torch.inf) for name, layer in scores.items()}
-    if distribution == "global":
-        return Mask.top(scores, keep)
-    budget = shares(scores, keep, distribution)
-    return Mask.top_by_layer(scores, budget if among is None else _within(budget, among.kept_by_layer()))
+    most = None if among is None else among.kept_by_layer()
+    if distribution != "global":
+        return Mask.top_by_layer(scores, shares(scores, keep, distribution, limits=limits, most=most))
+    return rule(scores, keep) if limits is None else select_within(limits, scores, keep, most=most, rule=rule)
 
 
-def shares(layers: Layers, keep: int, distribution: Distribution) -> dict[str, int]:
-    """How many weights each layer keeps by a rule, which `global` is not."""
-    rules = {"uniform": uniform, "erk": erk, "sratio": sratio}
-    if distribution not in rules:
-        raise OptionError(unknown("distribution", distribution, ["global", *rules]))
-    return rules[distribution](layers, keep)
+def shares(
+    layers: Layers,
+    keep: int,
+    distribution: Distribution | Rule,
+    *,
+    limits: Limits | None = None,
+    most: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """How many weights each layer keeps by a rule, which `global` is not; layers that have `limits` keep to them.
+
+    No layer keeps more than `most`, where that is given.
+    """
+    rules: dict[str, Rule] = {"uniform": uniform, "erk": erk, "sratio": sratio}
+    rule = rules.get(distribution) if isinstance(distribution, str) else distribution
+    if rule is None:
+        raise OptionError(unknown("distribution", str(distribution), ["global", *rules]))
+    fixed = {} if limits is None else limits.exact_at(keep, most or limits.sizes)
+    while True:
+        others = {name: layer for name, layer in layers.items() if name not in fixed}
+        counts = rule(others, keep - sum(fixed.values())) if others else {}
+        low = {} if limits is None else limits.raised(counts)
+        if not low:
+            break
+        fixed |= low  # the others share what is left
+    counts = counts if most is None else _within(counts, most)
+    return {name: fixed[name] if name in fixed else counts[name] for name in layers}
 
 
 def select_in_rounds(
@@ -89,6 +120,7 @@ def select_in_rounds(
     score: Callable[[Mapping[str, Tensor]], Scores],
     distribution: Distribution = "global",
     recover: bool = False,
+    limits: Limits | None = None,
 ) -> Mask:
     """Remove the same fraction in every round, and score the rest again: `score` gets the weights, pruned so far.
 
@@ -97,7 +129,7 @@ def select_in_rounds(
     mask = Mask.all_kept(weights)
     for count in in_rounds(mask.total, keep, rounds):
         found = score({name: weight.detach().masked_fill(~mask[name], 0.0) for name, weight in weights.items()})
-        mask = select(found, count, distribution, among=None if recover else mask)
+        mask = select(found, count, distribution, among=None if recover else mask, limits=limits)
     return mask
 
 

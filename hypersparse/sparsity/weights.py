@@ -1,33 +1,19 @@
 """`PrunableWeights`: the live weights of a model that may be pruned, and their current mask."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
-from torch.nn.utils import parametrize
 
-from hypersparse.errors import ModelError
-from hypersparse.sparsity.mask import Mask
-
-PrunableModules = Mapping[type[nn.Module], tuple[str, ...]]
-CONV_AND_LINEAR: PrunableModules = {_ConvNd: ("weight",), nn.Linear: ("weight",)}
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What was selected as prunable and what was not, with the reason."""
-
-    selected: dict[str, int]
-    skipped: dict[str, str]
-
-    def __str__(self) -> str:
-        lines = [f"{sum(self.selected.values())} prunable weights in {len(self.selected)} layers"]
-        lines += [f"  prunable  {name} ({count})" for name, count in self.selected.items()]
-        lines += [f"  left out  {name}: {reason}" for name, reason in self.skipped.items()]
-        return "\n".join(lines)
+from hypersparse.errors import ModelError, OptionError
+from hypersparse.sparsity.distributions import Distribution, Rule, keep_count, select, shares
+from hypersparse.sparsity.layer_names import Pattern
+from hypersparse.sparsity.limits import Limits, limits_of
+from hypersparse.sparsity.mask import Mask, Scores
+from hypersparse.sparsity.scores import magnitude
+from hypersparse.sparsity.selection import PrunableModules, select_parameters
+from hypersparse.sparsity.summary import Summary, summarize
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -42,21 +28,30 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 class PrunableWeights(Mapping[str, nn.Parameter]):
-    """Every conv and linear weight of a model, by name; biases and norms never.
+    """Every conv, linear and attention weight of a model, by name; biases, norms and embeddings never.
 
-    The first and the last layer and 1x1 shortcuts are included. Other modules are added with `extra_prunable`:
-    `PrunableWeights(model, extra_prunable={nn.MultiheadAttention: ("in_proj_weight",)})`. The model is not
-    wrapped or changed, except by the methods whose names end in `_`.
+    The first and the last layer and 1x1 shortcuts are included. `skip` leaves layers out and `only` all others, by
+    names, globs or module types. Other modules are added with `extra_prunable`:
+    `PrunableWeights(model, extra_prunable={nn.LSTM: ("weight_*",)})`. The model is not wrapped or changed, except by
+    the methods whose names end in `_`.
     """
 
-    def __init__(self, model: nn.Module, *, extra_prunable: PrunableModules | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        extra_prunable: PrunableModules | None = None,
+        skip: Pattern | Iterable[Pattern] = (),
+        only: Pattern | Iterable[Pattern] | None = None,
+    ) -> None:
         self.model = unwrap(model)
-        self._parameters, self.selection = _select(self.model, {**CONV_AND_LINEAR, **(extra_prunable or {})})
+        self._parameters, self.selection = select_parameters(self.model, extra=extra_prunable, skip=skip, only=only)
         if not self._parameters:
             raise ModelError(
-                f"{type(self.model).__name__} has no prunable weight: no conv or linear layer was found. "
-                "Name its module types with `extra_prunable={ModuleType: ('weight',)}`."
+                f"{type(self.model).__name__} has no prunable weight: no conv or linear layer was found, or `skip` and "
+                "`only` leave none. Name its module types with `extra_prunable={ModuleType: ('weight',)}`."
             )
+        self.limits: Limits | None = None
         self._mask: Mask | None = None
         self._dropped: list[Tensor] = []  # True where the mask drops; keeps its addresses, which a captured step reads
         self._whole: tuple[Tensor, Tensor] | None = None  # weights and `_dropped`, where they lie in one memory each
@@ -92,10 +87,67 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         """All weights as one long vector that gradients flow through, layers in order of registration."""
         return torch.cat([weight.flatten() for weight in self._parameters.values()])
 
+    def set_limits_(
+        self,
+        sparsity: float | None,
+        *,
+        densities: Mapping[Pattern, float] | None = None,
+        min_density: float | None = None,
+    ) -> None:
+        """From now on layers named by `densities` keep exactly that share, and the others at least `min_density`.
+
+        The total stays that of `sparsity`. Masks of more weights, on the way to it, are as far on it in every layer.
+        """
+        if sparsity is None:
+            raise OptionError("`densities` and `min_density` are for methods that prune, and this one does not.")
+        keep = keep_count(self.total, sparsity)
+        left_out = self.selection.left_out
+        self.limits = limits_of(
+            self.model, self, keep, left_out=left_out, densities=densities or {}, min_density=min_density
+        )
+
+    def select(
+        self,
+        scores: Scores,
+        keep: int,
+        distribution: Distribution = "global",
+        *,
+        among: Mask | None = None,
+        rule: Callable[[Scores, int], Mask] = Mask.top,
+    ) -> Mask:
+        """The mask of the `keep` best scores, within the limits; see `distributions.select`."""
+        return select(scores, keep, distribution, among=among, limits=self.limits, rule=rule)
+
+    def shares(self, keep: int, distribution: Distribution | Rule) -> dict[str, int]:
+        """How many weights each layer keeps by a rule, within the limits; see `distributions.shares`."""
+        return shares(self, keep, distribution, limits=self.limits)
+
+    def competing(self, vector: Tensor, keep: int) -> list[tuple[Tensor, int]]:
+        """A vector of all weights, cut into those that compete for places, each part with its count of places.
+
+        Without limits all compete. Layers that keep all their weights are left out.
+        """
+        if self.limits is None:
+            return [(vector, keep)]
+        parts = dict(zip(self, torch.split(vector, [weight.numel() for weight in self.values()]), strict=True))
+        counts: Mapping[str, int] = self.limits.exact
+        if self.limits.least:
+            now = self.select(magnitude(self), keep).kept_by_layer()
+            counts = {**counts, **{name: least for name, least in self.limits.least.items() if now[name] <= least}}
+        groups = [(parts.pop(name), count) for name, count in counts.items()]
+        groups += [(torch.cat(list(parts.values())), keep - sum(counts.values()))] if parts else []
+        return [(part, places) for part, places in groups if places < part.numel()] or [(vector, keep)]
+
+    def summary(self) -> Summary:
+        """A table of all weights: which are prunable, their density, and why the others are not."""
+        return summarize(self.selection, self._mask, self.limits)
+
     def set_mask_(self, mask: Mask) -> None:
         """Set the mask; its dropped weights become exactly 0.0."""
         if list(mask) != list(self) or any(mask[name].shape != self[name].shape for name in self):
             raise ModelError("The mask's layers are not this model's prunable layers.")
+        if self.limits is not None:
+            self.limits.check(mask)
         self._mask = mask.to(self.device)
         if not self._dropped or self._dropped[0].device != self.device:
             self._dropped = [torch.empty_like(kept) for kept in self._mask.values()]
@@ -139,29 +191,3 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
             with torch.no_grad():
                 for name, weight in self._parameters.items():
                     weight.copy_(stored[name])
-
-
-def _select(model: nn.Module, types: PrunableModules) -> tuple[dict[str, nn.Parameter], Selection]:
-    names_of = {id(parameter): name for name, parameter in model.named_parameters()}
-    found: dict[str, nn.Parameter] = {}
-    skipped: dict[str, str] = {}
-    computed: list[str] = []  # prefixes of what parametrizations store instead of the weight
-    for path, module in model.named_modules():
-        dot = path and f"{path}."
-        for attribute in _wanted(module, types):
-            parameter = getattr(module, attribute, None)
-            if parametrize.is_parametrized(module, attribute):
-                skipped[dot + attribute] = "computed by a parametrization, not stored"
-                computed.append(f"{dot}parametrizations.{attribute}.")
-            elif isinstance(parameter, nn.Parameter):
-                found[names_of[id(parameter)]] = parameter
-    for name, parameter in model.named_parameters():
-        if nn.parameter.is_lazy(parameter):
-            raise ModelError(f"`{name}` has no shape yet; run the model once first.")
-        if name not in found and not name.startswith(tuple(computed)):
-            skipped[name] = "a bias or norm" if parameter.dim() < 2 else "not in a registered module type"
-    return found, Selection({name: weight.numel() for name, weight in found.items()}, skipped)
-
-
-def _wanted(module: nn.Module, types: PrunableModules) -> list[str]:
-    return [attribute for kind, attributes in types.items() if isinstance(module, kind) for attribute in attributes]

@@ -53,6 +53,7 @@ class Run:
         seed: int = 0,
         sparsity: float = SPARSITY,
         ablation: Ablation | None = None,
+        **options: Any,
     ) -> None:
         generator = torch.Generator().manual_seed(7)
         labels = torch.arange(48) % 3
@@ -74,6 +75,7 @@ class Run:
             task=Task(nn.functional.cross_entropy, self.loader),
             lr=hypersparse.schedules.cosine,
             ablation=ablation,
+            **options,
         )
 
     def train(self, after_step: Callable[[Sparsifier], None] | None = None, *, save_to: Path | None = None) -> None:

@@ -73,6 +73,18 @@ def test_dropped_weights_are_exactly_zero_after_every_step(name: str, make_optim
         assert run.sparsifier.mask is None
 
 
+@pytest.mark.parametrize("name", PRUNING)
+def test_named_layers_keep_exactly_their_share(name: str) -> None:
+    run = Run(name, sgd, densities={"6": 0.5}, min_density=0.15)
+    run.train(dropped_are_plus_zero)
+    assert run.sparsifier.mask is not None
+    counts = run.sparsifier.mask.kept_by_layer()
+    assert counts["6.weight"] == 12  # of 24
+    assert counts["0.weight"] >= 11  # of 72
+    assert counts["4.weight"] >= 20  # of 128
+    assert sum(counts.values()) == keep_count(run.sparsifier.weights.total, SPARSITY) == 45
+
+
 @pytest.mark.parametrize("name", methods.names())
 def test_the_same_seed_gives_the_same_network(name: str) -> None:
     first, second, other = Run(name, sgd), Run(name, sgd), Run(name, sgd, seed=1)

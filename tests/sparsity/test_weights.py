@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations
 
 from hypersparse.errors import ModelError
 from hypersparse.sparsity.mask import Mask
@@ -53,18 +52,6 @@ def test_biases_and_norms_are_never_selected() -> None:
     )
 
 
-def test_the_report() -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Embedding(4, 2))
-    assert str(PrunableWeights(model).selection).splitlines() == [
-        "6 prunable weights in 1 layers",
-        "  prunable  0.weight (6)",
-        "  left out  0.bias: a bias or norm",
-        "  left out  1.weight: a bias or norm",
-        "  left out  1.bias: a bias or norm",
-        "  left out  2.weight: not in a registered module type",
-    ]
-
-
 def test_every_parameter_is_selected_or_left_out_even_where_names_begin_alike() -> None:
     model = nn.Module()
     model.table = nn.ParameterDict({"1": torch.zeros(2), "10": torch.zeros(2), "100": torch.zeros(2, 2)})
@@ -83,38 +70,6 @@ def test_tied_weights_count_once_under_their_first_name() -> None:
     model[1].weight = model[0].weight
     weights = PrunableWeights(model)
     assert (list(weights), weights.total) == (["0.weight"], 9)
-
-    tied = nn.ModuleDict({"table": nn.Embedding(5, 3), "head": nn.Linear(3, 5, bias=False)})
-    tied["head"].weight = tied["table"].weight
-    assert list(PrunableWeights(tied)) == ["table.weight"]
-
-
-def test_a_weight_that_is_computed_is_left_out_with_the_reason() -> None:
-    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(2, 2)), nn.Linear(2, 2))
-    selection = PrunableWeights(model).selection
-    assert list(selection.selected) == ["1.weight"]
-    assert selection.skipped == {
-        "0.weight": "computed by a parametrization, not stored",
-        "0.bias": "a bias or norm",
-        "1.bias": "a bias or norm",
-    }
-
-
-def test_further_module_types() -> None:
-    model = nn.MultiheadAttention(4, 2)
-    assert list(PrunableWeights(model)) == ["out_proj.weight"]
-    weights = PrunableWeights(model, extra_prunable={nn.MultiheadAttention: ("in_proj_weight",)})
-    assert {name: weight.numel() for name, weight in weights.items()} == {"in_proj_weight": 48, "out_proj.weight": 16}
-
-
-def test_further_weights_of_a_kind_of_linear() -> None:
-    class Scaled(nn.Linear):
-        def __init__(self) -> None:
-            super().__init__(2, 2)
-            self.scale = nn.Parameter(torch.ones(2, 2))
-
-    weights = PrunableWeights(nn.Sequential(Scaled()), extra_prunable={Scaled: ("scale",)})
-    assert set(weights) == {"0.weight", "0.scale"}
 
 
 def test_a_model_without_prunable_weights_is_an_error() -> None:
