@@ -1,6 +1,6 @@
 """Times gradients of convolution weights on a CUDA device: cuDNN's, and those of our kernel in many tilings.
 
-    python benchmarks/conv_weight_gradient.py [--quick] [--models resnet32,vgg19] [--seconds 50]
+    python -m benchmarks.conv_weight_gradient [--quick] [--models resnet32,vgg19] [--seconds 50]
 
 Every figure is the mean of calls that follow each other in one CUDA graph, in bf16 and channels-last. As in a training
 step, the images of each call are others, which the cache holds no more, and the gradients of the output are the same.
@@ -13,15 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from conv_tilings import candidates, compile_all, described, first_line, label, shapes_of, used
 from torch import Tensor
 
+from benchmarks.conv_tilings import candidates, compile_all, described, first_line, label, shapes_of, used
 from hypersparse.errors import HypersparseError
 from hypersparse.training.kernels.conv_tiling import Convolution, Tiling, key_of, tiling_of
 

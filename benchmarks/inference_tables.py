@@ -1,4 +1,4 @@
-"""Print the rows of two runs of `hypersparse bench inference --json` as the tables of a page here.
+"""Print the rows of two runs of `python -m benchmarks inference --out` as the tables of a page here.
 
 python benchmarks/inference_tables.py ROWS.json ROWS_OF_ANOTHER_RUN.json
 """

@@ -1,6 +1,6 @@
-"""Write the masks that `hypersparse bench inference` measures on, from runs of ART on CIFAR-10.
+"""Write the masks that `python -m benchmarks inference` measures on, from runs of ART on CIFAR-10.
 
-    python benchmarks/write_masks.py RUN [RUN ...]
+    python -m benchmarks.write_masks RUN [RUN ...]
 
 Each run folder (`runs/KEY/seed-0`) gives the file of its model and sparsity. ResNet-32 at 0.98 and 0.998 comes with its
 trained weights. Every other file stores only a mask: its weights are constant per layer and its batch norms are
@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from benchmarks.networks import CLASSES, SHAPE, TRAINED
 from hypersparse import models
-from hypersparse.bench.benchmark_networks import CLASSES, SHAPE, TRAINED
 from hypersparse.export.sparse_file import exact, save_graph
 from hypersparse.export.trace import trace
 from hypersparse.recipe import Recipe

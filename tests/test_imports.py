@@ -29,7 +29,7 @@ LAYERS = (
     {"runs"},
     {"analysis", "export"},
     {"integrations"},
-    {"bench", "serve", "zoo"},
+    {"serve", "zoo"},
     {"cli"},
     {"__main__"},
 )

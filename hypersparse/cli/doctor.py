@@ -16,7 +16,7 @@ from hypersparse.cli.console import table, table_console
 
 EXTRAS = {  # extra -> its packages and what it is for
     "onnx": (("onnx", "onnxscript"), "hypersparse export -o model.onnx"),
-    "bench": (("onnxruntime", "openvino"), "hypersparse bench inference; dense networks in the runtime"),
+    "engines": (("onnxruntime", "openvino"), "dense networks in the runtime"),
     "lightning": (("lightning",), "hypersparse.integrations.lightning"),
     "transformers": (("transformers", "accelerate"), "hypersparse.integrations.transformers"),
     "accelerate": (("accelerate",), "attach in a loop of Accelerate"),

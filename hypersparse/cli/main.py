@@ -44,15 +44,15 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     Console(stderr=True).say(str(message), label="warning:", style="yellow")
 
 
-def run() -> None:
+def run(app: typer.Typer = app) -> None:
     """Run the command line. An error is one sentence and exit code 2."""
     warnings.showwarning = _show_warning
     with standard_streams() as streams:
-        code = _run() or code_of_failure(streams)
+        code = _run(app) or code_of_failure(streams)
     sys.exit(code)
 
 
-def _run() -> int:
+def _run(app: typer.Typer) -> int:
     try:
         return int(app(standalone_mode=False) or 0)
     except HypersparseError as error:

@@ -67,7 +67,6 @@ COMMANDS: Commands = {  # file:function, in the order of the help
     "serve": "serve:serve",
     "zoo": "zoo:zoo",
     "doctor": "doctor:doctor",
-    "bench": Family("Measure the speed of this machine.", {"train": "bench:train", "inference": "bench:inference"}),
 }
 
 

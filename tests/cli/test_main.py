@@ -74,7 +74,6 @@ READING = [
     "unpack bad",
     "zoo --folder bad",
     "zoo --add bad",
-    "bench inference --masks bad",
 ]
 FINE = {  # a plan reads no weights, and an empty recipe is one of defaults
     ("train --recipe bad.toml", "empty"),
@@ -82,7 +81,6 @@ FINE = {  # a plan reads no weights, and an empty recipe is one of defaults
     ("plan art --init-from bad.pt", "empty"),
     ("plan art --init-from bad.pt", "garbage"),
     ("zoo --folder bad", "a folder"),
-    ("bench inference --masks bad", "a folder"),
 }
 CASES = [(typed, place) for typed in READING for place in PLACES if (typed, place) not in FINE]
 
@@ -109,8 +107,6 @@ WRITING = [
     *(f"{command} run --out file" for command in ANALYSES),
     "export cifar10-resnet32-0.99 -o place.hsp --verify-images 0",
     "shrink cifar10-resnet32-0.99 -o place.onnx --verify-images 0",
-    "bench train --quick --out place",
-    "bench inference --quick --out place",
     "pack run -o file",
     "unpack packed --runs-dir file",
     "zoo --add run --folder file",

@@ -150,7 +150,6 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/analysis/paper.py": "* the paper's numbers, in the package",
         "hypersparse/analysis/report/template.py": "* the page's template, in the package",
         "hypersparse/analysis/tsne.py": "coordinates of a map",
-        "hypersparse/bench/inference.py": "* the machine's memory, from /proc",
         "hypersparse/cli/recipe_options.py": "train foreign",
         "hypersparse/cli/registry.py": "* the package's own source",
         "hypersparse/data/cifar.py": "an archive of CIFAR",

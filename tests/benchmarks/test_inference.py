@@ -9,23 +9,22 @@ import pytest
 from torch import nn
 from typer.testing import CliRunner
 
-from hypersparse.bench import inference
-from hypersparse.bench.benchmark_networks import (
+from benchmarks import inference
+from benchmarks.__main__ import MASKS, app
+from benchmarks.inference import KEYS, add_speedups_, time_in_turns
+from benchmarks.inference_engines import InferenceEngine, build_engine
+from benchmarks.networks import (
     MODELS,
     front_loaded_counts,
     load_or_generate,
     prune_clustered_,
 )
-from hypersparse.bench.inference import KEYS, add_speedups_, time_in_turns
-from hypersparse.bench.inference_engines import InferenceEngine, build_engine
-from hypersparse.cli.bench import MASKS
-from hypersparse.cli.main import app
 from hypersparse.errors import OptionError
 from hypersparse.export.sparse_file import save_sparse
 from hypersparse.models import build
 from hypersparse.sparsity.distributions import PAPER_SPARSITIES
 
-SMALL = ("bench", "inference", "--quick", "--models", "resnet8", "--rounds", "1", "--sparsity", "0.98")
+SMALL = ("inference", "--quick", "--models", "resnet8", "--rounds", "1", "--sparsity", "0.98")
 
 
 def test_speedups_are_over_the_better_dense_engine() -> None:

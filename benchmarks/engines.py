@@ -12,7 +12,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from hypersparse.bench.timing import (
+from benchmarks.timing import (
     Span,
     Timing,
     peak_bytes,
@@ -21,7 +21,7 @@ from hypersparse.bench.timing import (
     time_steps,
     wait_for_stream,
 )
-from hypersparse.bench.workloads import LR, PHASES, SPARSITY, Effort, TrainingCase, Workload
+from benchmarks.workloads import LR, PHASES, SPARSITY, Effort, TrainingCase, Workload
 from hypersparse.data.batches import ShuffledBatches
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.recipe import Recipe, resolve

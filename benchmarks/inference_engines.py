@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hypersparse.bench.benchmark_networks import BenchmarkNetwork
+from benchmarks.networks import BenchmarkNetwork
 from hypersparse.errors import OptionError, unknown
 from hypersparse.export.shrink import shrink_graph
 from hypersparse_runtime import SparseModel
@@ -49,7 +49,7 @@ def check_engines(engines: list[str]) -> None:
         if engine not in ENGINES:
             raise OptionError(unknown("engine", engine, ENGINES))
         if not installed(engine):
-            raise OptionError(f"{engine} is not installed; install it with pip install 'hypersparse[bench]'.")
+            raise OptionError(f"{engine} is not installed; install it with pip install 'hypersparse[engines]'.")
 
 
 def build_engine(engine: str, network: BenchmarkNetwork, *, batch: int, threads: int) -> InferenceEngine:

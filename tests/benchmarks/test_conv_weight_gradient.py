@@ -1,36 +1,17 @@
 """Tests of `benchmarks/conv_weight_gradient.py` without a GPU: shapes, tilings and printed tables."""
 
-import importlib.util
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
+from benchmarks import conv_weight_gradient as script
 from hypersparse.training.kernels.conv_tiling import Convolution, Tiling, key_of, tiling_of
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "conv_weight_gradient.py"
 FIRST, LAST = Convolution(64, 32, 32, 32, 32, 3, 1, 1), Convolution(64, 128, 128, 8, 8, 3, 1, 1)
 
 
-@pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    path = list(sys.path)
-    spec = importlib.util.spec_from_file_location("conv_weight_gradient", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    for name in (spec.name, "conv_tilings"):
-        del sys.modules[name]
-    sys.path[:] = path
-
-
-def test_all_shapes_of_resnet32_are_found(script: ModuleType) -> None:
+def test_all_shapes_of_resnet32_are_found() -> None:
     counts, others = script.shapes_of("resnet32", batch=64, side=32)
     assert counts == {
         FIRST: 10,
@@ -44,14 +25,14 @@ def test_all_shapes_of_resnet32_are_found(script: ModuleType) -> None:
     assert others == 1  # the first layer, which has three input channels
 
 
-def test_all_shapes_of_vgg19_are_found(script: ModuleType) -> None:
+def test_all_shapes_of_vgg19_are_found() -> None:
     counts, others = script.shapes_of("vgg19", batch=8, side=32)
     assert (sum(counts.values()), others) == (15, 1)
     assert counts[Convolution(8, 512, 512, 2, 2, 3, 1, 1)] == 4
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_all_tilings_fit_and_the_default_is_first(script: ModuleType, quick: bool) -> None:
+def test_all_tilings_fit_and_the_default_is_first(quick: bool) -> None:
     for name in ("resnet32", "vgg19"):
         for shape in script.shapes_of(name, batch=64, side=32)[0]:
             found = script.candidates(shape, quick=quick)
@@ -64,7 +45,7 @@ def test_all_tilings_fit_and_the_default_is_first(script: ModuleType, quick: boo
     assert len(script.candidates(FIRST, quick=True)) < len(script.candidates(FIRST, quick=False))
 
 
-def test_the_table_sums_over_fully_measured_networks(script: ModuleType) -> None:
+def test_the_table_sums_over_fully_measured_networks() -> None:
     slow = script.used(tiling_of(FIRST), FIRST)
     fast = Tiling(32, 32, 3, block=64, shares=171, warps=2, stages=1)
     last = script.used(tiling_of(LAST), LAST)
@@ -80,7 +61,7 @@ def test_the_table_sums_over_fully_measured_networks(script: ModuleType) -> None
     assert len({line.count("|") for line in lines[:4]}) == 1
 
 
-def test_printed_python_lines_form_the_table_of_tilings(script: ModuleType) -> None:
+def test_printed_python_lines_form_the_table_of_tilings() -> None:
     fast, slow = tiling_of(FIRST), tiling_of(LAST)
     rows = [script.Row(FIRST, 19.0, {fast: 8.0}), script.Row(LAST, 5.0, {slow: 6.0})]
     table = eval("{" + "\n".join(script.entries(rows)) + "\n}", {"Tiling": Tiling})
@@ -88,6 +69,6 @@ def test_printed_python_lines_form_the_table_of_tilings(script: ModuleType) -> N
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_gpu_it_exits_with_a_message(script: ModuleType) -> None:
+def test_without_a_gpu_it_exits_with_a_message() -> None:
     with pytest.raises(SystemExit, match="needs a CUDA device, and none was found"):
         script.main(["--quick", "--models", "resnet8"])

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hypersparse.bench import engines
-from hypersparse.bench.timing import Span, span_seconds, time_steps
-from hypersparse.bench.workloads import Effort, TrainingCase, workload_of
+from benchmarks import engines
+from benchmarks.timing import Span, span_seconds, time_steps
+from benchmarks.workloads import Effort, TrainingCase, workload_of
 from hypersparse.training.machine import Machine
 
 SMALL = replace(workload_of("resnet8"), shape=(3, 8, 8), images=64)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse.bench.benchmark_networks import SHAPE, BenchmarkNetwork, load_or_generate
-from hypersparse.bench.inference_engines import DENSE, InferenceEngine, build_engine, torch_threads
-from hypersparse.bench.timing import BenchCallback
+from benchmarks.inference_engines import DENSE, InferenceEngine, build_engine, torch_threads
+from benchmarks.networks import SHAPE, BenchmarkNetwork, load_or_generate
+from benchmarks.timing import BenchCallback
 from hypersparse_runtime.compile_kernel import KernelError
 from hypersparse_runtime.kernel_library import load_kernel
 
@@ -53,7 +53,7 @@ class CallTimes:
 class InferenceBench:
     """Measures cases one after another; `rows` holds the results."""
 
-    def __init__(self, engines: Sequence[str], rounds: int, masks: Path | None) -> None:
+    def __init__(self, engines: Sequence[str], rounds: int, masks: Path) -> None:
         self.engines, self.rounds, self.masks = engines, rounds, masks
         self.rows: list[InferenceRow] = []
         self.notes: list[str] = []

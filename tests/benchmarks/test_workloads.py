@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hypersparse.bench.workloads import effort_for, parse_counts, plan_cases, workload_of
+from benchmarks.workloads import effort_for, parse_counts, plan_cases, workload_of
 from hypersparse.errors import OptionError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -6,15 +6,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any, Literal
 
 import torch
 
-from hypersparse.bench import engines, reference
-from hypersparse.bench.roofline import Peaks, TrainingWork, count_work, epoch_roofline_seconds, peaks_of
-from hypersparse.bench.timing import BenchCallback, Timing, free_memory
-from hypersparse.bench.workloads import REFERENCE, Effort, TrainingCase, Workload
+from benchmarks import engines, reference
+from benchmarks.roofline import Peaks, TrainingWork, count_work, epoch_roofline_seconds, peaks_of
+from benchmarks.timing import BenchCallback, Timing, free_memory
+from benchmarks.workloads import REFERENCE, Effort, TrainingCase, Workload
 from hypersparse.training.machine import Machine
 
 KEYS = ("model", "phase", "engine", "runs", "seconds_per_epoch", "speedup", "floor_share", "memory_bytes")
@@ -39,16 +38,12 @@ class Bench:
         self.limit_seconds = 60 * minutes
         self.began = time.monotonic()
         self.report = TrainingReport()
-        self.module = reference.load()
         self._work: dict[str, TrainingWork] = {}
         self._spent: dict[tuple[str, int], float] = {}  # seconds of the last case with this engine and number of runs
         self._compiled: Workload | None = None
 
     def run(self, cases: Sequence[TrainingCase], callback: BenchCallback) -> TrainingReport:
         """Measure the cases in order; skipped cases are listed in the notes."""
-        if self.module is None:
-            self.report.notes.append(reference.MISSING)
-            cases = [case for case in cases if case.engine != REFERENCE]
         with _collect_notes(self.report.notes):
             for case in cases:
                 callback.began(case)
@@ -65,7 +60,7 @@ class Bench:
             return
         began = time.monotonic()
         try:
-            timings = self._timings(case, self.module)
+            timings = self._timings(case)
         except RuntimeError as error:  # out of memory, or a step that cannot be captured
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             self.report.notes.append(f"Not measured: {case.title}: {reason}")
@@ -80,10 +75,9 @@ class Bench:
         others = [seconds for (engine, _), seconds in self._spent.items() if engine == case.engine]
         return self._spent.get((case.engine, case.runs), max(others, default=0.0))
 
-    def _timings(self, case: TrainingCase, module: ModuleType | None) -> list[Timing]:
+    def _timings(self, case: TrainingCase) -> list[Timing]:
         if case.engine == REFERENCE:
-            assert module is not None
-            return reference.measure(case, self.effort, module, str(self.device))
+            return reference.measure(case, self.effort, str(self.device))
         if case.workload != self._compiled:
             torch.compiler.reset()  # otherwise a second shape would be compiled as dynamic, unlike in a real run
             self._compiled = case.workload

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.timing import wait_for_stream
+from benchmarks.workloads import Effort, Workload
 from hypersparse import models
-from hypersparse.bench.timing import wait_for_stream
-from hypersparse.bench.workloads import Effort, Workload
 from hypersparse.sparsity.weights import PrunableWeights
 
 # Passes over memory that no implementation of a step can avoid.

@@ -37,10 +37,10 @@ class BenchmarkNetwork:
     module: nn.Module
 
 
-def load_or_generate(model: str, sparsity: float, masks: Path | None) -> BenchmarkNetwork:
+def load_or_generate(model: str, sparsity: float, masks: Path) -> BenchmarkNetwork:
     """The network of this name and sparsity, from a file in the folder of masks or with a synthetic mask."""
-    file = None if masks is None else masks / f"{model}-{sparsity:g}.hsp"
-    if file is not None and file.exists():
+    file = masks / f"{model}-{sparsity:g}.hsp"
+    if file.exists():
         graph = load_graph(file)
         loaded, mask = to_module(graph), str(graph.about.get("mask", "unknown"))
         if mask != TRAINED:

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from hypersparse.bench.roofline import Peaks, TrainingWork, count_work, peaks_of, roofline_seconds
-from hypersparse.bench.workloads import workload_of
+from benchmarks.roofline import Peaks, TrainingWork, count_work, peaks_of, roofline_seconds
+from benchmarks.workloads import workload_of
 
 ONE_IMAGE = TrainingWork(flops=6.0, activations=0.0, parameters=0, prunable=0)
 

@@ -1,50 +1,20 @@
-"""Timing of `benchmarks/reference_loop.py`, a reimplementation of the authors' training loop, phase by phase."""
+"""Timing of `reference_loop.py`, a reimplementation of the authors' training loop, phase by phase."""
 
-import importlib.util
 import time
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
 
-import hypersparse
+from benchmarks.reference_loop import ReferenceLoop, TransformedImages
+from benchmarks.timing import Span, Timing, peak_bytes, reset_peak_memory, span_seconds, time_steps, wait_for_stream
+from benchmarks.workloads import LR, SPARSITY, Effort, TrainingCase, Workload
 from hypersparse import models
-from hypersparse.bench.timing import (
-    Span,
-    Timing,
-    peak_bytes,
-    reset_peak_memory,
-    span_seconds,
-    time_steps,
-    wait_for_stream,
-)
-from hypersparse.bench.workloads import LR, SPARSITY, Effort, TrainingCase, Workload
 from hypersparse.training.machine import Machine
 
-FILE = Path(hypersparse.__file__).parents[1] / "benchmarks" / "reference_loop.py"
-MISSING = (
-    "The reference loop (benchmarks/reference_loop.py) is not part of an installed package: "
-    "run the bench from a checkout to measure speed-ups over it."
-)
 LARGE_STEPS = 30  # for images of 64x64 pixels, which the workers load slowly
 
 
-TimedLoop = Any  # `ReferenceLoop` of `benchmarks/reference_loop.py`, which is no part of the package
-
-
-def load() -> ModuleType | None:
-    """The module of the reference loop, or None outside a checkout."""
-    spec = importlib.util.spec_from_file_location("hypersparse_reference_loop", FILE)
-    if not FILE.is_file() or spec is None or spec.loader is None:
-        return None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def measure(case: TrainingCase, effort: Effort, module: ModuleType, device: str) -> list[Timing]:
+def measure(case: TrainingCase, effort: Effort, device: str) -> list[Timing]:
     """Time every phase. Convolutions use TF32 on a GPU, PyTorch's default, as in the authors' code.
 
     The authors' code starts its workers again for every pass over the data. The time to the first batch is therefore
@@ -53,24 +23,24 @@ def measure(case: TrainingCase, effort: Effort, module: ModuleType, device: str)
     steps = effort.steps if case.workload.shape[1] <= 32 else min(effort.steps, LARGE_STEPS)
     machine = Machine(device=device, precision="tf32", engine="eager", threads=effort.threads)
     with machine.active() as place:
-        loop = build(case.workload, effort.batch_size, module, place)
+        loop = build(case.workload, effort.batch_size, place)
         return [measure_phase(phase, loop, case.workload, effort, steps, place) for phase in case.workload.phases]
 
 
-def build(workload: Workload, batch_size: int, module: ModuleType, device: torch.device) -> TimedLoop:
+def build(workload: Workload, batch_size: int, device: torch.device) -> ReferenceLoop:
     """The loop on as many random images as the data set has."""
     channels, height, width = workload.shape
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (workload.images, height, width, channels), dtype=np.uint8)
     labels = random.integers(0, workload.classes, workload.images).tolist()
-    data = module.TransformedImages(pixels, labels, [0.5] * channels, [0.25] * channels)
+    data = TransformedImages(pixels, labels, [0.5] * channels, [0.25] * channels)
     torch.manual_seed(0)
     model = models.build(workload.model, shape=workload.shape, classes=workload.classes)
-    return module.ReferenceLoop(model, data, batch_size=batch_size, sparsity=SPARSITY, lr=LR, device=device)
+    return ReferenceLoop(model, data, batch_size=batch_size, sparsity=SPARSITY, lr=LR, device=device)
 
 
 def measure_phase(
-    phase: str, loop: TimedLoop, workload: Workload, effort: Effort, steps: int, device: torch.device
+    phase: str, loop: ReferenceLoop, workload: Workload, effort: Effort, steps: int, device: torch.device
 ) -> Timing:
     """Time one phase: the start of the workers, the steps, and the scoring after a regularized epoch."""
     reset_peak_memory(device)
@@ -82,7 +52,7 @@ def measure_phase(
 
 
 def time_steps_of_phase(
-    phase: str, loop: TimedLoop, effort: Effort, steps: int, device: torch.device
+    phase: str, loop: ReferenceLoop, effort: Effort, steps: int, device: torch.device
 ) -> tuple[float, Span]:
     """Seconds to the first batch, and the steps after the warm-up; stops the workers."""
     began = time.perf_counter()
@@ -96,7 +66,7 @@ def time_steps_of_phase(
     return begin_seconds, time_steps(lambda: loop.step(phase, next(batches)), steps, device, effort.limit_seconds)
 
 
-def scoring_seconds(loop: TimedLoop, workload: Workload, effort: Effort, steps: int, device: torch.device) -> float:
+def scoring_seconds(loop: ReferenceLoop, workload: Workload, effort: Effort, steps: int, device: torch.device) -> float:
     """Time copying, pruning, starting the workers, and scoring; scaled from a part of the images to all."""
     began = time.perf_counter()
     pruned, _ = loop.pruned_copy()

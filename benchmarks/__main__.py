@@ -1,4 +1,4 @@
-"""`hypersparse bench`: the speed of training and inference on this machine."""
+"""`python -m benchmarks`: the speed of training and inference on this machine."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,15 +8,14 @@ from pathlib import Path
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-import hypersparse
-from hypersparse.bench import benchmark_networks as networks
-from hypersparse.bench import inference_engines, workloads
-from hypersparse.bench import train as training
-from hypersparse.bench.inference import InferenceBench, InferenceCase, InferenceRow
-from hypersparse.bench.inference import plan_cases as plan_inference
-from hypersparse.bench.timing import Case
-from hypersparse.bench.workloads import parse_counts, parse_names
+from benchmarks import inference_engines, networks, workloads
+from benchmarks import train as training
+from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
+from benchmarks.inference import plan_cases as plan_inference
+from benchmarks.timing import Case
+from benchmarks.workloads import parse_counts, parse_names
 from hypersparse.cli.console import Console, table, table_console
+from hypersparse.cli.main import run
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import parse_sparsities
 from hypersparse.errors import OptionError
@@ -26,8 +25,10 @@ from hypersparse.training.machine import Machine
 from hypersparse_runtime.sparse_model import cores
 
 SLOW_TO_BUILD = "torch.compile"
-MASKS = Path(hypersparse.__file__).parents[1] / "benchmarks" / "masks"  # in a checkout
+MASKS = Path(__file__).with_name("masks")
 TEXTS = ("model", "phase", "engine", "mask")  # columns; the others are numbers
+
+app = typer.Typer(help="Measure the speed of this machine.", pretty_exceptions_enable=False, no_args_is_help=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,7 @@ class TrainBenchOptions:
     minutes: float | None = option(None, "Time limit in all; by default 8, with --quick 1.", min=0)
 
 
+@app.command()
 @grouped
 def train(options: TrainBenchOptions) -> None:
     """Time training steps of every engine beside a reimplementation of the authors' loop, on random images.
@@ -91,11 +93,10 @@ class InferenceBenchOptions:
     threads: str | None = option(None, "By default 1 and all cores.")
     engines: str | None = option(None, f"Of {','.join(inference_engines.ENGINES)}; by default all installed.")
     rounds: int | None = option(None, "Turns of each engine; by default 25, with --quick 8.", min=1)
-    masks: Path | None = option(
-        None, "Folder of MODEL-SPARSITY.hsp; by default a checkout's benchmarks/masks, else masks are random."
-    )
+    masks: Path = option(MASKS, "Folder of MODEL-SPARSITY.hsp; a network without a file has a random mask.")
 
 
+@app.command()
 @grouped
 def inference(options: InferenceBenchOptions) -> None:
     """Time sparse networks in the sparse runtime beside PyTorch, ONNX Runtime and OpenVINO, in turns in one process.
@@ -113,7 +114,7 @@ def inference(options: InferenceBenchOptions) -> None:
     chosen = networks.QUICK_SPARSITIES if quick else networks.SPARSITIES
     sparsities = parse_sparsities(options.sparsities) if options.sparsities else list(chosen)
     sizes = parse_counts(options.batches, option="--batches") if options.batches else [1] if quick else [1, 64]
-    if masks is not None and not masks.is_dir():
+    if not masks.is_dir():
         raise OptionError(f"`--masks` is a folder of MODEL-SPARSITY.hsp files; there is no folder {masks}.")
     if not all(0 <= sparsity < 1 for sparsity in sparsities):
         raise OptionError(f"`--sparsity` are fractions from 0 to below 1; got `{options.sparsities}`.")
@@ -121,7 +122,7 @@ def inference(options: InferenceBenchOptions) -> None:
         raise OptionError("`--threads` and `--batches` are counts of 1 or more; got 0.")
     cases = list(plan_inference(models, sparsities, sizes, counts))
     rounds = options.rounds or (8 if quick else 25)
-    measured = InferenceBench(engines, rounds, masks or (MASKS if MASKS.exists() else None))
+    measured = InferenceBench(engines, rounds, masks)
     with _progress(len(cases)) as bar:
         measured.run(cases, bar)
     delegated = [f"{_case(row).title}: {row['note']}" for row in measured.rows if row["note"]]
@@ -227,3 +228,7 @@ def seconds(value: float) -> str:
     ('1.23', '1,234')
     """
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+if __name__ == "__main__":
+    run(app)
