@@ -1,28 +1,37 @@
-"""`python -m reproduction`: rebuild docs/reproduction.md and the README's table from results/."""
+"""`python -m reproduction`: rebuild this repository's pages, and draw what only its comparison with the paper needs."""
 
-import argparse
-import sys
 from pathlib import Path
+from typing import Annotated
 
-from hypersparse.errors import HypersparseError
+import typer
+
+from hypersparse.cli.main import run
+from reproduction.learning_order import commands
 from reproduction.page import build
 
 CHECKOUT = Path(__file__).parents[1]
 
+app = typer.Typer(
+    name="python -m reproduction",
+    invoke_without_command=True,
+    help="Without a command: rebuild docs/reproduction.md and the README's table from results/.",
+    pretty_exceptions_enable=False,
+)
+app.command()(commands.positions)
+app.command("map")(commands.sample_map)
+app.command()(commands.store_positions)
 
-def main(arguments: list[str] | None = None) -> int:
-    """Build both pages and print the files written; the exit code is 2 after an error."""
-    parser = argparse.ArgumentParser(prog="python -m reproduction", description=__doc__)
-    parser.add_argument("--root", type=Path, default=CHECKOUT, help="folder with results/, docs/ and README.md")
-    root = parser.parse_args(arguments).root
-    try:
-        written = build(root)
-    except HypersparseError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(*(path.relative_to(root) for path in written), sep="\n")
-    return 0
+
+@app.callback()
+def pages(
+    context: typer.Context,
+    root: Annotated[Path, typer.Option(help="Folder with results/, docs/ and README.md.")] = CHECKOUT,
+) -> None:
+    """Build both pages and print the files written."""
+    if context.invoked_subcommand is None:
+        for path in build(root):
+            typer.echo(path.relative_to(root))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(app)

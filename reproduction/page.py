@@ -22,7 +22,7 @@ from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import write_text
 from hypersparse.storage.record import read_record
-from reproduction import goals, positions, readme
+from reproduction import goals, positions_section, readme
 from reproduction.figure_tables import finetuning_table, layers_table
 from reproduction.notes import INTRODUCTION, read_notes
 from reproduction.planned import variants_and_planned
@@ -155,8 +155,8 @@ FIGURES = (
     ),
     FigureSection(
         heading="Compression Position",
-        draw=positions.analyze,
-        table_below=positions.table_below,
+        draw=positions_section.analyze,
+        table_below=positions_section.table_below,
         text="The order in which training images are learned, from 0 (first) to 1 (last): by the pruned copies, or by "
         "the dense network in pre-training ([definition](positions.md)). Hardness is the number of CIFAR-N's "
         "annotators who chose a wrong label, of three for CIFAR-10 and of one for CIFAR-100. The paper's numbers are "

@@ -38,12 +38,11 @@ class FinishedRun:
 
     folder: RunFolder
     result: Result
-    own_code: frozenset[str] = frozenset()  # that its recipe names and that may be imported
 
     @cached_property
     def recipe(self) -> Recipe:
         """Its recipe."""
-        return self.folder.recipe(own_code=self.own_code)
+        return self.folder.recipe()
 
     @property
     def seed(self) -> int:

@@ -54,8 +54,6 @@ COMMANDS: Commands = {  # file:function, in the order of the help
         {
             "gradients": "analyze:gradients",
             **{name: Built("analyze", help) for name, help in ANALYSES.items()},
-            "positions": "analyze_positions:positions",
-            "map": "analyze_positions:sample_map",
         },
     ),
     "paper": "paper:paper",

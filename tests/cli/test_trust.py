@@ -93,7 +93,6 @@ LOADING = {
     "train": ["train", "--recipe", "stored.toml"],
     "plan": ["plan", "--recipe", "stored.toml"],
     "sweep": ["sweep", "experiment.toml"],
-    "analyze map": ["analyze", "map", "--embedding", "network"],
 }
 
 

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypersparse.cli.load_data import data_folders
 from hypersparse.data import tiny_imagenet
-from hypersparse.data.cifar import CIFAR10, CIFAR100, SUPERCLASSES, CifarFiles, load_cifar10, load_cifar100, read
+from hypersparse.data.cifar import CIFAR10, CIFAR100, CifarFiles, load_cifar10, load_cifar100, read
 from hypersparse.data.dataset import Dataset
-from hypersparse.data.files import locate
-from hypersparse.data.pickles import read_pickle
 from hypersparse.errors import DataError, OptionError
 
 
@@ -37,7 +34,7 @@ def write_fake(folder: Path, files: CifarFiles) -> CifarFiles:
     tables.update({name: {files.classes.encode(): names} for name in files.meta})
     digests = {}
     for name, table in tables.items():
-        content = pickle.dumps(table, protocol=2)
+        content = pickle.dumps(table, protocol=3)
         (place / name).write_bytes(content)
         digests[name] = hashlib.sha256(content).hexdigest()
     train, test, meta = ({name: digests[name] for name in part} for part in (files.train, files.test, files.meta))
@@ -125,25 +122,3 @@ def test_without_files_and_network_the_error_gives_advice(
         load([tmp_path], download=True)
     with pytest.raises(OptionError, match="no options"):
         load([tmp_path], coarse=True)
-
-
-def test_superclasses_partition_the_hundred_classes() -> None:
-    assert [len(names) for names in SUPERCLASSES.values()] == [5] * 20
-    assert len({name for names in SUPERCLASSES.values() for name in names}) == 100
-
-
-def test_superclasses_match_the_files() -> None:
-    try:
-        folder = locate(CIFAR100.archive, data_folders(None), download=False, progress=None)
-    except DataError as error:
-        pytest.skip(f"the data are not here: {error}")
-    if not folder.is_dir():
-        pytest.skip("CIFAR-100 is here as an archive only")
-    train, meta = (read_pickle((folder / name).read_bytes(), name) for name in ("train", "meta"))
-    names, kinds = (
-        [name.decode() if isinstance(name, bytes) else name for name in meta[f"{level}_label_names"]]
-        for level in ("fine", "coarse")
-    )
-    pairs = set(zip(train["coarse_labels"], train["fine_labels"], strict=True))
-    found = {(kinds[kind], names[label]) for kind, label in pairs}
-    assert found == {(kind, name) for kind, own in SUPERCLASSES.items() for name in own}

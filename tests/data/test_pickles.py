@@ -27,7 +27,7 @@ def test_reads_pickles_of_python_2() -> None:
     assert table["data"].tolist() == [[0, 1, 2], [253, 254, 255]]
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4])
+@pytest.mark.parametrize("protocol", [3, 4])
 def test_reads_pickles_of_python_3(protocol: int) -> None:
     array = np.arange(6, dtype=np.uint8).reshape(2, 3)
     content = pickle.dumps({b"data": array, "labels": [1, 2], b"names": [b"cat"]}, protocol=protocol)
@@ -60,15 +60,12 @@ def test_a_pickle_cannot_run_a_command(tmp_path: Path, protocol: int) -> None:
         Hostile(getattr, "text", "format"),
         Hostile(__import__, "os"),
         np.array([print], dtype=object),
-        np.array([1.5]),
-        np.zeros(2, dtype=[("a", "u1"), ("b", "O")]),
-        np.asfortranarray(np.zeros((2, 2), np.uint8)),
         np.float64(1.5),
         {1, 2},
         Path("x"),
     ],
 )
-def test_nothing_but_byte_arrays_can_be_built(value: object) -> None:
+def test_nothing_but_arrays_can_be_built(value: object) -> None:
     with pytest.raises(DataError, match="can be trusted"):
         read_pickle(pickle.dumps({"data": value}, protocol=2), "train")
 
@@ -104,17 +101,3 @@ def test_registered_extensions_cannot_be_called() -> None:
             read_pickle(b"\x80\x02}U\x01d\x82\xf0s.", "train")
     finally:
         copyreg.remove_extension("os", "system", 240)
-
-
-def test_a_pickle_cannot_change_which_arrays_are_allowed() -> None:
-    # numpy.dtype, and the state it would get if it were an ordinary object: (None, {"_allowed": ("i8",)}).
-    content = b"\x80\x02}X\x01\x00\x00\x00acnumpy\ndtype\nN}X\x08\x00\x00\x00_allowedX\x02\x00\x00\x00i8\x85s\x86bs."
-    with pytest.raises(DataError, match=r"tries to change numpy\.dtype"):
-        read_pickle(content, "train")
-
-
-def test_labels_are_read_where_they_are_allowed() -> None:
-    content = pickle.dumps({"labels": np.array([3, -1, 300])}, protocol=2)
-    assert read_pickle(content, "human", kinds=("u1", "i8"))["labels"].tolist() == [3, -1, 300]
-    with pytest.raises(DataError, match="where only u1 is allowed"):
-        read_pickle(content, "train")

@@ -128,14 +128,11 @@ def _recipes(folder: Path) -> None:
 def _arrays(folder: Path) -> None:
     hostile = np.array([Start()], object)
     np.savez(folder / "arrays.npz", x_train=hostile, y_train=hostile, x_test=hostile, y_test=hostile)
-    np.savez(folder / "coordinates.npz", key=hostile, source=hostile, coordinates=hostile)
-    np.save(folder / "vectors.npy", hostile, allow_pickle=True)
 
 
 def _pickles(folder: Path) -> None:
     (folder / "batch").write_bytes(pickle.dumps({b"data": Start()}, protocol=2))
     for zipped in (True, False):
-        torch.save({"clean_label": Start()}, folder / f"human-{zipped}.pt", _use_new_zipfile_serialization=zipped)
         torch.save({"weight": Start()}, folder / f"weights-{zipped}.pt", _use_new_zipfile_serialization=zipped)
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from hypersparse import data, models, zoo
-from hypersparse.analysis import embedding, tsne
-from hypersparse.data import cifar_n, files, pickles, tiny_imagenet
+from hypersparse.data import files, pickles, tiny_imagenet
 from hypersparse.errors import HypersparseError
 from hypersparse.export.sparse_file import load_graph, load_sparse
 from hypersparse.export.trace import trace
@@ -24,7 +23,7 @@ from tests.cli.commands import run
 
 Reader = Callable[[Path], object]
 RUNS = ("foreign-12345678", "python-12345678", "ours-12345678", "damaged/x-12345678/seed-0")
-STUDIES = ("accuracy", "agreement", "classes", "crossing", "epochs", "gradients", "layers", "positions")
+STUDIES = ("accuracy", "agreement", "classes", "crossing", "epochs", "gradients", "layers")
 FORMATS = (".hsp", ".onnx", ".c", ".safetensors")
 NAMED = ("array", "op", "role", "option")
 
@@ -69,13 +68,6 @@ def _cifar(path: Path) -> None:
     data.load("cifar10", [path.parent], download=False)
 
 
-def _clip(folder: Path) -> None:
-    if not embedding.importlib.util.find_spec("transformers"):
-        return
-    (folder / "config.json").write_text('{"model_type": "clip", "auto_map": {"AutoConfig": "hs_payload.Config"}}')
-    embedding._read_clip(str(folder))
-
-
 def _fill(path: Path) -> None:
     load_weights_(models.build("resnet8", shape=(1, 8, 8), classes=10, options={"width": 2}), path)
 
@@ -91,7 +83,6 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         **{f"show {name}": command("show", name) for name in RUNS},
         **{f"evaluate {name}": command("evaluate", name) for name in RUNS},
         **{f"analyze {name}": command("analyze", name) for name in STUDIES},
-        "analyze map": command("analyze", "map", "--embedding", "network"),
         "pack": command("pack", "ours-12345678", "foreign-12345678", "-o", "packed"),
         **{f"unpack {name}": command("unpack", f"pack-{name}") for name in ("of-names", "of-code", "outside")},
         **{f"plan {name}": command("plan", "--recipe", f"{name}.toml") for name in ("foreign", "python", "trusting")},
@@ -129,15 +120,11 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         "a mask": call(Mask.load, "mask.safetensors"),
         **{f"weights {kind}": call(_fill, f"weights-{kind}.pt") for kind in (True, False)},
         "weights of a run": call(_fill, "runs/foreign-12345678/seed-0"),
-        **{f"CIFAR-N {kind}": call(cifar_n.read, f"human-{kind}.pt") for kind in (True, False)},
         "a pickle": call(lambda path: pickles.read_pickle(path.read_bytes(), "batch"), "batch"),
         "an archive of CIFAR": call(_cifar, "cifar-10-python.tar.gz"),
         "an archive of TinyImageNet": call(lambda path: tiny_imagenet.load([path.parent]), "tiny-imagenet-200.zip"),
         "arrays": call(lambda path: data.load(str(path)), "arrays.npz"),
         "a folder of images": call(lambda path: data.load(str(path)), "images"),
-        "vectors of images": call(lambda path: embedding.read_vectors(path, data.load("digits")), "vectors.npy"),
-        "a folder of CLIP": call(_clip, "images"),
-        "coordinates of a map": call(partial(tsne._read, key="key"), "coordinates.npz"),
         "inputs of a zoo": call(partial(zoo.probe, "a"), "zoo"),
     }
 )
@@ -146,14 +133,11 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
 # there is none. A test compares it with the source.
 OPENS: MappingProxyType[str, str] = MappingProxyType(
     {
-        "hypersparse/analysis/embedding.py": "vectors of images",
         "hypersparse/analysis/paper.py": "* the paper's numbers, in the package",
         "hypersparse/analysis/report/template.py": "* the page's template, in the package",
-        "hypersparse/analysis/tsne.py": "coordinates of a map",
         "hypersparse/cli/recipe_options.py": "train foreign",
         "hypersparse/cli/registry.py": "* the package's own source",
         "hypersparse/data/cifar.py": "an archive of CIFAR",
-        "hypersparse/data/cifar_n.py": "CIFAR-N True",
         "hypersparse/data/files.py": "an archive of CIFAR",
         "hypersparse/data/decode.py": "a folder of images",
         "hypersparse/data/npz_file.py": "arrays",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hypersparse.errors import RunError
-from reproduction.__main__ import main
+from reproduction.__main__ import app
 from reproduction.page import write_page
 from reproduction.readme import BEGIN, END
 from tests.analysis.small import write
@@ -18,6 +18,10 @@ ROOT = Path(__file__).parents[2]
 HEADLINE = "headline"  # the README's
 MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0"}
 MORE = {"epochs": {"pre-train": 2, "regularize": 2, "fine-tune": 1}, "wall_seconds": 90.0, "machine": MACHINE}
+
+
+def rebuild(root: Path) -> None:
+    app(["--root", str(root)], standalone_mode=False)
 
 
 @pytest.mark.slow
@@ -70,7 +74,7 @@ def test_runs_that_cannot_be_compared_are_not_called_missing(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_readme_is_left_as_it_is_where_the_page_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_is_left_as_it_is_where_the_page_fails(tmp_path: Path) -> None:
     before = f"{BEGIN}\nwhat was there\n{END}\n"
     (tmp_path / "README.md").write_text(before)
     for damaged, said in ((False, "There are no runs"), (True, "cannot be read")):
@@ -78,20 +82,18 @@ def test_the_readme_is_left_as_it_is_where_the_page_fails(tmp_path: Path, capsys
             shutil.copytree(ROOT / "results", tmp_path / "results")
             for file in tmp_path.glob("results/*/seed-*/positions.csv"):
                 file.write_text("a,b\n")
-        assert main(["--root", str(tmp_path)]) == 2
-        assert said in capsys.readouterr().err
+        with pytest.raises(RunError, match=said):
+            rebuild(tmp_path)
         assert (tmp_path / "README.md").read_text() == before
         assert not (tmp_path / "docs" / "reproduction.md").exists()
         assert damaged or not (tmp_path / "docs").exists()  # without runs there is no figure either
 
 
-def test_a_readme_without_a_place_fails_before_a_page_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_readme_without_a_place_fails_before_a_page_is_written(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# Title\n")
     (tmp_path / "results").symlink_to(ROOT / "results")
-    assert main(["--root", str(tmp_path)]) == 2
-    assert "has no place for the table" in capsys.readouterr().err
+    with pytest.raises(RunError, match="has no place for the table"):
+        rebuild(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"README.md", "results"}
 
 

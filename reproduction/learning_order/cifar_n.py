@@ -5,28 +5,29 @@ not include it. `read` takes the published files `CIFAR-10_human.pt` and `CIFAR-
 the same arrays.
 """
 
-import io
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from hypersparse.data.dataset import Dataset
-from hypersparse.data.files import read_file
 from hypersparse.data.npz_file import read_arrays
-from hypersparse.data.pickles import BYTES, LABELS, check_memo, read_pickle
 from hypersparse.errors import DataError
 
 CLEAN = "clean_label"
 HUMAN = ("random_label1", "random_label2", "random_label3", "noisy_label")  # CIFAR-10N has three, CIFAR-100N the last
-BEFORE_THE_OBJECT = (
-    3  # pickles that precede the object in files of torch.save before 1.6: magic number, version, machine
+RECONSTRUCT = np.zeros(0).__reduce__()[0]
+NUMPY: tuple[Any, ...] = (  # what the pickled arrays are made of, under the names of both versions of numpy
+    (RECONSTRUCT, "numpy.core.multiarray._reconstruct"),
+    RECONSTRUCT,
+    np.ndarray,
+    np.dtype,
+    type(np.dtype(np.int64)),
 )
-LARGEST_BYTES = 1 << 26  # of the pickle; CIFAR-10N has 2.4 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,18 +88,12 @@ def _labels(path: Path, table: Mapping[str, Any], name: str) -> NDArray[np.int64
 
 
 def _read_torch(path: Path) -> dict[str, Any]:
-    """Read a file of `torch.save`: a pickle in a zip file, or in older files a pickle after three others."""
-    content = read_file(path)
-    if not zipfile.is_zipfile(io.BytesIO(content)):
-        check_memo(content, str(path), pickles=1 + BEFORE_THE_OBJECT)
-        return read_pickle(content, str(path), kinds=(BYTES, LABELS), after=BEFORE_THE_OBJECT)
+    """Read a file of `torch.save` weights-only: arrays of numbers are all that it can make."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            member = next(info for info in archive.infolist() if info.filename.endswith("/data.pkl"))
-            if member.file_size > LARGEST_BYTES:
-                raise ValueError(f"it unpacks to {member.file_size:,} bytes")
-            pickled = archive.read(member)
-    except Exception as error:  # zipfile raises anything from NotImplementedError to struct.error
-        raise DataError(f"{path} is not a complete file of torch.save ({error or 'it contains no pickle'}).") from error
-    check_memo(pickled, str(path))
-    return read_pickle(pickled, str(path), kinds=(BYTES, LABELS))
+        with torch.serialization.safe_globals(list(NUMPY)):
+            table = torch.load(path, weights_only=True)
+    except Exception as error:  # torch raises half a dozen kinds for a foreign or damaged file
+        raise DataError(f"{path} cannot be read weights-only ({str(error).splitlines()[0]}).") from None
+    if not isinstance(table, dict):
+        raise DataError(f"{path} should hold a table of labels; it holds a {type(table).__name__}.")
+    return table

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hypersparse.analysis import efficientnet_lite
 from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.errors import DataError, ModelError, OptionError, unknown
 from hypersparse.storage.weights_io import digest, load_weights_
 from hypersparse.training.loaders import EvalLoader
 from hypersparse.training.network import build_network
+from reproduction.learning_order import efficientnet_lite
 
 CLIP_NAME = "openai/clip-vit-base-patch32"
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)

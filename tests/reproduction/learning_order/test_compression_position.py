@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from hypersparse.analysis.paper import table
 from hypersparse.analysis.plotting import write
-from hypersparse.analysis.positions import (
+from hypersparse.errors import DataError, RunError
+from reproduction.learning_order.cifar_n import HumanLabels
+from reproduction.learning_order.compression_position import (
     agreement,
     by_class,
     by_seed,
@@ -21,10 +23,8 @@ from hypersparse.analysis.positions import (
     paper_layout,
     paper_positions,
 )
-from hypersparse.analysis.positions_figure import analyze, analyze_classes, epochs_of, shown_classes
-from hypersparse.analysis.samples import samples_of
-from hypersparse.data.cifar_n import HumanLabels
-from hypersparse.errors import DataError, RunError
+from reproduction.learning_order.position_figures import analyze, analyze_classes, epochs_of, shown_classes
+from reproduction.learning_order.samples import samples_of
 from tests.analysis.recorded import CIFAR, dataset, runs_in, store
 
 LABELS = [4, 4, 7, 7]  # deer, deer, horse, horse

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hypersparse.analysis.samples import samples_of
-from hypersparse.data.cifar import SUPERCLASSES
-from reproduction import positions
-from reproduction.stored_positions import runs_with_positions, store_positions
+from reproduction import positions_section as positions
+from reproduction.learning_order.samples import samples_of
+from reproduction.learning_order.stored_positions import runs_with_positions, write_positions
+from reproduction.superclasses import SUPERCLASSES
 from tests.analysis.recorded import dataset, runs_in, store
-from tests.reproduction.test_stored_positions import kept_runs
+from tests.reproduction.learning_order.test_stored_positions import kept_runs
 
 
 def test_the_page_has_the_papers_seven_rows(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_of_cifar100_the_page_has_its_super_classes(tmp_path: Path) -> None:
     right = np.array([int(name in SUPERCLASSES["trees"]) for name in names])
     store(tmp_path, dense=right, pruned=1 - right, data="cifar100", sparsity=0.98)
     runs = runs_in(tmp_path)
-    store_positions(runs, samples_of(runs, dataset(labels, name="cifar100", classes=names), None))
+    write_positions(runs, samples_of(runs, dataset(labels, name="cifar100", classes=names), None))
     (result,) = positions.analyze(runs)
     lines = positions.table_below(result)
     table = lines[lines.index("| super-class | dense | 0.98 |") : -2]

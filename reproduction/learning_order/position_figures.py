@@ -13,11 +13,11 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from hypersparse.analysis import plotting as plot
-from hypersparse.analysis import positions as order
 from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.analysis.plotting import AnalysisResult
-from hypersparse.analysis.positions import ALL, DENSE, LearningOrder
-from hypersparse.analysis.samples import Samples
+from reproduction.learning_order import compression_position as order
+from reproduction.learning_order.compression_position import ALL, DENSE, LearningOrder
+from reproduction.learning_order.samples import Samples
 
 NAME, ACCURACY = "positions", "class-accuracy"
 SHADES = ("#7FB8D9", "#3D8FBF", "#0B5F91", "#052F4A")  # of hardness 0 to 3, light to dark

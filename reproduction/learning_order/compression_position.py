@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hypersparse.analysis.finished_runs import FinishedRun, with_records
 from hypersparse.analysis.paper import table
-from hypersparse.analysis.samples import Samples, check_counts
 from hypersparse.errors import RunError
+from reproduction.learning_order.samples import Samples, check_counts
 
 DENSE = 0.0  # the sparsity that stands for the dense network
 ALL = -1  # the hardness that stands for all images of a class

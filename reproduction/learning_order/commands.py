@@ -1,7 +1,7 @@
-"""`hypersparse analyze positions` and `map`: the order in which training images are learned."""
+"""`python -m reproduction positions`, `map` and `store-positions`: the order in which training images are learned."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,23 +11,23 @@ import typer
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from hypersparse.analysis.embedding import Encoder, make_encoder
 from hypersparse.analysis.finished_runs import FinishedRun, with_records
-from hypersparse.analysis.positions import learning_orders
-from hypersparse.analysis.positions_figure import MOST_CLASSES, analyze_classes
-from hypersparse.analysis.positions_figure import analyze as analyze_positions
-from hypersparse.analysis.sample_map import analyze as analyze_map
-from hypersparse.analysis.sample_map import analyze_hardness, sample_orders
-from hypersparse.analysis.samples import Samples, samples_of
-from hypersparse.analysis.tsne import PERPLEXITY, Points, cached_points, embed, key_of
 from hypersparse.cli.analyze import Names, Out, find, show
 from hypersparse.cli.console import Console
 from hypersparse.cli.load_data import DataDir, data_folders, load_data
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import RunsDir
-from hypersparse.cli.trust import TrustCode, allowed
-from hypersparse.data import cifar_n
 from hypersparse.data.dataset import Dataset
+from reproduction.learning_order import cifar_n
+from reproduction.learning_order.compression_position import learning_orders
+from reproduction.learning_order.embedding import Encoder, make_encoder
+from reproduction.learning_order.position_figures import MOST_CLASSES, analyze_classes
+from reproduction.learning_order.position_figures import analyze as analyze_positions
+from reproduction.learning_order.sample_map import analyze as analyze_map
+from reproduction.learning_order.sample_map import analyze_hardness, sample_orders
+from reproduction.learning_order.samples import Samples, samples_of
+from reproduction.learning_order.stored_positions import write_positions
+from reproduction.learning_order.tsne import PERPLEXITY, Points, cached_points, embed, key_of
 
 MOST_ACROSS = 7  # levels: dense and the paper's six sparsities of one network
 
@@ -48,6 +48,18 @@ def positions(
     classes, facts = found.tables["positions-classes"], found.tables["positions-agreement"]
     few = [classes.round(3)] if len(samples.classes) <= MOST_CLASSES else []  # more would not fit a screen
     show([found, accuracies], out, [*few, turned(facts.round(3))])
+
+
+def store_positions(
+    runs: Annotated[list[str], typer.Argument(help="Folders of runs of one data set.")],
+    human: Human = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write the means of Compression Position beside runs, for machines without the data set."""
+    stored = with_records(find(runs, Path("runs")))
+    _, samples = load_samples(stored, human, data_dir)
+    for path in write_positions(stored, samples):
+        typer.echo(path)
 
 
 def turned(facts: pd.DataFrame) -> pd.DataFrame:
@@ -86,15 +98,12 @@ def sample_map(
     chosen: MapOptions,
     runs: Names = None,
     human: Human = None,
-    trust_code: TrustCode = False,
     data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
     out: Out = Path("figures"),
 ) -> None:
     """Training images on a t-SNE map, by learning order (figure 4 of the paper)."""
     stored = with_records(find(runs, runs_dir))
-    own_code = allowed((run.recipe.model.name for run in stored), trust=trust_code)
-    stored = [replace(run, own_code=own_code) for run in stored]
     dataset, everyone = load_samples(stored, human, data_dir)
     networks = learning_orders(stored, everyone)
     places = _places(len(everyone), chosen.samples, chosen.seed)

@@ -13,10 +13,10 @@ from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
 from hypersparse.analysis.plotting import GREY, PAGE, TEXT, AnalysisResult, class_label, class_styles, panels, title
-from hypersparse.analysis.positions import LearningOrder, level_names
-from hypersparse.analysis.positions_figure import class_name, label_error_words
-from hypersparse.analysis.samples import Samples
-from hypersparse.analysis.tsne import Points
+from reproduction.learning_order.compression_position import LearningOrder, level_names
+from reproduction.learning_order.position_figures import class_name, label_error_words
+from reproduction.learning_order.samples import Samples
+from reproduction.learning_order.tsne import Points
 
 NAME, HARDNESS = "map", "map-hardness"
 WINDOWS = ((0.0, 0.05), (0.40, 0.45), (0.95, 1.0))  # of the images in CP order

@@ -7,10 +7,10 @@ import pandas as pd
 from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.analysis.paper import table
 from hypersparse.analysis.plotting import AnalysisResult, class_label, file_name
-from hypersparse.analysis.positions import ALL, IN_THE_PAPER, PAPER_DATA, agreement
-from hypersparse.analysis.positions_figure import analyze_rows
-from hypersparse.data.cifar import SUPERCLASSES
-from reproduction.stored_positions import read_positions, runs_with_positions
+from reproduction.learning_order.compression_position import ALL, IN_THE_PAPER, PAPER_DATA, agreement
+from reproduction.learning_order.position_figures import analyze_rows
+from reproduction.learning_order.stored_positions import read_positions, runs_with_positions
+from reproduction.superclasses import SUPERCLASSES
 from reproduction.tables import details, markdown
 
 MOST_CLASSES = 10  # of a table with a column each

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from hypersparse.analysis import embedding
-from hypersparse.analysis.efficientnet_lite import EfficientNetLite0, SamePadded
-from hypersparse.analysis.embedding import make_encoder, pixel_scale, prepare, read_vectors
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.errors import DataError, ModelError
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.weights_io import save_weights
 from hypersparse.training.network import build_network
+from reproduction.learning_order import embedding
+from reproduction.learning_order.efficientnet_lite import EfficientNetLite0, SamePadded
+from reproduction.learning_order.embedding import make_encoder, pixel_scale, prepare, read_vectors
 from tests.analysis.recorded import dataset, runs_in, store
 
 needs_weights = pytest.mark.skipif(

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from hypersparse.analysis.finished_runs import FinishedRun
-from hypersparse.data.cifar_n import HumanLabels
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.errors import RunError
 from hypersparse.training.loaders import places
+from reproduction.learning_order.cifar_n import HumanLabels
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""`hypersparse analyze positions` and `map` as they are typed."""
+"""`python -m reproduction positions` and `map` as they are typed."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from hypersparse.cli.main import app
 from hypersparse.errors import DataError, HypersparseError, OptionError
+from reproduction.__main__ import app
 from tests.analysis.recorded import store
 
 IMAGES = 1437  # of digits
@@ -22,7 +22,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def invoke(*words: object) -> tuple[str, BaseException | None]:
-    done = CliRunner().invoke(app, ["analyze", *map(str, words)])
+    done = CliRunner().invoke(app, [*map(str, words)])
     return done.output, done.exception
 
 

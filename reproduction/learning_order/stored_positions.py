@@ -1,33 +1,35 @@
 """Compression Position of stored runs: `positions.csv` in a run's folder, means by class and hardness.
 
 The labels of CIFAR and CIFAR-N are not in this repository, and only these means are needed. `python -m
-reproduction.stored_positions` writes them on a machine that has the data, and the page is built from them anywhere.
+reproduction store-positions` writes them on a machine that has the data, and the page is built from them anywhere.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from hypersparse.analysis.finished_runs import FinishedRun, with_records
-from hypersparse.analysis.positions import ALL, PRETRAINING, LearningOrder, by_seed, learning_orders_of
-from hypersparse.analysis.samples import Samples, check_counts
-from hypersparse.cli.analyze import find
-from hypersparse.cli.analyze_positions import load_samples
-from hypersparse.errors import HypersparseError, RunError
+from hypersparse.analysis.finished_runs import FinishedRun
+from hypersparse.errors import RunError
 from hypersparse.storage.files import write_text
+from reproduction.learning_order.compression_position import (
+    ALL,
+    PRETRAINING,
+    LearningOrder,
+    by_seed,
+    learning_orders_of,
+)
+from reproduction.learning_order.samples import Samples, check_counts
 
 FILE = "positions.csv"
-COMMAND = "python -m reproduction.stored_positions"
+COMMAND = "python -m reproduction store-positions"
 COLUMNS = ["model", "method", "sparsity", "seed", "epochs", "human_label_errors", "class", "images"]
 MEANS = ["compression_position", "psi"]
 CLOSE = 1e-4  # of the means as they are written
 
 
-def store_positions(runs: Sequence[FinishedRun], samples: Samples) -> list[Path]:
+def write_positions(runs: Sequence[FinishedRun], samples: Samples) -> list[Path]:
     """Write the means of every run that counted images; returns the files."""
     if samples.hardness is None:
         _check_none_is_lost([run.folder.path / FILE for run in runs])
@@ -107,25 +109,3 @@ def _check(path: Path, network: LearningOrder, rows: pd.DataFrame) -> None:
 
 def _foreign(path: Path) -> RunError:
     return RunError(f"{path} does not match the record beside it; write it again with `{COMMAND}`.")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Write the means of the named runs and print the files; the exit code is 2 after an error."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the means of Compression Position beside runs.")
-    parser.add_argument("runs", nargs="+", help="folders of runs of one data set")
-    parser.add_argument("--data-dir", type=Path, help="folder of the data set")
-    parser.add_argument("--human", type=Path, help="CIFAR-N's labels")
-    options = parser.parse_args(arguments)
-    try:
-        runs = with_records(find(options.runs, Path("runs")))
-        _, samples = load_samples(runs, options.human, options.data_dir)
-        written = store_positions(runs, samples)
-    except HypersparseError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(*written, sep="\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 
 from hypersparse.analysis.plotting import write
-from hypersparse.analysis.positions import learning_orders
-from hypersparse.analysis.sample_map import analyze, analyze_hardness, class_markers, ellipse_of, sample_orders, window
-from hypersparse.analysis.samples import Samples, samples_of
-from hypersparse.analysis.tsne import Points, cached_points, embed, key_of
 from hypersparse.errors import DataError
+from reproduction.learning_order.compression_position import learning_orders
+from reproduction.learning_order.sample_map import (
+    analyze,
+    analyze_hardness,
+    class_markers,
+    ellipse_of,
+    sample_orders,
+    window,
+)
+from reproduction.learning_order.samples import Samples, samples_of
+from reproduction.learning_order.tsne import Points, cached_points, embed, key_of
 from tests.analysis.recorded import CIFAR, dataset, runs_in, store
 
 MANY = 400
