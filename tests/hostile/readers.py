@@ -141,7 +141,6 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/files.py": "an archive of CIFAR",
         "hypersparse/data/decode.py": "a folder of images",
         "hypersparse/data/npz_file.py": "arrays",
-        "hypersparse/data/pickles.py": "a pickle",
         "hypersparse/data/tiny_imagenet.py": "an archive of TinyImageNet",
         "hypersparse/export/c_source.py": "* functions in C, in the package",
         "hypersparse/integrations/ray.py": "* what the process itself sent",
