@@ -22,7 +22,7 @@ from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import write_text
 from hypersparse.storage.record import read_record
-from reproduction import goals, positions_section, readme
+from reproduction import goals, positions_section, readme, stop_rules
 from reproduction.figure_tables import finetuning_table, layers_table
 from reproduction.notes import INTRODUCTION, read_notes
 from reproduction.planned import variants_and_planned
@@ -70,6 +70,14 @@ TABLES = (
         covered="epochs",
         text="Regularized epochs up to the epoch whose mask is kept. Fewer epochs are better. The verdicts are those "
         "of the accuracy table.",
+    ),
+    TableSection(
+        heading="Stopping rules",
+        make=stop_rules.replayed,
+        text="Regularized epochs under two [stopping rules](art.md#options), replayed on the stored scores. `average` "
+        "is the default, the authors' current code. `own score` is `stop_reference=first_release`, their first "
+        "release. `trained` counts the epochs of the phase, `mask` those up to the epoch whose mask is kept. A cell is "
+        "empty if the rule had not stopped a run before it ended.",
     ),
     TableSection(
         heading="Mask intersection",

@@ -22,6 +22,7 @@ from hypersparse.sparsity.scores import magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 
 AVERAGED_EPOCHS = 3  # the pruned score is averaged over the epochs e-1, e, e+1 (supplement A)
+OBSERVED = ("code", "first_release")  # references that are the score seen while training
 
 
 @dataclass
@@ -61,10 +62,11 @@ class ART(PruningMethod):
     strength: float = option(default=5e-6, help="Factor on the penalty in the first regularized epoch.", gt=0)
     growth: float = option(default=1.05, help="Factor on the strength per regularized epoch.", ge=1)
     max_regularized_epochs: int = option(default=300, help="Prune at the latest after this many.", ge=1)
-    stop_reference: Literal["auto", "code", "paper"] = option(
+    stop_reference: Literal["auto", "code", "paper", "first_release"] = option(
         default="auto",
-        help="What the pruned score is compared with: `code` the score seen while training the epoch (needs "
-        "observe()), `paper` the dense network scored like the pruned one, `auto` code where there is one.",
+        help="What the best pruned copy's average is compared with: `code` the score seen while training the epoch "
+        "(needs observe()), `paper` the dense network scored like the pruned one, `auto` code where there is one. "
+        "`first_release` is code, with the copy's own score in place of the average.",
     )
     best_by: Literal["single", "mean"] = option(
         default="single",
@@ -93,7 +95,7 @@ class ART(PruningMethod):
             stop_when=self.pruning_is_free,
             on_exit=self.prune,
             lr=held,
-            requires=Requirements(task=True, observe=self.stop_reference == "code", weights=self.check),
+            requires=Requirements(task=True, observe=self.stop_reference in OBSERVED, weights=self.check),
             cache_key=repr(self),
         )
         fine_tune = Phase("fine-tune", epochs=epochs, reset_optimizer=True)
@@ -131,7 +133,7 @@ class ART(PruningMethod):
             pruned = state.task.score(state.model)
             copy = snapshot(state.weights, mask)
         dense = self.dense_score(state)
-        best = self.remember(state, pruned, copy)
+        best = self.remember(_copies(state), pruned, copy, epoch=state.epoch)
         state.log |= {
             "strength": self.strength * self.growth**state.epoch,
             "w_kappa": _smallest_kept(state.weights, mask),
@@ -142,9 +144,13 @@ class ART(PruningMethod):
             "kept_by_layer": list(mask.kept_by_layer().values()),
         }
         # Deviation: the authors' code asks for strictly better, and never stops when both are perfect.
-        free = bool(best.mean >= dense)
+        free = bool(self.stopping_score(best) >= dense)
         _copies(state).free = free
         return free
+
+    def stopping_score(self, best: Best) -> float:
+        """The score of the best pruned copy that must reach the dense network's."""
+        return best.single if self.stop_reference == "first_release" else best.mean
 
     def dense_score(self, state: TrainingState) -> float:
         """The score that pruning must not lower."""
@@ -152,16 +158,15 @@ class ART(PruningMethod):
             return state.task.score(state.model)
         return state.observed.value()
 
-    def remember(self, state: TrainingState, pruned: float, copy: dict[str, Any]) -> Best:
+    def remember(self, copies: PrunedCopies, pruned: float, copy: dict[str, Any], *, epoch: int) -> Best:
         """Store the best pruned copy: the middle one of the three epochs with the best average."""
-        copies = _copies(state)
         recent = copies.recent = [*copies.recent, pruned][-AVERAGED_EPOCHS:]
         average, best = mean(recent), copies.best
         if best is None or average > (best.single if self.best_by == "single" else best.mean):
             if len(recent) == AVERAGED_EPOCHS and copies.previous is not None:
-                best = Best(single=recent[1], mean=average, epoch=state.epoch - 1, copy=copies.previous)
+                best = Best(single=recent[1], mean=average, epoch=epoch - 1, copy=copies.previous)
             else:
-                best = Best(single=pruned, mean=average, epoch=state.epoch, copy=copy)
+                best = Best(single=pruned, mean=average, epoch=epoch, copy=copy)
         copies.best, copies.previous = best, copy
         return best
 

@@ -45,16 +45,22 @@ def keep_count(total: int, sparsity: float) -> int:
     return total - int(removed)
 
 
-def in_rounds(total: int, keep: int, rounds: int) -> list[int]:
+def in_rounds(total: int, keep: int, rounds: int, *, rounding: Literal["nearest", "up"] = "nearest") -> list[int]:
     """Weights kept after each of several rounds that all remove the same fraction; the last count is `keep`.
 
-    >>> in_rounds(1000, 10, 2)
-    [100, 10]
+    Rounding `up` removes `floor((1 - density) * total)` weights, as the authors of SynFlow and FORCE do.
+
+    >>> in_rounds(1000, 10, 3), in_rounds(1000, 10, 3, rounding="up")
+    ([215, 46, 10], [216, 47, 10])
     """
     if rounds < 1:
         raise OptionError(f"`rounds` counts rounds of pruning, 1 or more; got {rounds}.")
     _check_keep(keep, total)
-    counts = [round(total * (keep / total) ** (number / rounds)) for number in range(1, rounds)]
+    densities = [(keep / total) ** (number / rounds) for number in range(1, rounds)]
+    if rounding == "up":
+        counts = [total - int((1 - density) * total) for density in densities]
+    else:
+        counts = [round(density * total) for density in densities]
     return [*(min(max(count, keep), total) for count in counts), keep]
 
 
@@ -127,7 +133,7 @@ def select_in_rounds(
     With `recover` a weight dropped in an earlier round may come back; `score` must then say what it would be worth.
     """
     mask = Mask.all_kept(weights)
-    for count in in_rounds(mask.total, keep, rounds):
+    for count in in_rounds(mask.total, keep, rounds, rounding="up"):
         found = score({name: weight.detach().masked_fill(~mask[name], 0.0) for name, weight in weights.items()})
         mask = select(found, count, distribution, among=None if recover else mask, limits=limits)
     return mask

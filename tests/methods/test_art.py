@@ -110,13 +110,10 @@ def test_the_smallest_weight_that_stays_is_found_in_every_step() -> None:
 
 
 def remembered(method: ART, scores: list[float]) -> list[tuple[int, float, float]]:
-    state, found = state_of(), []
+    copies, found = PrunedCopies(), []
     for epoch, score in enumerate(scores):
-        state.epoch = epoch
-        best = method.remember(state, score, {"of epoch": epoch})
+        best = method.remember(copies, score, {"of epoch": epoch}, epoch=epoch)
         assert best.copy == {"of epoch": best.epoch}
-        copies = state.memory.get(PrunedCopies)
-        assert copies is not None
         assert best is copies.best
         found.append((best.epoch, best.single, round(best.mean, 4)))
     return found
@@ -190,6 +187,17 @@ def test_the_average_of_the_best_must_reach_the_dense_score_not_its_own() -> Non
     state.epoch = 1
     assert not method.pruning_is_free(state)  # its own score is 0.9, its average 0.6
     assert (state.log["best_epoch"], state.log["best_score"]) == (1, pytest.approx(0.6))
+
+
+def test_by_the_first_release_its_own_score_must_reach_the_score_seen_while_training() -> None:
+    state = state_of(Scripted(0.3, 0.9))
+    method = ART(sparsity=0.75, stop_reference="first_release")
+    state.observed.add(torch.tensor([0.8]), 1)
+    assert not method.pruning_is_free(state)
+    state.epoch = 1
+    assert method.pruning_is_free(state)  # its own score is 0.9, its average 0.6
+    assert (state.log["best_epoch"], state.log["best_score"]) == (1, pytest.approx(0.6))
+    assert [phase.requires.observe for phase in method.plan(1)] == [False, True, False]
 
 
 @pytest.mark.parametrize("stop", ["code", "auto"])

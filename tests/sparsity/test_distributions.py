@@ -237,6 +237,12 @@ def test_rounds_shrink_to_what_is_kept(total: int, fraction: float, rounds: int)
     assert [total, *counts] == sorted([total, *counts], reverse=True)
 
 
+def test_rounds_of_the_reference_floor_the_removed_count() -> None:
+    total, keep, rounds = 1000, 20, 4  # densities 0.376, 0.1414, 0.0532
+    assert in_rounds(total, keep, rounds, rounding="up") == [377, 142, 54, 20]
+    assert in_rounds(total, keep, rounds) == [376, 141, 53, 20]
+
+
 @pytest.mark.parametrize(
     ("keep", "rounds", "says"), [(0, 1, "from 1 to 10; got 0"), (11, 1, "got 11"), (5, 0, "1 or more")]
 )
