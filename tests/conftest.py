@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ hypothesis.settings.load_profile("hypersparse")
 
 # Tiny tensors gain nothing from a second thread, and two that wait for one busy core made 0.1 s into 13 s.
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup; unlike a handler, that is inherited by programs
+    signal.signal(signal.SIGHUP, lambda *_: None)
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else torch starts a pool of compilers, which import torch
 
 ROOT = Path(hypersparse.__file__).parents[1]

@@ -21,6 +21,7 @@ from hypersparse.storage.checkpoint import load_tree, save_tree
 from hypersparse.storage.files import writing
 
 Epoch = dict[str, Any]
+START = "-start"  # ends the name of a file of what holds before an epoch's first step
 log = logging.getLogger("hypersparse")
 
 
@@ -36,9 +37,29 @@ class History:
             self.folder.mkdir(exist_ok=True)
         save_tree(self._file(epoch), content)
 
+    def write_start(self, epoch: int, content: Epoch) -> None:
+        """Add what holds before the first step of an epoch; reading the epoch returns it too."""
+        with writing(self.folder):
+            self.folder.mkdir(exist_ok=True)
+        save_tree(self._start_file(epoch), content)
+
     def read(self, epoch: int) -> Epoch | None:
         """What an epoch left; None where it left nothing, or nothing that can be read."""
-        file = self._file(epoch)
+        content = self._read(self._file(epoch), epoch)
+        return None if content is None else {**(self._read(self._start_file(epoch), epoch) or {}), **content}
+
+    def cut(self, epochs: int) -> None:
+        """Forget all epochs but the first so many; the start of the next one stays."""
+        for file in self.folder.glob("*.safetensors"):
+            number, first = file.stem.removesuffix(START), epochs + file.stem.endswith(START)
+            if number.isdigit() and int(number) >= first:
+                file.unlink()
+
+    def delete(self) -> None:
+        """Forget everything."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _read(self, file: Path, epoch: int) -> Epoch | None:
         if not file.exists():
             return None
         try:
@@ -47,18 +68,11 @@ class History:
             log.warning("%s is damaged; the record will lack epoch %d.", file, epoch)
             return None
 
-    def cut(self, epochs: int) -> None:
-        """Forget all epochs but the first so many."""
-        for file in self.folder.glob("*.safetensors"):
-            if file.stem.isdigit() and int(file.stem) >= epochs:
-                file.unlink()
-
-    def delete(self) -> None:
-        """Forget everything."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
     def _file(self, epoch: int) -> Path:
         return self.folder / f"{epoch:04d}.safetensors"
+
+    def _start_file(self, epoch: int) -> Path:
+        return self.folder / f"{epoch:04d}{START}.safetensors"
 
 
 def pack_bits(bits: Tensor) -> Tensor:

@@ -13,9 +13,9 @@ without a record.
 | `crossed` | epochs | weights of M_e that were not in the epoch before's; as many went the other way |
 | `w_kappa` | epochs | smallest magnitude in M_e |
 | `intersection` | epochs | share of the final mask that M_e has; empty for a run without a mask |
-| `dense_correct` | samples | in how many epochs of pre-training the dense network got a training image right |
-| `pruned_correct` | samples | the same for the pruned copies that the method scored, one an epoch |
-| `dense_epochs`, `pruned_epochs` | | how many epochs these two count over; with 0 they are empty |
+| `dense_correct` | samples | how often the dense network got a training image right: at first, and after each epoch |
+| `pruned_correct` | samples | the same for pruned copies: before the penalty, and after each epoch with it |
+| `dense_epochs`, `pruned_epochs` | | over how many networks these two count; with 0 they are empty |
 | `final_sample` | bytes | the final mask at up to 2^19 evenly spaced weights, 8 to a byte, to compare seeds by |
 | `class_correct` | epochs, classes | test images of each class that the network got right |
 | `class_total` | classes | test images of each class |
@@ -113,8 +113,9 @@ def make_record(history: Iterable[Epoch | None], known: Known) -> Arrays:
     for number, content in enumerate(history):
         epoch = content or {}
         masks.add(epoch)
-        dense.add(epoch.get("dense"))
-        pruned.add(epoch.get("pruned"))
+        for name, count in (("dense", dense), ("pruned", pruned)):
+            count.add(epoch.get(f"{name}_at_start"))
+            count.add(epoch.get(name))
         correct = epoch.get("class_correct")
         class_correct.append([-1] * len(known.class_total) if correct is None else correct.tolist())
         curve = epoch.get("curve")
@@ -185,7 +186,7 @@ class _Masks:
 
 
 class _Count:
-    """In how many epochs each sample was right."""
+    """How often each sample was right."""
 
     def __init__(self, samples: int) -> None:
         self.epochs = 0

@@ -225,7 +225,11 @@ class Training:
         """Enter the next epoch; False when the plan is done."""
         with GATE.working():
             self.model.train()
-            return self.sparsifier.begin_epoch()
+            began = self.sparsifier.begin_epoch()
+            if began and self.recorder and self.sparsifier.state.epoch == 0 and self.batches.position == 0:
+                with self.machine.autocast():
+                    self.recorder.start(self.sparsifier)
+            return began
 
     def keep_stage(self, phase: Phase, state: dict[str, Any]) -> None:
         """If that epoch was the last of its phase, keep its end for other runs."""

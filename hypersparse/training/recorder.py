@@ -16,6 +16,7 @@ from hypersparse.methods.base import Method, Phase
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.scores import magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.checkpoint import to_cpu
 from hypersparse.storage.history import Epoch, History, nested_masks, pack_bits
@@ -67,9 +68,22 @@ class Recorder:
         Shuffled images, or a part of them, have no place in the file, so nothing is known of the single ones.
         """
         nonzero = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).sum()
-        in_place = isinstance(self._images.scoring, EvalLoader) and len(scores) == self._images.batches.samples
-        if in_place and nonzero <= self._keep:
+        if self._in_order and len(scores) == self._images.batches.samples and nonzero <= self._keep:
             self._pruned = scores.bool()
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether the method scores whole images in file order."""
+        return isinstance(self._images.scoring, EvalLoader)
+
+    def start(self, sparsifier: Sparsifier) -> None:
+        """Take down which training images are right before the first step of a phase that counts them."""
+        phase, number = sparsifier.phase, sparsifier.total_epoch
+        if phase.pretraining and number == 0:
+            self.history.write_start(number, to_cpu({"dense_at_start": self._right(sparsifier)}))
+        elif phase.penalty is not None and self._keep and sparsifier.mask is None and self._in_order:
+            with self._weights.masked_by(Mask.top(magnitude(self._weights), self._keep)):
+                self.history.write_start(number, to_cpu({"pruned_at_start": self._right(sparsifier)}))
 
     @contextmanager
     def epoch(self, sparsifier: Sparsifier) -> Iterator[None]:
@@ -138,8 +152,10 @@ class Recorder:
 
     def _dense(self, phase: Phase, sparsifier: Sparsifier) -> Tensor | None:
         """Which training images the network gets right as it is, in pre-training."""
-        if not phase.pretraining:
-            return None
+        return self._right(sparsifier) if phase.pretraining else None
+
+    def _right(self, sparsifier: Sparsifier) -> Tensor:
+        """Which training images the network gets right as it is."""
         images = self._images.batches.in_order(self._images.test.batch_size)
         return pack_bits(evaluate(sparsifier.state.model, images, self._scorer.run).hits)
 

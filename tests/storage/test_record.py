@@ -20,6 +20,8 @@ from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.penalties import hypersparse_grad
+from hypersparse.sparsity.scores import magnitude
+from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.history import History, nested_masks, pack_bits
 from hypersparse.storage.record import SAMPLED, Arrays, Known, make_record, read_record, sample_of, write_record
 from hypersparse.storage.run_folder import RunFolder
@@ -134,11 +136,36 @@ def test_masks_are_those_of_the_weights_after_each_epoch(whole: tuple[Path, list
     assert record["phase"].tolist() == [entry["phase"] for entry in log]
 
 
-def test_correct_samples_add_up_to_the_scores_in_the_log(whole: tuple[Path, list[Tensor]]) -> None:
+def right(recipe: Recipe, weights: Path | None = None, keep: int | None = None) -> Tensor:
+    """Which training images a network gets right: with the weights in a file or as initialized, whole or pruned."""
+    dataset = data.load("synthetic", options=recipe.data.options)
+    torch.manual_seed(0)
+    model = models.build("resnet8", shape=dataset.shape, classes=4, options=recipe.model.options)
+    if weights:
+        load_weights_(model, weights)
+    if keep:
+        prunable = PrunableWeights(model)
+        with torch.no_grad():
+            for weight, kept in zip(prunable.values(), Mask.top(magnitude(prunable), keep).values(), strict=True):
+                weight.mul_(kept)
+    return evaluate(model, bring_images(recipe, 0, dataset, torch.device("cpu"), Machine()).scoring).hits
+
+
+@pytest.fixture(scope="module")
+def right_before_the_penalty(tmp_path_factory: pytest.TempPathFactory, whole: tuple[Path, list[Tensor]]) -> int:
+    """How many training images the pruned network gets right after pre-training."""
+    folder = tmp_path_factory.mktemp("pre-trained")
+    train(small(until="pre-train"), 0, CPU, folder)
+    return int(right(small(), folder / "final.safetensors", int(read_record(whole[0])["keep"])).sum())
+
+
+def test_correct_samples_add_up_to_the_scores_in_the_log(
+    whole: tuple[Path, list[Tensor]], right_before_the_penalty: int
+) -> None:
     record, log = read_record(whole[0]), RunFolder(whole[0]).log()
     scores = [entry["pruned_score"] for entry in log[PRETRAINED:FREE]]
-    assert record["pruned_epochs"] == len(scores)
-    assert record["pruned_correct"].sum() == round(128 * sum(scores))
+    assert record["pruned_epochs"] == 1 + len(scores)
+    assert record["pruned_correct"].sum() == right_before_the_penalty + round(128 * sum(scores))
     found = record["class_correct"].sum(axis=1) / record["class_total"].sum()
     np.testing.assert_allclose(found, [entry["test_accuracy"] for entry in log])
 
@@ -146,12 +173,9 @@ def test_correct_samples_add_up_to_the_scores_in_the_log(whole: tuple[Path, list
 def test_dense_samples_are_right_where_the_network_is(tmp_path: Path) -> None:
     recipe = small(until="pre-train", method={"pretrain_epochs": 1}, data={"validation": 16})
     record = recorded(recipe, tmp_path)
-    dataset = data.load("synthetic", options=recipe.data.options)
-    model = models.build("resnet8", shape=dataset.shape, classes=4, options=recipe.model.options)
-    load_weights_(model, tmp_path / "final.safetensors")
-    hits = evaluate(model, bring_images(recipe, 0, dataset, torch.device("cpu"), Machine()).scoring).hits
-    assert record["dense_correct"].tolist() == hits.int().tolist()
-    assert record["dense_epochs"] == 1
+    hits = right(recipe).int() + right(recipe, tmp_path / "final.safetensors").int()
+    assert record["dense_correct"].tolist() == hits.tolist()
+    assert record["dense_epochs"] == 2  # before and after the only epoch
 
 
 @pytest.mark.parametrize("penalty", ["hypersparse", "l1", "l2"])
@@ -256,7 +280,7 @@ def test_a_run_ended_early_has_a_record_and_its_history_goes_on(
     record, full = recorded(small(until="pre-train"), tmp_path), read_record(whole[0])
     assert record["intersection"].shape == (0,)
     np.testing.assert_array_equal(record["kept_by_layer"], full["kept_by_layer"][:PRETRAINED])
-    assert len(list((tmp_path / "history").iterdir())) == PRETRAINED
+    assert len(list((tmp_path / "history").iterdir())) == PRETRAINED + 1  # what was right at the start
     record = recorded(small(until="regularize"), tmp_path)
     np.testing.assert_array_equal(record["intersection"], full["intersection"][:FREE])
     assert_equal(recorded(small(), tmp_path), full)
@@ -290,10 +314,12 @@ def test_augmented_images_have_no_place_in_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [{"stop_reference": "paper"}, {"tie_rule": "authors"}, {"best_by": "mean"}])
-def test_other_rules_of_art_score_the_pruned_copy_too(tmp_path: Path, method: dict[str, Any]) -> None:
+def test_other_rules_of_art_score_the_pruned_copy_too(
+    tmp_path: Path, method: dict[str, Any], right_before_the_penalty: int
+) -> None:
     record, log = recorded(small(method=method), tmp_path), RunFolder(tmp_path).log()
     scores = [entry["pruned_score"] for entry in log if entry["phase"] == "regularize"]
-    assert record["pruned_correct"].sum() == round(128 * sum(scores))
+    assert record["pruned_correct"].sum() == right_before_the_penalty + round(128 * sum(scores))
     assert np.nanmax(record["intersection"]) == 1.0
 
 
