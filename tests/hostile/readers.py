@@ -142,8 +142,10 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/decode.py": "a folder of images",
         "hypersparse/data/npz_file.py": "arrays",
         "hypersparse/data/tiny_imagenet.py": "an archive of TinyImageNet",
-        "hypersparse/export/c_source.py": "* functions in C, in the package",
+        "hypersparse/export/c_writer.py": "* functions in C, in the package",
+        "hypersparse/integrations/pretrained.py": "* Transformers' own reader, without code of the folder",
         "hypersparse/integrations/ray.py": "* what the process itself sent",
+        "hypersparse/integrations/transformers.py": "* the state of a trainer's own checkpoint, weights-only",
         "hypersparse/integrations/wandb.py": "* a number of epochs, with --track wandb",
         "hypersparse/recipe.py": "plan foreign",
         "hypersparse/regular_file.py": "arrays",
@@ -160,6 +162,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/storage/run_folder.py": "a run's files",
         "hypersparse/storage/schemas.py": "a run's files",
         "hypersparse/storage/weights_io.py": "weights True",
+        "hypersparse/training/memory.py": "* the memory limit of the process, a number",
         "hypersparse/training/result.py": "* the package's own source",
         "hypersparse/zoo/__init__.py": "inputs of a zoo",
         "hypersparse/zoo/build.py": "zoo --add",
@@ -168,6 +171,8 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse_runtime/container.py": "the runtime",
         "hypersparse_runtime/file.py": "the runtime",
         "hypersparse_runtime/kernel_library.py": "* the kernel: tests/runtime/test_kernel_library.py",
+        "hypersparse_runtime/lowering.py": "* begins a layer, no file",
+        "hypersparse_runtime/operations/merging.py": "* begins a layer, no file",
         "hypersparse_runtime/position_coding.py": "the runtime",
     }
 )
