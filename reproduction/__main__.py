@@ -8,6 +8,7 @@ import typer
 from hypersparse.cli.main import run
 from reproduction.learning_order import commands
 from reproduction.page import build
+from reproduction.zoo_entries import zoo_add
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.command()(commands.positions)
 app.command("map")(commands.sample_map)
 app.command()(commands.store_positions)
+app.command()(zoo_add)
 
 
 @app.callback()

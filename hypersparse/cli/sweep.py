@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from rich.markup import escape
 
 from hypersparse.cli.console import Console
 from hypersparse.cli.cost import print_cost
-from hypersparse.cli.grid import Grid, forecast
+from hypersparse.cli.grid import forecast
 from hypersparse.cli.load_data import data_loader
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.report import write_report
@@ -30,7 +29,6 @@ from hypersparse.runs.sweep import Executor, LocalExecutor, job_of, keep_finishe
 from hypersparse.runs.sweep import sweep as train_all
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure
 from hypersparse.training.stop import Stopped
-from hypersparse.zoo.network_exporter import Keep, networks_kept
 
 EXECUTORS = ("local", "ray")
 RAY = "On a cluster"
@@ -44,9 +42,6 @@ class SweepOptions:
     trust_code: TrustCode = False
     results: Path | None = option(
         None, "Finished runs are copied here without weights; those there count as done.", file_okay=False
-    )
-    networks: Path | None = option(
-        None, "Sparse networks of finished runs are written here as .hsp files of kilobytes.", file_okay=False
     )
     executor: str = option("local", "local, or ray: a cluster that shares the folders.", panel=RAY)
     ray_address: str | None = option(
@@ -98,13 +93,8 @@ def sweep(
         print_cost(cost_of(jobs, machine, runs_dir, results=results, load=load), machine)
         return
     stop = options.stop()
-    warn = partial(console.say, style="yellow")
-    keeping = networks_kept(warn, chosen.networks, options.data_dir, found.runs, store, stop)
     if not left:
-        with stopped_by_signals(stop), keeping:
-            pass
         _write_page(console, found, runs_dir, results, wanted=options.report)
-        exit_if_signalled(stop)
         return
     display = forecast(console, jobs, machine, runs_dir, results=results)
     workers: AbstractContextManager[Executor] = (
@@ -114,7 +104,7 @@ def sweep(
         if chosen.executor == "ray"
         else nullcontext(LocalExecutor(machine, load, options.jobs))
     )
-    with stopped_by_signals(stop), keeping as keep, options.trackers() as tell, workers as executor, display:
+    with stopped_by_signals(stop), options.trackers() as tell, workers as executor, display:
         outcomes = train_all(
             left,
             executor,
@@ -123,17 +113,11 @@ def sweep(
             results=results,
             stop=stop,
             callback=lambda job: tell(job, display.callback(job)),
-            ended=partial(_ended, display=display, keep=keep),
+            ended=display.ended,
         )
     _write_page(console, found, runs_dir, results, wanted=options.report)
     _report(console, jobs, outcomes)
     exit_if_signalled(stop)
-
-
-def _ended(job: Job, outcome: Outcome, *, display: Grid, keep: Keep | None) -> None:
-    display.ended(job, outcome)
-    if keep and isinstance(outcome, dict):
-        keep(job.folder)
 
 
 def _write_page(console: Console, found: Experiment, runs_dir: Path, results: Path | None, *, wanted: bool) -> None:

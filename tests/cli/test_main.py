@@ -72,15 +72,12 @@ READING = [
     "serve bad",
     "pack bad -o packed",
     "unpack bad",
-    "zoo --folder bad",
-    "zoo --add bad",
 ]
 FINE = {  # a plan reads no weights, and an empty recipe is one of defaults
     ("train --recipe bad.toml", "empty"),
     ("plan art --recipe bad.toml", "empty"),
     ("plan art --init-from bad.pt", "empty"),
     ("plan art --init-from bad.pt", "garbage"),
-    ("zoo --folder bad", "a folder"),
 }
 CASES = [(typed, place) for typed in READING for place in PLACES if (typed, place) not in FINE]
 
@@ -100,7 +97,6 @@ WRITING = [
     f"train {' '.join(QUICK)} --compiler-cache file",
     f"compare {' '.join(QUICK)} --out file",
     "sweep experiment.toml --results file",
-    "sweep experiment.toml --networks file",
     "sweep experiment.toml --runs-dir file",
     "show run --png place.png",
     "report run -o place",
@@ -109,7 +105,6 @@ WRITING = [
     "shrink cifar10-resnet32-0.99 -o place.onnx --verify-images 0",
     "pack run -o file",
     "unpack packed --runs-dir file",
-    "zoo --add run --folder file",
     "evaluate run --runs-dir file",
     "runs --runs-dir file",
     "paper --results file",

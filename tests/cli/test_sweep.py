@@ -1,18 +1,12 @@
 """`hypersparse sweep` on a small experiment."""
 
 import json
-import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hypersparse.cli import sweep as command
-from hypersparse.cli.main import app
 from hypersparse.runs.store import RunStore
 from tests.cli.commands import run, start
 from tests.training.held import model
@@ -93,50 +87,12 @@ def test_data_sets_that_differ_in_options_alone_are_not_mixed_up(tmp_path: Path)
     assert {result["recipe"]["data"].get("classes"): len(result["classes"]) for result in results} == {None: 10, 4: 4}
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_while_networks_are_written_is_the_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
-) -> None:
-    @contextmanager
-    def signalled(*_: object) -> Iterator[None]:
-        yield
-        os.kill(os.getpid(), number)
-
-    monkeypatch.setattr(command, "missing", lambda *_: [])  # nothing is left to train
-    monkeypatch.setattr(command, "networks_kept", signalled)
+def test_a_folder_that_cannot_be_is_said_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(EXPERIMENT)
-    words = ["sweep", str(tmp_path / "small.toml"), "--runs-dir", str(tmp_path / "runs"), "--no-report"]
-    assert CliRunner().invoke(app, words).exit_code == code
-
-
-@pytest.mark.parametrize("option", ["--results", "--networks"])
-def test_a_folder_that_cannot_be_is_said_before_the_training(option: str, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(EXPERIMENT)
-    done = run("sweep", "small.toml", option, "small.toml", "--device", "cpu", folder=tmp_path)
+    done = run("sweep", "small.toml", "--results", "small.toml", "--device", "cpu", folder=tmp_path)
     assert done.returncode == 2
     assert "dir 'small.toml' is a file" in done.stderr
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.slow
-def test_networks_of_finished_runs_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(EXPERIMENT)
-    arguments = ["sweep", "small.toml", "--networks", "networks"]
-    only = run(*arguments, "--only", "sparsity=0.9", folder=tmp_path)
-    assert only.returncode == 0, only.stderr
-    (network,) = (tmp_path / "networks").glob("*.hsp")  # a dense network is none
-    assert network.name.startswith("synthetic-")
-    assert network.name.endswith("-seed-0.hsp")
-    for final in (tmp_path / "runs").glob("*random-0.9*/seed-0/final.safetensors"):
-        final.write_bytes(b"damaged")
-    network.with_suffix(".json").unlink()  # as if it had been killed in between
-    rest = run(*arguments, folder=tmp_path)
-    assert rest.returncode == 0, rest.stderr  # what cannot be written is said and fails nothing
-    assert "was not written to networks" in rest.stdout
-    assert len(list((tmp_path / "networks").glob("*.json"))) == 1
-    listed = run("zoo", "--folder", "networks", folder=tmp_path)
-    assert "random-0.5" in listed.stdout
-    assert "random-0.9" not in listed.stdout
 
 
 @pytest.mark.parametrize(("data", "words"), [('"cifar10"', "not known"), ('["synthetic", "cifar10"]', "at least")])

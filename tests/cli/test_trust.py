@@ -89,7 +89,6 @@ LOADING = {
     "export": ["export", "net", "-o", "out.hsp"],
     "shrink": ["shrink", "net"],
     "serve": ["serve", "net", "--no-browser"],
-    "zoo": ["zoo", "--add", "net", "--folder", "networks"],
     "train": ["train", "--recipe", "stored.toml"],
     "plan": ["plan", "--recipe", "stored.toml"],
     "sweep": ["sweep", "experiment.toml"],
@@ -138,13 +137,12 @@ def test_a_network_needs_no_method_to_be_evaluated(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_trusted_sweep_trains_in_processes_and_keeps_its_networks(folder: Path) -> None:
+def test_a_trusted_sweep_trains_in_processes(folder: Path) -> None:
     (folder / "experiment.toml").write_text(EXPERIMENT)
-    arguments = ["sweep", "experiment.toml", "--networks", "networks", "--jobs", "2", "--no-report"]
+    arguments = ["sweep", "experiment.toml", "--jobs", "2", "--no-report"]
     done = run_alone(*arguments, "--trust-code", folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 runs finished" in done.stdout, done.stdout
-    assert len(list((folder / "networks").glob("*.hsp"))) == 2, done.stdout
     assert run_alone(*arguments, folder=folder).returncode == 2
 
 

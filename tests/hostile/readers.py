@@ -106,8 +106,6 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         "shrink": command("shrink", "strings.hsp", "--verify-images", "0", "-o", "small.hsp"),
         "evaluate a file": command("evaluate", "strings.hsp"),
         "serve a foreign run": command("serve", "foreign-12345678", "--no-browser"),
-        "zoo": command("zoo", "--folder", "zoo"),
-        "zoo --add": command("zoo", "--add", "python-12345678", "--folder", "zoo"),
         **{f"load_sparse {name}": call(lambda path: trace(load_sparse(path), (4,)), f"{name}.hsp") for name in NAMED},
         **{f"the runtime {name}": call(lambda path: SparseModel.load(path), f"{name}.hsp") for name in NAMED},
         "the runtime": call(lambda path: SparseModel.load(path), "strings.hsp"),
@@ -125,7 +123,7 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         "an archive of TinyImageNet": call(lambda path: tiny_imagenet.load([path.parent]), "tiny-imagenet-200.zip"),
         "arrays": call(lambda path: data.load(str(path)), "arrays.npz"),
         "a folder of images": call(lambda path: data.load(str(path)), "images"),
-        "inputs of a zoo": call(partial(zoo.probe, "a"), "zoo"),
+        "facts of a zoo": call(partial(zoo.entry, "a"), "zoo"),
     }
 )
 
@@ -164,8 +162,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/storage/weights_io.py": "weights True",
         "hypersparse/training/memory.py": "* the memory limit of the process, a number",
         "hypersparse/training/result.py": "* the package's own source",
-        "hypersparse/zoo/__init__.py": "inputs of a zoo",
-        "hypersparse/zoo/build.py": "zoo --add",
+        "hypersparse/zoo/__init__.py": "facts of a zoo",
         "hypersparse/zoo/find_network.py": "evaluate foreign-12345678",
         "hypersparse_runtime/compile_kernel.py": "* the kernel's source, in the package",
         "hypersparse_runtime/container.py": "the runtime",

@@ -8,7 +8,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,23 +17,8 @@ from hypersparse.cli.load_data import data_folders
 from hypersparse.errors import DataError, OptionError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.training.loaders import EvalLoader
-from hypersparse.zoo.build import size
-from tests.serve.made import linear
 
 ROOT = Path(hypersparse.__file__).parents[1]
-CLOSE = 1e-4  # of the largest output
-
-
-@pytest.mark.parametrize("name", zoo.names())
-def test_stored_outputs_match_pytorch_and_the_runtime(name: str) -> None:
-    inputs, wanted = zoo.probe(name)
-    assert wanted.std() > 0.1  # outputs that are all alike would prove little
-    with torch.no_grad():
-        in_torch = zoo.load(name)(torch.from_numpy(inputs)).numpy()
-    in_runtime = zoo.load(name, runtime=True)(inputs)
-    for came in (in_torch, in_runtime):
-        assert came.shape == wanted.shape
-        assert np.abs(came - wanted).max() <= CLOSE * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -49,10 +33,6 @@ def test_an_entry_matches_its_recipe(name: str) -> None:
     assert abs(entry.test_accuracy - entry.last) <= 0.01
     assert entry.bytes < 12 * entry.kept
     assert entry.bytes < 1_000_000  # in kilobytes rather than megabytes, as docs/zoo.md says
-
-
-def test_all_networks_are_small() -> None:
-    assert 0 < size(zoo.FOLDER) <= zoo.MOST_BYTES == 5_000_000
 
 
 def test_the_folder_contains_no_other_files() -> None:
@@ -89,12 +69,10 @@ def test_a_damaged_entry_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="should be a valid dictionary"):
         zoo.entry("a", tmp_path)
     (tmp_path / "a.json").write_text('{"data": "digits"}')
-    with pytest.raises(RunError, match="has no field `model`"):
+    with pytest.raises(RunError, match="it has no `model`"):
         zoo.entry("a", tmp_path)
     with pytest.raises(RunError, match="not a whole"):
         zoo.load("a", folder=tmp_path)
-    with pytest.raises(RunError, match="cannot be read"):
-        zoo.probe("a", tmp_path)
     with pytest.raises(OptionError, match="There are no networks in"):
         zoo.load("a", folder=tmp_path / "none")
 
@@ -120,17 +98,10 @@ def test_a_field_of_a_wrong_type_raises_an_error(tmp_path: Path, key: str, value
     assert zoo.entry(name, tmp_path) == zoo.entry(name)
     facts = json.loads((tmp_path / f"{name}.json").read_text())
     (tmp_path / f"{name}.json").write_text(json.dumps({**facts, key: value}))
-    wrong = rf"has .* for `{key}`, which must be (a text|a whole number|a number from 0 to 1);"
-    with pytest.raises(RunError, match=rf"{wrong}|is not JSON that can be used \(.* is no number\)"):
+    with pytest.raises(
+        RunError, match=rf"`{key}(\.\w+)?` should be .*; got|is not JSON that can be used \(.* is no number\)"
+    ):
         zoo.entries(tmp_path)
-
-
-def test_inputs_are_normalised_as_stored_in_the_file() -> None:
-    pixels = np.full((1, 1, 1, 2), 4, np.uint8)
-    graph = linear((1, 1, 2), normalisation={"scale": 2, "mean": [1.0], "std": [0.5]})
-    assert zoo.normalised(pixels, graph).tolist() == [[[[2.0, 2.0]]]]
-    with pytest.raises(RunError, match="does not say how images are normalised"):
-        zoo.normalised(pixels, linear((1, 1, 2)))
 
 
 @pytest.mark.slow

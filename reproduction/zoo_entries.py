@@ -1,21 +1,27 @@
-"""`add`: add the network of a finished run to a zoo."""
+"""`python -m reproduction zoo-add`: put the network of a finished run into the package, or into another folder."""
 
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 from numpy.typing import NDArray
 
 from hypersparse import zoo
+from hypersparse.cli.load_data import DataDir
+from hypersparse.cli.load_network import NetworkQuery, open_network
+from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import ModelError, OptionError, RunError
+from hypersparse.export.input_normalization import Normalisation
 from hypersparse.export.sparse_file import deployed, load_graph, load_sparse, save_graph
 from hypersparse.export.trace import trace
 from hypersparse.export.trained_model import TrainedModel
 from hypersparse.export.verify import Predict, PredictionCheck
 from hypersparse.recipe import Recipe
+from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import make_folder, write_atomically, write_json, writing
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse_runtime.graph import Graph
@@ -63,6 +69,21 @@ def add(
     return zoo.entry(name, folder)
 
 
+def zoo_add(
+    run: Annotated[str, typer.Argument(help="A finished run: a folder, or a part of its name.")],
+    folder: Annotated[Path, typer.Option(file_okay=False, help="A folder other than the package's.")] = zoo.FOLDER,
+    name: Annotated[str | None, typer.Option(help="The name of the network.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a network of that name.")] = False,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Add the network of a finished run to the zoo, tested on all test images."""
+    found = RunStore(runs_dir).find(run)
+    trained = open_network(str(found.path), NetworkQuery(data_dir=data_dir, runs_dir=runs_dir))
+    entry = add(found, trained, folder, name=name, replace=replace)
+    typer.echo(f"{entry.name}: {entry.bytes:,} bytes, test accuracy {100 * entry.test_accuracy:.2f} %")
+
+
 def size(folder: Path) -> int:
     """Bytes of all entries and their inputs."""
     suffixes = (zoo.NETWORK, zoo.FACTS, zoo.INPUTS)
@@ -80,6 +101,25 @@ def synthetic_images(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     patches = coarse.repeat(PATCH, axis=2).repeat(PATCH, axis=3)[:, :, :height, :width]
     pixels: NDArray[np.uint8] = patches + noise
     return pixels
+
+
+def probe(name: str, folder: Path = zoo.FOLDER) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The synthetic inputs of an entry, normalised, and the outputs stored for them."""
+    facts, path = zoo.read_facts(name, folder), zoo.path_of(name, folder)
+    try:
+        pixels = np.load(folder / facts["inputs"], allow_pickle=False)
+        logits = np.array(facts["logits"], dtype=np.float32)
+    except (OSError, ValueError) as error:
+        raise RunError(f"The stored inputs or outputs of {name} in {folder} cannot be read: {error}.") from None
+    return normalised(pixels, load_graph(path)), logits
+
+
+def normalised(pixels: NDArray[Any], graph: Graph) -> NDArray[np.float32]:
+    """Normalise a batch of pixels as the network expects."""
+    rule = Normalisation.read(graph.about, graph.input_shape[0])
+    if rule is None:
+        raise RunError("The network's file does not say how images are normalised; export it again.")
+    return rule(pixels)
 
 
 def _checked(name: str, folder: Path, replace: bool) -> str:
@@ -123,7 +163,7 @@ def _in_runtime(graph: Graph) -> Predict:
 
 def _outputs(network: Path, inputs: Path) -> list[list[float]]:
     """The outputs of the file for the synthetic inputs."""
-    given = zoo.normalised(np.load(inputs, allow_pickle=False), load_graph(network))
+    given = normalised(np.load(inputs, allow_pickle=False), load_graph(network))
     with torch.no_grad():
         logits = load_sparse(network)(torch.from_numpy(given))
     return [[float(f"{value:.{DIGITS}g}") for value in row] for row in logits.tolist()]

@@ -1,10 +1,12 @@
-"""A finished run becomes an entry of a zoo."""
+"""A finished run becomes an entry of a zoo, and the networks of the package compute what they did then."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from hypersparse import data, zoo
 from hypersparse.errors import ModelError, OptionError, RunError
@@ -13,9 +15,12 @@ from hypersparse.recipe import merge, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.weights_io import load_weights_
 from hypersparse.training.network import build_network
-from hypersparse.zoo.build import add, name_of, synthetic_images
-from tests.runs.tiny import FINISHED, TABLES, UNTIL, recipe, run_of
+from reproduction.__main__ import app
+from reproduction.zoo_entries import add, name_of, normalised, probe, size, synthetic_images
+from tests.runs.tiny import FINISHED, TABLES, UNTIL, recipe, run_of, tiny_store
+from tests.serve.made import linear
 
+CLOSE = 1e-4  # of the largest output
 NAME = "synthetic-resnet8-0.95"
 
 
@@ -37,7 +42,7 @@ def test_a_run_becomes_an_entry(store: RunStore, tmp_path: Path) -> None:
     assert (entry.last, entry.best) == (result["sparse"]["last"], result["sparse"]["best"])
     assert (entry.kept, entry.recipe, entry.seed) == (result["kept"], run.recipe().label, FINISHED)
     assert entry.bytes == (tmp_path / "zoo" / f"{NAME}.hsp").stat().st_size
-    inputs, wanted = zoo.probe(NAME, tmp_path / "zoo")
+    inputs, wanted = probe(NAME, tmp_path / "zoo")
     network.model.eval()
     with torch.no_grad():
         original = network.model(torch.from_numpy(inputs)).numpy()
@@ -100,3 +105,43 @@ def test_synthetic_inputs_are_reproducible_and_differ_from_each_other(shape: tup
     assert np.array_equal(pixels, synthetic_images(shape))
     assert len({image.tobytes() for image in pixels}) == 8
     assert 40 < pixels.std() < 80
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_stored_outputs_match_pytorch_and_the_runtime(name: str) -> None:
+    inputs, wanted = probe(name)
+    assert wanted.std() > 0.1  # outputs that are all alike would prove little
+    with torch.no_grad():
+        in_torch = zoo.load(name)(torch.from_numpy(inputs)).numpy()
+    in_runtime = zoo.load(name, runtime=True)(inputs)
+    for came in (in_torch, in_runtime):
+        assert came.shape == wanted.shape
+        assert np.abs(came - wanted).max() <= CLOSE * np.abs(wanted).max()
+
+
+def test_all_networks_are_small() -> None:
+    assert 0 < size(zoo.FOLDER) <= zoo.MOST_BYTES == 5_000_000
+
+
+def test_inputs_are_normalised_as_stored_in_the_file() -> None:
+    pixels = np.full((1, 1, 1, 2), 4, np.uint8)
+    graph = linear((1, 1, 2), normalisation={"scale": 2, "mean": [1.0], "std": [0.5]})
+    assert normalised(pixels, graph).tolist() == [[[[2.0, 2.0]]]]
+    with pytest.raises(RunError, match="does not say how images are normalised"):
+        normalised(pixels, linear((1, 1, 2)))
+
+
+def test_inputs_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    for suffix in (".hsp", ".json"):
+        shutil.copy(zoo.FOLDER / f"digits-resnet8-0.98{suffix}", tmp_path)
+    with pytest.raises(RunError, match="cannot be read"):
+        probe("digits-resnet8-0.98", tmp_path)
+
+
+def test_the_command_adds_a_run(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = run_of(tiny_store(tmp_path / "runs", tmp_path_factory), FINISHED)
+    words = ["zoo-add", str(run.path), "--folder", str(tmp_path / "zoo"), "--name", "mine"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("mine: ")
+    assert zoo.load("mine", folder=tmp_path / "zoo").input_shape == (1, 8, 8)
