@@ -4,8 +4,13 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-from hypersparse.errors import OptionError
+from torch import nn
+
+from hypersparse.distributed.shards import is_sharded
+from hypersparse.errors import LoopError, ModelError, OptionError
+from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.base import Method, Phase
+from hypersparse.sparsity.weights import PrunableWeights
 
 
 def check_arguments(method: Any, *, task: Any, penalty: Any, extra_prunable: Any, input_shape: Any) -> None:
@@ -42,6 +47,39 @@ def check_plan(method: Method, plan: Sequence[Phase], *, epochs: int) -> None:
         raise OptionError(
             f"With `epochs` 0 the phase `{lost[0]}` of {type(method).__name__} is left out, and with it what it begins "
             "with, such as a choice of weights to keep; pass 1 or more."
+        )
+
+
+def check_wrapper(model: nn.Module) -> None:
+    """Raise an error about a wrapper that hides the weights."""
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        raise ModelError(
+            "FullyShardedDataParallel flattens the weights, so that none has its shape; shard the model by "
+            "`torch.distributed.fsdp.fully_shard` instead."
+        )
+
+
+def check_sharding(method: Method, weights: PrunableWeights, *, ablation: Ablation | None, penalty: str) -> None:
+    """Raise an error if a method cannot work where `fully_shard` spreads the weights over ranks."""
+    if weights.shard_group is None:
+        return
+    if not method.sharded:
+        raise OptionError(
+            f"{type(method).__name__} needs whole weights on every rank, and `fully_shard` has spread them. Take "
+            "DistributedDataParallel, or ART, Magnitude, GMP, RigL or SNIP."
+        )
+    if ablation is not None or penalty == "loss":
+        raise OptionError(
+            "Where `fully_shard` spreads the weights, there are no ablations and the step adds the penalty; leave out "
+            '`ablation` and `penalty="loss"`.'
+        )
+
+
+def check_in_place(weights: PrunableWeights) -> None:
+    """Raise an error if the model has other parameters than when it was attached."""
+    if weights.shard_group is None and is_sharded(dict(weights.model.named_parameters())):
+        raise LoopError(
+            "`fully_shard` has replaced the weights after `attach`. Call it first, then make the optimizer and attach."
         )
 
 

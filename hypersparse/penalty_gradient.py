@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
+from hypersparse.distributed.shards import local
 from hypersparse.sparsity.weights import PrunableWeights
 
 PenaltyOfVector = Callable[[Tensor], Tensor]
@@ -26,10 +27,11 @@ def add_penalty_gradient_(weights: PrunableWeights, penalty: PenaltyOfVector, *,
     value, gradient = value_and_gradient(penalty, vector)
     if gradient is not None:
         layers = list(weights.values())
+        shapes = [local(layer).shape for layer in layers]
         parts = torch.split(
-            gradient if scale is None else gradient * scale.to(gradient), [layer.numel() for layer in layers]
+            gradient if scale is None else gradient * scale.to(gradient), [shape.numel() for shape in shapes]
         )
-        add_parts_(layers, (part.view(layer.shape) for part, layer in zip(parts, layers, strict=True)))
+        add_parts_(layers, (part.view(shape) for part, shape in zip(parts, shapes, strict=True)))
     return value
 
 
@@ -41,6 +43,6 @@ def add_parts_(layers: Sequence[Tensor], parts: Iterable[Tensor]) -> None:
     for layer, part in zip(layers, parts, strict=True):
         if layer.requires_grad:
             layer.grad = torch.zeros_like(layer) if layer.grad is None else layer.grad
-            there.append(layer.grad)
+            there.append(local(layer.grad))
             added.append(part)
     torch._foreach_add_(there, added)

@@ -49,7 +49,7 @@ def saved_state(sparsifier: "Sparsifier") -> dict[str, Any]:
         "memory": state.memory.state_dict(),
         "log": dict(state.log),
         "last_log": dict(position.log),
-        "mask": None if mask is None else mask.pack(),
+        "mask": None if mask is None else dict(mask) if mask.is_sharded else mask.pack(),
     }
 
 
@@ -77,6 +77,8 @@ def load_(sparsifier: "Sparsifier", saved: dict[str, Any]) -> None:
     state.epoch_tensor.fill_(state.epoch)
     if saved["mask"] is None:
         weights.clear_mask_()
+    elif weights.shard_group is not None:
+        weights.set_mask_(Mask(saved["mask"]))
     else:
         shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
         weights.set_mask_(Mask.unpack(saved["mask"], shapes))

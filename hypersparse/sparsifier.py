@@ -10,7 +10,14 @@ from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
 from hypersparse import plan_state
-from hypersparse.attach_checks import check_arguments, check_counts, check_plan
+from hypersparse.attach_checks import (
+    check_arguments,
+    check_counts,
+    check_in_place,
+    check_plan,
+    check_sharding,
+    check_wrapper,
+)
 from hypersparse.distributed import Ranks
 from hypersparse.errors import LoopError
 from hypersparse.learning_rate import LearningRate
@@ -262,6 +269,7 @@ class Sparsifier:
         """Before anything is drawn: all ranks draw what rank 0 would."""
         if not self._joined:
             generator = self.state.generator
+            check_in_place(self.weights)
             generator.set_state(self.ranks.from_first(generator.get_state))
             self._joined = True
 
@@ -357,7 +365,9 @@ def attach(
     check_plan(method, plan, epochs=epochs)
     if max_steps is not None and steps_per_epoch is not None:
         plan = within(plan, max_steps // steps_per_epoch)
+    check_wrapper(model)
     weights = PrunableWeights(model, extra_prunable=extra_prunable, skip=skip, only=only)
+    check_sharding(method, weights, ablation=ablation, penalty=penalty)
     if densities or min_density is not None:
         weights.set_limits_(method.sparsity, densities=densities, min_density=min_density)
     if advice := weights.selection.advice():
@@ -372,7 +382,7 @@ def attach(
         steps_per_epoch=steps_per_epoch,
         on_done=on_done,
         weights=weights,
-        input_shape=input_shape,
+        input_shape=input_shape if weights.shard_group is None else None,  # paths need whole layers
         on_collapse=on_collapse,
         sparsity=method.sparsity,
         ranks=Ranks(process_group),

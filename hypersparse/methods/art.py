@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from hypersparse.distributed.shards import ShardGroup, largest_number
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Phase, PhaseLR, PruningMethod, Requirements, TrainingState
 from hypersparse.methods.snapshot import restore_, snapshot
@@ -58,6 +59,7 @@ class ART(PruningMethod):
         "P. Glandorf, T. Kaiser, B. Rosenhahn: HyperSparse Neural Networks: Shifting Exploration to "
         "Exploitation through Adaptive Regularization. ICCV Workshops 2023."
     )
+    sharded: ClassVar[bool] = True
 
     strength: float = option(default=5e-6, help="Factor on the penalty in the first regularized epoch.", gt=0)
     growth: float = option(default=1.05, help="Factor on the strength per regularized epoch.", ge=1)
@@ -112,13 +114,17 @@ class ART(PruningMethod):
     def weighted_penalty(self, state: TrainingState, vector: Tensor) -> Tensor:
         """The penalty times its strength in this step (eq. 1)."""
         groups = state.weights.competing(vector, self.keep(state.weights))
-        penalty = reduce(add, (self.unscaled_penalty(part, places) for part, places in groups))
+        over = state.weights.shard_group
+        penalty = reduce(add, (self.unscaled_penalty(part, places, over=over) for part, places in groups))
         return self.strength * self.growth**state.epoch_tensor * penalty
 
-    def unscaled_penalty(self, vector: Tensor, keep: int | None = None) -> Tensor:
-        """The penalty of a vector of weights, of which `keep` will stay, without a strength."""
+    def unscaled_penalty(self, vector: Tensor, keep: int | None = None, *, over: ShardGroup | None = None) -> Tensor:
+        """The penalty of a vector of weights, of which `keep` will stay, without a strength.
+
+        `over` are the ranks that have a part of it each; L1 and L2 are sums, whose gradients need no other part.
+        """
         if self.penalty == "hypersparse":
-            return penalties.hypersparse(vector, keep or keep_count(vector.numel(), self.sparsity))
+            return penalties.hypersparse(vector, keep or keep_count(vector.numel(), self.sparsity), over=over)
         return (penalties.l1 if self.penalty == "l1" else penalties.l2)(vector)
 
     def mask(self, weights: PrunableWeights) -> Mask:
@@ -192,5 +198,6 @@ def _copies(state: TrainingState) -> PrunedCopies:
 
 
 def _smallest_kept(weights: PrunableWeights, mask: Mask) -> float:
-    smallest = [weight.detach().abs().masked_fill(~mask[name], torch.inf).min() for name, weight in weights.items()]
-    return float(torch.stack(smallest).min())
+    return -largest_number(
+        {name: -score.masked_fill(~mask[name], torch.inf) for name, score in magnitude(weights).items()}
+    )

@@ -139,6 +139,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     citation: ClassVar[str]
+    sharded: ClassVar[bool] = False  # whether its weights may be spread over ranks by `fully_shard`
 
     @abstractmethod
     def plan(self, epochs: int) -> Sequence[Phase]:

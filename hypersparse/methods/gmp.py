@@ -19,6 +19,7 @@ class GMP(PruningMethod):
     citation: ClassVar[str] = (
         "M. Zhu, S. Gupta: To prune, or not to prune: exploring the efficacy of pruning for model compression. 2017."
     )
+    sharded: ClassVar[bool] = True
 
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     start: float = option(default=0.1, help="When pruning starts, as a fraction of the training.", ge=0, lt=1)

@@ -18,6 +18,7 @@ class Magnitude(PruningMethod):
         "S. Han, J. Pool, J. Tran, W. J. Dally: Learning both Weights and Connections for Efficient Neural Networks. "
         "NIPS 2015."
     )
+    sharded: ClassVar[bool] = True
 
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     dense_epochs: int | None = option(

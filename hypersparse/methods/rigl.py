@@ -3,10 +3,10 @@
 import warnings
 from collections.abc import Collection, Sequence
 from functools import partial
+from math import inf
 from typing import ClassVar, Literal
 
-import torch
-
+from hypersparse.distributed.shards import largest_number
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import EverySteps, Phase, PhaseLR, PruningMethod, Requirements, TrainingState
 from hypersparse.methods.drop_grow import draw_mask_, drop_and_grow_
@@ -27,6 +27,7 @@ class RigL(PruningMethod):
         "U. Evci, T. Gale, J. Menick, P. S. Castro, E. Elsen: Rigging the Lottery: Making All Tickets Winners. "
         "ICML 2020."
     )
+    sharded: ClassVar[bool] = True
 
     distribution: Literal["uniform", "erk", "literal"] = option(  # type: ignore[assignment]  # `literal` is RigL's own
         default="uniform",
@@ -94,8 +95,8 @@ class RigL(PruningMethod):
         growth = {name: weight.grad.abs() for name, weight in state.weights.items() if weight.grad is not None}
         if not growth:
             raise LoopError(f"RigL reads gradients. Unless all weights are frozen: {BEFORE_STEP}")
-        largest = float(torch.stack([gradient.max() for gradient in growth.values()]).max())
-        if not 0 < largest < torch.inf:  # nor NaN: a step that a GradScaler leaves out says nothing
+        largest = largest_number(growth)
+        if not 0 < largest < inf:  # nor NaN: a step that a GradScaler leaves out says nothing
             if largest == 0:
                 warnings.warn(f"RigL found all gradients zero and moved nothing: {BEFORE_STEP}", stacklevel=2)
             return

@@ -12,10 +12,18 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 
 def snapshot(weights: PrunableWeights, mask: Mask) -> dict[str, Any]:
-    """The network now, pruned by `mask`, with its norms, biases and running statistics."""
+    """The network now, pruned by `mask`, with its norms, biases and running statistics.
+
+    Where `fully_shard` has spread it, a copy has all numbers: compact, its parts could not be given to other ranks.
+    """
+    sharded = mask.is_sharded
+    weights.reshard_()
     return {
-        "mask": mask.pack(),
-        "kept": {name: weight.detach()[mask[name]] for name, weight in weights.items()},
+        "mask": dict(mask) if sharded else mask.pack(),
+        "kept": {
+            name: weight.detach().masked_fill(~mask[name], 0.0) if sharded else weight.detach()[mask[name]]
+            for name, weight in weights.items()
+        },
         "rest": {
             name: tensor.detach().clone() for name, tensor in _tensors(weights.model).items() if name not in weights
         },
@@ -24,12 +32,17 @@ def snapshot(weights: PrunableWeights, mask: Mask) -> dict[str, Any]:
 
 def restore_(weights: PrunableWeights, copy: dict[str, Any]) -> None:
     """Restore a pruned copy and set its mask."""
-    mask = Mask.unpack(copy["mask"], {name: tuple(weight.shape) for name, weight in weights.items()})
-    mask = mask.to(weights.device)
+    weights.reshard_()
+    sharded = weights.shard_group is not None
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    mask = (Mask(copy["mask"]) if sharded else Mask.unpack(copy["mask"], shapes)).to(weights.device)
     with torch.no_grad():
         for name, weight in weights.items():
-            weight.zero_()
-            weight[mask[name]] = copy["kept"][name].to(weight.device)
+            if sharded:
+                weight.copy_(copy["kept"][name])
+            else:
+                weight.zero_()
+                weight[mask[name]] = copy["kept"][name].to(weight.device)
         rest = _tensors(weights.model)
         for name, tensor in copy["rest"].items():
             rest[name].copy_(tensor)

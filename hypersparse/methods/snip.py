@@ -21,6 +21,7 @@ class SNIP(PruningMethod, ScoringSamples):
         "N. Lee, T. Ajanthan, P. H. S. Torr: SNIP: Single-shot Network Pruning based on Connection Sensitivity. "
         "ICLR 2019."
     )
+    sharded: ClassVar[bool] = True
 
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     tie_rule: Literal["exact", "authors"] = option(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.distributed import Ranks
+from hypersparse.distributed.shards import is_fsdp
 from hypersparse.errors import OptionError
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Batch, Run, call_model
@@ -115,12 +116,14 @@ class Task:
 
     def _mean(self, model: nn.Module, device: torch.device) -> float:
         mean, each = RunningMean(device), []
-        with self.ranks.together():
-            for batch in self.loader:
-                inputs, labels = (_to(part, device) for part in self.unpack(batch))
-                scores = self.metric(self.forward(model, inputs), labels)
-                mean.add(scores, len(labels))
-                each += [scores] if isinstance(scores, Tensor) and scores.dim() else []
+
+        def score(outputs: Any, labels: Any) -> None:
+            scores = self.metric(outputs, labels)
+            mean.add(scores, len(labels))
+            if isinstance(scores, Tensor) and scores.dim():
+                each.append(scores)
+
+        self._run(model, device, score)
         mean.sum_over_(self.ranks)
         if mean.count == 0:
             raise OptionError(_no_batch())
@@ -131,13 +134,47 @@ class Task:
         return mean.value()
 
     def _over_dataset(self, model: nn.Module, device: torch.device) -> float:
+        found: list[tuple[Tensor, Tensor]] = []
+        self._run(model, device, lambda *pair: found.append(pair))
         with self.ranks.together():
-            pairs = [self.unpack(batch) for batch in self.loader]
-            if not pairs:
+            if not found:
                 raise OptionError(_no_batch())
-            outputs = torch.cat([self.forward(model, _to(inputs, device)) for inputs, _ in pairs])
-            labels = torch.cat([_to(labels, device) for _, labels in pairs])
+            outputs, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
         return float(self.metric(self.ranks.concatenate(outputs), self.ranks.concatenate(labels)))
+
+    def _run(self, model: nn.Module, device: torch.device, take: Callable[[Any, Any], None]) -> None:
+        """Run the network on all batches; `take` gets the outputs and labels of each."""
+
+        def run(batch: Any) -> tuple[Any, Any]:
+            inputs, labels = (_to(part, device) for part in self.unpack(batch))
+            return self.forward(model, inputs), labels
+
+        if self.ranks.several and is_fsdp(model):
+            for batch, counts in self._in_step():
+                with self.ranks.together():
+                    outputs = run(batch)
+                    if counts:
+                        take(*outputs)
+            return
+        with self.ranks.together():
+            for batch in self.loader:
+                take(*run(batch))
+
+    def _in_step(self) -> Iterator[tuple[Any, bool]]:
+        """Batches of which every rank has one at the same time, as `fully_shard` needs, and whether each counts.
+
+        A rank that has no more repeats its last one, which does not.
+        """
+        batches, last = iter(self.loader), None
+        while True:
+            with self.ranks.together():
+                batch = next(batches, None)
+                if batch is None and last is None:
+                    raise OptionError(_no_batch())
+            if not any(self.ranks.sum(batch is not None)):
+                return
+            last = last if batch is None else batch
+            yield last, batch is not None
 
 
 class RunningMean:

@@ -11,10 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hypersparse.distributed.shards import Shards, Ties, is_sharded
 from hypersparse.errors import ModelError, OptionError, RunError
 
 Scores = Mapping[str, Tensor]
 Budget = Mapping[str, int]
+NOT_FINITE = (
+    "A score is not a number: the weights or gradients it came from are not finite. Look at the inputs and the loss, "
+    "and try a lower learning rate."
+)
 
 
 def kth_largest(values: Tensor, k: int) -> Tensor:
@@ -32,7 +37,8 @@ def kth_largest(values: Tensor, k: int) -> Tensor:
 class Mask(Mapping[str, Tensor]):
     """A boolean tensor per prunable weight, True = kept. A value: it is never changed.
 
-    Masks of the same layers combine with `&`, `|`, `^`, `-` and `~` and compare with `==`.
+    Masks of the same layers combine with `&`, `|`, `^`, `-` and `~` and compare with `==`. The layers of a model under
+    `fully_shard` are sharded as its weights are; all ranks make such masks, combine and count them together.
 
     >>> mask = Mask.top({"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([2.0, 2.0])}, keep=2)
     >>> mask
@@ -50,10 +56,13 @@ class Mask(Mapping[str, Tensor]):
             if layer.dtype != torch.bool:
                 raise OptionError(f"A mask holds booleans; layer `{name}` is {layer.dtype}.")
         self._layers = MappingProxyType({name: layer.detach() for name, layer in layers.items()})
+        self._counts: dict[str, int] | None = None  # kept by layer, where all ranks had to count it
 
     @classmethod
     def top(cls, scores: Scores, keep: int) -> "Mask":
         """Keep exactly `keep` weights, those with the largest scores over all layers; of equal ones the first."""
+        if is_sharded(scores):
+            return cls._of_shards(scores, keep, "first")
         flat = _flat(scores)
         _check_keep(keep, least=1, most=flat.numel())
         return cls.from_vector(_top(flat, keep), scores)
@@ -64,6 +73,8 @@ class Mask(Mapping[str, Tensor]):
 
         So that one and all equal to it go too: at most `keep - 1` remain.
         """
+        if is_sharded(scores):
+            return cls._of_shards(scores, keep, "none", least=2)
         flat = _flat(scores)
         _check_keep(keep, least=2, most=flat.numel())
         return cls.from_vector(flat > kth_largest(flat, keep), scores)
@@ -71,6 +82,8 @@ class Mask(Mapping[str, Tensor]):
     @classmethod
     def at_least(cls, scores: Scores, keep: int) -> "Mask":
         """Keep what is not smaller than the `keep`-th largest score: all of equal ones, so `keep` or more."""
+        if is_sharded(scores):
+            return cls._of_shards(scores, keep, "all")
         flat = _flat(scores)
         _check_keep(keep, least=1, most=flat.numel())
         return cls.from_vector(flat >= kth_largest(flat, keep), scores)
@@ -80,14 +93,21 @@ class Mask(Mapping[str, Tensor]):
         """Keep exactly `budget[name]` weights in each layer."""
         if budget.keys() != scores.keys():
             raise OptionError(f"The budget names the layers {list(budget)}; the scores have {list(scores)}.")
+        for name, layer in scores.items():
+            _check_keep(budget[name], least=0, most=layer.numel())
+        if is_sharded(scores):
+            return cls(_checked(Shards(scores)).largest_by_layer(budget))
         pieces = torch.split(_flat(scores), [layer.numel() for layer in scores.values()])
         layers: dict[str, Tensor] = {}
         for (name, layer), piece in zip(scores.items(), pieces, strict=True):
-            keep = budget[name]
-            _check_keep(keep, least=0, most=piece.numel())
-            chosen = _top(piece, keep) if keep else torch.zeros_like(piece, dtype=torch.bool)
+            chosen = _top(piece, budget[name]) if budget[name] else torch.zeros_like(piece, dtype=torch.bool)
             layers[name] = chosen.view(layer.shape)
         return cls(layers)
+
+    @classmethod
+    def _of_shards(cls, scores: Scores, keep: int, ties: Ties, *, least: int = 1) -> "Mask":
+        _check_keep(keep, least=least, most=sum(layer.numel() for layer in scores.values()))
+        return cls(_checked(Shards(scores)).largest(keep, ties))
 
     @classmethod
     def all_kept(cls, like: Mapping[str, Tensor]) -> "Mask":
@@ -115,9 +135,16 @@ class Mask(Mapping[str, Tensor]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mask):
             return NotImplemented
+        if self.is_sharded and list(self) == list(other):
+            return (self ^ other).kept == 0
         return list(self) == list(other) and all(torch.equal(self[name], other[name]) for name in self)
 
     __hash__ = None  # type: ignore[assignment]  # equal masks on two devices would hash apart
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether its layers are spread over several ranks."""
+        return is_sharded(self._layers)
 
     @property
     def kept(self) -> int:
@@ -141,6 +168,11 @@ class Mask(Mapping[str, Tensor]):
 
     def kept_by_layer(self) -> dict[str, int]:
         """Weights kept in each layer."""
+        if self._counts is not None:
+            return dict(self._counts)
+        if self.is_sharded:  # once: afterwards one rank may ask alone, for instance to print it
+            self._counts = dict(zip(self._layers, Shards(self._layers).sums(), strict=True))
+            return dict(self._counts)
         counts = torch.stack([layer.sum() for layer in self._layers.values()]).tolist()
         return dict(zip(self._layers, counts, strict=True))
 
@@ -170,6 +202,11 @@ class Mask(Mapping[str, Tensor]):
 
     def pack(self) -> dict[str, Tensor]:
         """One bit a weight, deflated: a uint8 tensor per layer, on the CPU."""
+        if self.is_sharded:
+            raise OptionError(
+                "The mask is sharded over ranks, and a file of it has all of it; save the state of the training with "
+                "`hypersparse.distributed.save_checkpoint`."
+            )
         return {name: _pack(layer) for name, layer in self._layers.items()}
 
     @classmethod
@@ -252,11 +289,14 @@ def _flat(scores: Scores) -> Tensor:
         raise OptionError("A mask has at least one layer; no scores were given.")
     flat = torch.cat([layer.detach().flatten() for layer in scores.values()])
     if flat.isnan().any():
-        raise OptionError(
-            "A score is not a number: the weights or gradients it came from are not finite. Look at the inputs and the "
-            "loss, and try a lower learning rate."
-        )
+        raise OptionError(NOT_FINITE)
     return flat
+
+
+def _checked(scores: Shards) -> Shards:
+    if scores.has_nan():
+        raise OptionError(NOT_FINITE)
+    return scores
 
 
 def _top(scores: Tensor, keep: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hypersparse.distributed import Ranks
+from hypersparse.distributed.shards import is_sharded, reshard_, sharded_like
 from hypersparse.errors import ModelError, OptionError
 
 Values = Mapping[str, Tensor]
@@ -37,10 +38,11 @@ def magnitude(weights: Values) -> dict[str, Tensor]:
 def random_scores(weights: Values, generator: torch.Generator) -> dict[str, Tensor]:
     """Uniform random scores, drawn on the CPU."""
     # Of 20 million draws in float32 many would be equal, and of equal scores the first ones win.
-    return {
-        name: torch.rand(weight.shape, generator=generator, dtype=torch.float64).to(weight.device)
-        for name, weight in weights.items()
-    }
+    drawn = {}
+    for name, weight in weights.items():  # where they are sharded every rank draws all, layer by layer
+        whole = torch.rand(weight.shape, generator=generator, dtype=torch.float64)
+        drawn[name] = sharded_like(weight, whole) if is_sharded({name: weight}) else whole.to(weight.device)
+    return drawn
 
 
 def gradients(
@@ -54,6 +56,8 @@ def gradients(
 ) -> dict[str, Tensor]:
     """The loss's gradient, batch norm as in training, summed over the batches."""
     _check(batches)
+    if is_sharded(weights):
+        return _sharded_gradients(model, weights, batches, criterion, run=run)
     with ranks.together(), _copy_of(model, weights, training=True) as (copied, leaves):
         total = _summed(
             _gradients(_single(criterion(run(copied, inputs), labels)), leaves) for inputs, labels in batches
@@ -131,6 +135,47 @@ def synflow(
     if not all(score.isfinite().all() for score in scores):
         raise ModelError("The flow through this network overflows even float64; scale its weights down before SynFlow.")
     return dict(zip(weights, scores, strict=True))
+
+
+def _sharded_gradients(
+    model: nn.Module, weights: Values, batches: Sequence[Batch], criterion: Criterion, *, run: Run
+) -> dict[str, Tensor]:
+    """The gradient of a network under `fully_shard`, which cannot be copied: FSDP itself takes means over the ranks."""
+    if frozen := [name for name, weight in weights.items() if not weight.requires_grad]:
+        raise ModelError(f"`{frozen[0]}` is frozen; under `fully_shard` only weights that learn can be scored.")
+    reshard_(model)
+    before = {parameter: parameter.grad for parameter in model.parameters()}
+    with _untouched(model), torch.enable_grad():
+        for parameter in model.parameters():
+            parameter.grad = None
+        try:
+            for inputs, labels in batches:
+                _single(criterion(run(model, inputs), labels)).backward()  # type: ignore[no-untyped-call]
+            return {
+                name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+                for name, weight in weights.items()
+            }
+        finally:
+            for parameter, gradient in before.items():
+                parameter.grad = gradient
+
+
+@contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    """Training mode inside; afterwards modes, buffers and random numbers are as they were."""
+    device = next(model.parameters()).device
+    modes = {module: module.training for module in model.modules()}
+    buffers = {buffer: buffer.clone() for buffer in model.buffers()}
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            model.train()
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        with torch.no_grad():
+            for buffer, value in buffers.items():
+                buffer.copy_(value)
 
 
 @contextmanager

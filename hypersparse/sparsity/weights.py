@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from hypersparse.distributed.shards import ShardGroup, Shards, is_sharded, local, local_with_gradient, reshard_
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.sparsity.distributions import Distribution, Rule, keep_count, select, shares
 from hypersparse.sparsity.layer_names import Pattern
@@ -51,6 +52,8 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
                 f"{type(self.model).__name__} has no prunable weight: no conv or linear layer was found, or `skip` and "
                 "`only` leave none. Name its module types with `extra_prunable={ModuleType: ('weight',)}`."
             )
+        # The ranks over which `fully_shard` has spread the weights.
+        self.shard_group: ShardGroup | None = Shards(self).group if is_sharded(self._parameters) else None
         self.limits: Limits | None = None
         self._mask: Mask | None = None
         self._dropped: list[Tensor] = []  # True where the mask drops; keeps its addresses, which a captured step reads
@@ -84,8 +87,11 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         return self._mask
 
     def vector(self) -> Tensor:
-        """All weights as one long vector that gradients flow through, layers in order of registration."""
-        return torch.cat([weight.flatten() for weight in self._parameters.values()])
+        """All weights as one long vector that gradients flow through, layers in order of registration.
+
+        Where they are sharded it has the weights of this rank.
+        """
+        return torch.cat([local_with_gradient(weight).flatten() for weight in self._parameters.values()])
 
     def set_limits_(
         self,
@@ -129,14 +135,19 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         """
         if self.limits is None:
             return [(vector, keep)]
-        parts = dict(zip(self, torch.split(vector, [weight.numel() for weight in self.values()]), strict=True))
+        sizes = [local(weight).numel() for weight in self.values()]
+        parts = dict(zip(self, torch.split(vector, sizes), strict=True))
         counts: Mapping[str, int] = self.limits.exact
         if self.limits.least:
             now = self.select(magnitude(self), keep).kept_by_layer()
             counts = {**counts, **{name: least for name, least in self.limits.least.items() if now[name] <= least}}
-        groups = [(parts.pop(name), count) for name, count in counts.items()]
-        groups += [(torch.cat(list(parts.values())), keep - sum(counts.values()))] if parts else []
-        return [(part, places) for part, places in groups if places < part.numel()] or [(vector, keep)]
+        groups = [([name], count) for name, count in counts.items()]
+        groups += [([name for name in self if name not in counts], keep - sum(counts.values()))]
+        return [
+            (torch.cat([parts[name] for name in names]), places)
+            for names, places in groups
+            if names and places < sum(self[name].numel() for name in names)
+        ] or [(vector, keep)]
 
     def summary(self) -> Summary:
         """A table of all weights: which are prunable, their density, and why the others are not."""
@@ -149,11 +160,15 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         if self.limits is not None:
             self.limits.check(mask)
         self._mask = mask.to(self.device)
+        parts = [local(kept) for kept in self._mask.values()]
         if not self._dropped or self._dropped[0].device != self.device:
-            self._dropped = [torch.empty_like(kept) for kept in self._mask.values()]
-        for kept, dropped in zip(self._mask.values(), self._dropped, strict=True):
+            self._dropped = [torch.empty_like(kept) for kept in parts]
+        for kept, dropped in zip(parts, self._dropped, strict=True):
             torch.logical_not(kept, out=dropped)
         self.apply_mask_()
+        if self._mask.is_sharded:
+            self._mask.kept_by_layer()
+            self.reshard_()
 
     def clear_mask_(self) -> None:
         """Remove the mask."""
@@ -163,7 +178,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         """Set the dropped weights to exactly 0.0 again, as after an optimizer step."""
         if self._mask is None:
             return
-        pairs = zip(self.values(), self._dropped, strict=True) if self._whole is None else [self._whole]
+        pairs = zip(map(local, self.values()), self._dropped, strict=True) if self._whole is None else [self._whole]
         # Not a product: it would leave -0.0, and keep a dropped NaN alive.
         with torch.no_grad():
             for values, dropped in pairs:
@@ -181,13 +196,20 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
     @contextmanager
     def masked_by(self, mask: Mask) -> Iterator[None]:
         """Inside the block the model is pruned by `mask`; afterwards every weight is back, bit for bit."""
-        stored = {name: weight.detach().clone() for name, weight in self._parameters.items()}
+        stored = {name: local(weight).clone() for name, weight in self._parameters.items()}
         try:
             with torch.no_grad():
                 for name, weight in self._parameters.items():
-                    weight.masked_fill_(~mask[name], 0.0)
+                    local(weight).masked_fill_(~local(mask[name]), 0.0)
+            self.reshard_()
             yield
         finally:
             with torch.no_grad():
                 for name, weight in self._parameters.items():
-                    weight.copy_(stored[name])
+                    local(weight).copy_(stored[name])
+            self.reshard_()
+
+    def reshard_(self) -> None:
+        """Under `fully_shard`, drop gathered weights: they are of before a change, and hide the sharded ones."""
+        if self.shard_group is not None:
+            reshard_(self.model)

@@ -1,0 +1,145 @@
+"""`attach` where `fully_shard` spreads the weights over ranks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+import hypersparse
+from hypersparse import GMP, SET, SNIP, Dense, GraSP, Magnitude, Method, RigL, Sparsifier, SynFlow, Task, TopKAST
+from hypersparse.distributed import Ranks
+from hypersparse.errors import LoopError, ModelError, OptionError
+from hypersparse.methods.task import accuracy
+from tests.distributed.processes import in_processes
+from tests.plain_loop import batches, cross_entropy, sgd, short_art
+
+pytestmark = [pytest.mark.ddp, pytest.mark.slow, pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")]
+METHODS: dict[str, Method] = {
+    "art": short_art(max_regularized_epochs=4),
+    "art_authors": short_art(max_regularized_epochs=2, tie_rule="authors"),
+    "art_l1": short_art(max_regularized_epochs=2, penalty="l1"),
+    "magnitude": Magnitude(sparsity=0.8, dense_epochs=1),
+    "magnitude_erk": Magnitude(sparsity=0.8, dense_epochs=1, distribution="erk"),
+    "gmp": GMP(sparsity=0.8, start=0.0, end=0.9),
+    "rigl": RigL(sparsity=0.8, distribution="erk", search=1.0, update_every=2),
+    "snip": SNIP(sparsity=0.8, data="batch"),
+}
+Found = dict[str, Any]
+
+
+class Network(nn.Module):
+    """Without batch norm, whose statistics are of a rank's own samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 12)
+        self.norm = nn.LayerNorm(12)
+        self.last = nn.Linear(12, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.norm(self.first(inputs)).tanh())  # type: ignore[no-any-return]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return Network()
+
+
+def sharded() -> nn.Module:
+    model = network()
+    fully_shard(model.get_submodule("first"))
+    fully_shard(model)
+    return model
+
+
+def share() -> list[Any]:
+    """This rank's samples of each batch."""
+    size, rank = distributed.get_world_size(), distributed.get_rank()
+    return [(inputs[rank::size], labels[rank::size]) for inputs, labels in batches()]
+
+
+def train(model: nn.Module, method: Method, loader: list[Any], **options: Any) -> Sparsifier:
+    task = Task(cross_entropy, loader)
+    sparsifier = hypersparse.attach(model, sgd(model), method, epochs=2, task=task, **options)
+    for _ in sparsifier.epochs():
+        train_epoch(sparsifier, loader)
+    return sparsifier
+
+
+def train_epoch(sparsifier: Sparsifier, loader: list[Any]) -> None:
+    sparsifier.state.model.train()
+    for inputs, labels in loader:
+        loss = cross_entropy(sparsifier.state.model(inputs), labels)
+        sparsifier.state.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        sparsifier.state.optimizer.step()
+
+
+def outcome(sparsifier: Sparsifier) -> Found:
+    whole: dict[str, Any] = {name: weight.detach() for name, weight in sparsifier.weights.items()}
+    whole = {name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight for name, weight in whole.items()}
+    assert sparsifier.mask is not None
+    return {"epochs": sparsifier.total_epoch, "kept": sparsifier.mask.kept_by_layer(), **whole}
+
+
+def train_sharded() -> dict[str, Found]:
+    return {name: outcome(train(sharded(), method, share())) for name, method in METHODS.items()}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_shards_are_pruned_as_the_whole_network_is(tmp_path: Path, count: int) -> None:
+    first, *others = in_processes(count, train_sharded, tmp_path)
+    for name, method in METHODS.items():
+        alone = outcome(train(network(), method, batches()))
+        assert first[name]["epochs"] == alone["epochs"], name
+        assert first[name]["kept"] == alone["kept"], name
+        for layer in ("first.weight", "last.weight"):
+            assert all(torch.equal(first[name][layer], other[name][layer]) for other in others)
+            assert torch.equal(first[name][layer] == 0, alone[layer] == 0), name
+            torch.testing.assert_close(first[name][layer], alone[layer], rtol=1e-4, atol=1e-5)
+
+
+def refuse() -> None:
+    for method in (SET(sparsity=0.8), SynFlow(sparsity=0.8), TopKAST(sparsity=0.8), GraSP(sparsity=0.8), Dense()):
+        with pytest.raises(OptionError, match=rf"{type(method).__name__} needs whole weights on every rank"):
+            train(sharded(), method, share())
+    with pytest.raises(OptionError, match=r"leave out `ablation` and `penalty=\"loss\"`"):
+        train(sharded(), short_art(), share(), penalty="loss")
+    with pytest.raises(ModelError, match=r"by `torch\.distributed\.fsdp\.fully_shard` instead"):
+        train(FullyShardedDataParallel(network(), device_id=torch.device("cpu")), short_art(), share())
+    model = network()
+    sparsifier = hypersparse.attach(model, sgd(model), Magnitude(sparsity=0.8), epochs=1)
+    fully_shard(model)
+    with pytest.raises(LoopError, match="Call it first, then make the optimizer and attach"):
+        next(sparsifier.epochs())
+
+
+def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
+    in_processes(2, refuse, tmp_path)
+
+
+def score_uneven() -> list[Any]:
+    model, task = sharded(), Task(cross_entropy, batches()[: 1 + distributed.get_rank()], ranks=Ranks())
+    found: list[Any] = [task.score(model)]
+    for loader, metric in ((batches()[: distributed.get_rank()], accuracy), (share(), fails_on_1)):
+        with pytest.raises((LoopError, OptionError, ZeroDivisionError)) as error:
+            Task(cross_entropy, loader, metric=metric, ranks=Ranks()).score(model)
+        found.append(str(error.value))
+    return found
+
+
+def fails_on_1(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    if distributed.get_rank():
+        raise ZeroDivisionError("no samples")
+    return accuracy(outputs, labels)
+
+
+def test_ranks_score_loaders_of_other_lengths_and_fail_together(tmp_path: Path) -> None:
+    first, second = in_processes(2, score_uneven, tmp_path, timeout=20.0)
+    assert first[0] == second[0] == Task(cross_entropy, [batches()[0], *batches()[:2]]).score(network())
+    assert "gave no batch" in first[1]
+    assert first[1] == second[1]
+    assert (first[2], second[2]) == ("Rank 1 failed with ZeroDivisionError: no samples", "no samples")
