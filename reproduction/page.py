@@ -22,7 +22,7 @@ from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import write_text
 from hypersparse.storage.record import read_record
-from reproduction import goals, positions_section, readme, stop_rules
+from reproduction import goals, methods, positions_section, readme, stop_rules
 from reproduction.figure_tables import finetuning_table, layers_table
 from reproduction.notes import INTRODUCTION, read_notes
 from reproduction.planned import variants_and_planned
@@ -63,6 +63,13 @@ TABLES = (
         text="Test accuracy in per cent. `best` is the best epoch, picked on the test set as in the paper's code. "
         "`last` is the last epoch. A cell is *reproduced* if our mean and the paper's differ by at most twice the "
         "standard error of the difference. Otherwise it is *better* or *worse*.",
+    ),
+    TableSection(
+        heading="ART against the best other method",
+        make=methods.against_best_other,
+        text="Test accuracy in per cent by the best epoch. Other methods are SNIP, GraSP, SRatio, LTH, IMP and RigL. "
+        "Variants of ART are not among them. Behind the name of our best other method is the number of methods that "
+        "were trained in the cell. A method that is missing may be better.",
     ),
     TableSection(
         heading="Epochs to the final mask",
@@ -112,6 +119,12 @@ TABLES = (
     ),
 )
 FIGURES = (
+    FigureSection(
+        heading="All methods over the sparsity",
+        draw=methods.over_sparsity,
+        text="Lines with open markers are the paper's means of five seeds. Filled markers are our means by the best "
+        "epoch, as in the paper.",
+    ),
     FigureSection(
         heading="Penalty gradients",
         draw=gradients.analyze,
