@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from hypersparse.analysis.decisions import decisions
 from hypersparse.cli.console import Console
-from hypersparse.cli.cost import print_cost
+from hypersparse.cli.cost import print_cost, print_decisions
 from hypersparse.cli.grid import forecast
 from hypersparse.cli.load_data import data_loader
 from hypersparse.cli.option_groups import grouped, option
@@ -90,7 +91,9 @@ def sweep(
     console.print(f"[bold]{escape(found.title)}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
     jobs = [job_of(run, store) for run in left]
     if dry_run:
-        print_cost(cost_of(jobs, machine, runs_dir, results=results, load=load), machine)
+        costs = cost_of(jobs, machine, runs_dir, results=results, load=load)
+        print_cost(costs, machine)
+        print_decisions(decisions(found.runs, left, costs.by_job, store, results))
         return
     stop = options.stop()
     if not left:

@@ -54,6 +54,7 @@ class Cost:
 
     runs: int
     rows: Rows
+    by_job: Mapping[Path, Row]  # by the run's folder; a shared beginning counts for the run that trains it
 
     @property
     def epochs(self) -> int:
@@ -98,6 +99,7 @@ def cost(
 ) -> Cost:
     """Epochs and time by phase."""
     rows: dict[tuple[str, str, str], Row] = {}
+    by_job: dict[Path, Row] = {}
     trials: dict[tuple[str, str], float | None] = {}  # of the first run on data and model
     own_code = own_code_of(job.recipe for job in jobs)
     names = variants([job.recipe.to_mapping() for job in jobs], own_code=own_code)
@@ -116,5 +118,6 @@ def cost(
                 if place not in trials:
                     trials[place] = trial(recipe)
                 pace = Pace(trials[place], NO_RUNS[trials[place] is None])
-            row.add(job, epochs, pace)
-    return Cost(len(jobs), {key: row for key, row in rows.items() if row.epochs})
+            for each in (row, by_job.setdefault(job.folder, Row())):
+                each.add(job, epochs, pace)
+    return Cost(len(jobs), {key: row for key, row in rows.items() if row.epochs}, by_job)
