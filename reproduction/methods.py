@@ -34,8 +34,8 @@ def against_best_other(store: RunStore) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).round(2)
 
 
-def _of_paper(art: Mapping[str, Any], others: pd.DataFrame) -> dict[str, Any]:
-    best = others.loc[others["paper"].idxmax()]
+def _of_paper(art: Mapping[Any, Any], others: pd.DataFrame) -> dict[str, Any]:
+    best = others.sort_values("paper").iloc[-1]
     return {
         "paper_art": art["paper"],
         "paper_art_deviation": art["paper_deviation"],
@@ -46,10 +46,10 @@ def _of_paper(art: Mapping[str, Any], others: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _of_ours(art: Mapping[str, Any], trained: pd.DataFrame) -> dict[str, Any]:
+def _of_ours(art: Mapping[Any, Any], trained: pd.DataFrame) -> dict[str, Any]:
     if trained.empty or not art["seeds"]:
         return {"seeds": 0}
-    best = trained.loc[trained["best"].idxmax()]
+    best = trained.sort_values("best").iloc[-1]
     return {
         "seeds": art["seeds"],
         "art": art["best"],
