@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.integrations.extras import needed
 from hypersparse.integrations.tracker import scalars
-from hypersparse.integrations.trainer import SparsityWatch, attach_within
+from hypersparse.integrations.trainer import SparsityWatch, attach_within, check_zeros
 from hypersparse.methods.base import Method
 from hypersparse.methods.task import Task
 from hypersparse.sparsifier import Sparsifier
@@ -21,6 +21,7 @@ from hypersparse.sparsifier import Sparsifier
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
+_strategies = needed("lightning.pytorch.strategies", "lightning", "SparsityCallback")
 _callbacks = needed("lightning.pytorch.callbacks", "lightning", "SparsityCallback")
 Callback: Any = _callbacks.Callback
 
@@ -63,6 +64,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
                 f"SparsityCallback prunes what one optimizer trains, and {type(pl_module).__name__} has "
                 f"{len(trainer.optimizers)}; call hypersparse.attach for one of them in `on_train_start`."
             )
+        _check_strategy(trainer)
         per_epoch = self._steps_of_an_epoch(trainer)
         resumes = bool(self._saved and trainer.global_step)
         self.sparsifier = attach_within(
@@ -84,8 +86,12 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         self._steps_before_epoch = trainer.global_step
 
     def on_train_batch_end(self, trainer: "Trainer", *_: Any) -> None:
-        """From the first sparse step on, what was the best of the dense network counts no more."""
+        """Mask averages of the weights; from the first sparse step on the best of the dense network counts no more."""
         assert self._watch is not None
+        assert self.sparsifier is not None
+        if (mask := self.sparsifier.mask) is not None:
+            for average in _averages(trainer):
+                mask.apply_to_(average)
         if self._watch.has_just_reached_it():
             _forget_best(trainer)
 
@@ -103,12 +109,13 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         self._saved = self.state_dict()
 
     def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
-        """Leave the optimizer alone."""
+        """Leave the optimizer alone, and look whether another callback has changed the weights at the end."""
         if self.sparsifier is not None and stage == "fit":
             with warnings.catch_warnings():
                 if trainer.fast_dev_run:  # which leaves the plan at its beginning
                     warnings.simplefilter("ignore")
                 self.sparsifier.detach()
+            check_zeros(self.sparsifier.weights)
 
     def state_dict(self) -> dict[str, Any]:
         """The plan's state, for Lightning's checkpoints."""
@@ -143,8 +150,40 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
 def _steps_of(trainer: "Trainer", per_epoch: int, *, begun: int) -> int | None:
     """How many optimizer steps the trainer makes from now on at most; a `fast_dev_run` only tries the plan."""
     bounds = [trainer.max_steps] if trainer.max_steps > 0 else []
-    bounds += [trainer.max_epochs * per_epoch] if trainer.max_epochs not in (None, -1) else []
+    epochs = [trainer.max_epochs] if trainer.max_epochs not in (None, -1) else []
+    if epochs:  # an epoch after the last one of averaging makes no steps: it only measures batch norm's statistics
+        epochs += [one.swa_end + 1 for one in _callbacks_of(trainer, "StochasticWeightAveraging")]
+    bounds += [min(epochs) * per_epoch] if epochs else []
     return min(bounds) - begun if bounds and not trainer.fast_dev_run else None
+
+
+def _check_strategy(trainer: "Trainer") -> None:
+    """Raise an error for trainers whose weights or steps cannot be followed."""
+    if isinstance(trainer.strategy, _strategies.FSDPStrategy):
+        raise OptionError(
+            "FSDPStrategy flattens the weights of each rank, so that a layer's weights cannot be told apart; use "
+            "ModelParallelStrategy and call `fully_shard` in `configure_model`."
+        )
+    if isinstance(trainer.strategy, _strategies.DeepSpeedStrategy):
+        raise OptionError("DeepSpeed steps its own copy of the weights; use `ddp` or ModelParallelStrategy instead.")
+    scheduled = _callbacks_of(trainer, "GradientAccumulationScheduler")
+    if trainer.max_steps <= 0 and any(len(set(one.scheduling.values())) > 1 for one in scheduled):
+        raise OptionError(
+            "With GradientAccumulationScheduler epochs differ in their number of optimizer steps, in which a plan is "
+            "counted; set the trainer's `max_steps`."
+        )
+
+
+def _callbacks_of(trainer: "Trainer", kind: str) -> list[Any]:
+    """The trainer's callbacks of a class of Lightning's."""
+    return [callback for callback in trainer.callbacks if isinstance(callback, getattr(_callbacks, kind))]
+
+
+def _averages(trainer: "Trainer") -> list[nn.Module]:
+    """Averages of the weights that take the place of the weights at the end."""
+    found = [one._average_model for one in _callbacks_of(trainer, "StochasticWeightAveraging")]
+    found += [getattr(one._average_model, "module", None) for one in _callbacks_of(trainer, "WeightAveraging")]
+    return [average for average in found if average is not None]
 
 
 def _in_precision_of(trainer: "Trainer", task: Task | None) -> Task | None:

@@ -15,6 +15,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.sparsity.adapters import ADAPTER, REPLACED, adapter_weights, type_names
 from hypersparse.sparsity.layer_names import LayerNames, Pattern, shown
 
 PrunableModules = Mapping[Pattern, tuple[str, ...]]
@@ -28,6 +29,7 @@ WEIGHT_NORM = "under weight_norm, which divides an empty row by 0; remove it fro
 COMPUTED_BY = "computed by {}; its zeros are not zeros of what is stored"
 PRUNED_BY_TORCH = "under torch.nn.utils.prune; call prune.remove first"
 VECTOR, EMBEDDING, SKIPPED, UNNAMED = "a bias or norm", "an embedding", "named by `skip`", "not named by `only`"
+LEFT_DENSE = (VECTOR, EMBEDDING, SKIPPED, UNNAMED, ADAPTER, REPLACED)
 NOT_KNOWN = "of a type that is not prunable by default"
 EXPECTED_SHARE = 0.8  # of the matrix weights that are prunable, below which most of a network would stay dense
 
@@ -67,7 +69,7 @@ class Selection:
     def advice(self) -> str | None:
         """What to do if few of the matrix weights are prunable: the argument that adds the others."""
         # Neither embeddings nor what the caller left out is missing.
-        expected = [row for row in self.rows if not row.reason.startswith((VECTOR, EMBEDDING, SKIPPED, UNNAMED))]
+        expected = [row for row in self.rows if not row.reason.startswith(LEFT_DENSE)]
         total, chosen = sum(row.count for row in expected), sum(self.selected.values())
         if chosen >= EXPECTED_SHARE * total:
             return None
@@ -96,7 +98,9 @@ def select_parameters(
             raise ModelError(f"`{name}` has no shape yet; run the model once first.")
     names = LayerNames(model)
     found, computed = _found(model, names, extra or {})
+    adapters = adapter_weights(model)
     rows = {name: _row(model, names, name, computed, prunable=name in found) for name in names.aliases}
+    rows |= {name: replace(rows[name], reason=adapters[name]) for name in adapters.keys() & rows.keys() - found.keys()}
     left_out = {name: row.reason for name, row in rows.items() if row.reason}
     skipped = names.matching(skip, "skip")
     named = set(found) if only is None else names.matching(only, "only", left_out)
@@ -118,6 +122,7 @@ def _found(model: nn.Module, names: LayerNames, extra: PrunableModules) -> tuple
     found: dict[str, nn.Parameter] = {}
     computed: Computed = {}
     unused = list(extra)
+    dense = names.embeddings | adapter_weights(model).keys()
     for path, module in model.named_modules():
         asked: list[str] = []
         for kind in filter(lambda kind: names.is_kind(path, kind), extra):
@@ -129,7 +134,7 @@ def _found(model: nn.Module, names: LayerNames, extra: PrunableModules) -> tuple
                 weight = f"{path}.{attribute}".lstrip(".")
                 value = getattr(module, attribute)
                 computed |= {name: (weight, value, reason) for name in names.of.values() if _makes(name, weight)}
-            elif parameter is not None and (attribute in asked or names.of[id(parameter)] not in names.embeddings):
+            elif parameter is not None and (attribute in asked or names.of[id(parameter)] not in dense):
                 found[names.of[id(parameter)]] = parameter
     if unused:
         raise OptionError(f"`extra_prunable` names {shown(unused[0])}, and the model has no such module.")
@@ -137,7 +142,7 @@ def _found(model: nn.Module, names: LayerNames, extra: PrunableModules) -> tuple
 
 
 def _by_default(module: nn.Module) -> list[str]:
-    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(module).__mro__}
+    kinds = type_names(module)
     wanted = [name for kind, attributes in PRUNABLE.items() if isinstance(module, kind) for name in attributes]
     return wanted + [name for kind, attributes in PRUNABLE_BY_NAME.items() if kind in kinds for name in attributes]
 
