@@ -97,10 +97,10 @@ def read_batches(split: AnySplit, asked: Sequence[Asked], device: torch.device, 
             if isinstance(batch, DataError):
                 raise batch
             yield batch.to(device, non_blocking=True)
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
+    except (RuntimeError, ConnectionError, EOFError) as error:  # a worker that ends while it hands over a batch
+        if type(error) is RuntimeError and "DataLoader worker" not in str(error):
             raise
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(
             f"A process that decodes images ended ({reason}); there may be too little memory: pass fewer --workers."
         ) from error

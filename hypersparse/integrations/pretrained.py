@@ -18,6 +18,7 @@ from hypersparse.storage.weights_io import fill_, read_weights, save_weights
 
 NETWORK, TENSORS = "model.hsp", "sparse.safetensors"  # the network with its operations, or only its tensors
 DENSE = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+ADAPTERS = "adapter_config.json"  # of peft, which stores the adapters but not the model that they change
 PREFIX = "model."  # of the tensors in a `.hsp` file
 
 
@@ -47,7 +48,12 @@ def save_pretrained(
         The sparse file: `model.hsp` where the format has all the model's operations, else `sparse.safetensors`.
     """
     folder = Path(folder)
-    model.save_pretrained(folder) if dense else model.config.save_pretrained(folder)
+    if dense:
+        model.save_pretrained(folder)
+    if not (folder / "config.json").exists() or not dense:
+        model.config.save_pretrained(folder)
+    for adapter in getattr(model, "peft_config", {}).values():
+        adapter.save_pretrained(folder)
     for name in (NETWORK, TENSORS):  # of an earlier model in this folder
         (folder / name).unlink(missing_ok=True)
     if input_shape is not None:
@@ -71,15 +77,14 @@ def from_pretrained(model_class: Any, folder: str | Path) -> Any:
         folder: What `save_pretrained` wrote.
 
     Returns:
-        The model in evaluation mode.
+        The model in evaluation mode. With adapters of peft it is the `PeftModel`.
     """
     folder = Path(folder)
     if any((folder / name).exists() for name in DENSE):
         return model_class.from_pretrained(folder)
     if not any((folder / name).exists() for name in (NETWORK, TENSORS)):
         raise RunError(f"{folder} has no weights: {DENSE[0]}, {NETWORK} or {TENSORS} was expected.")
-    config = needed("transformers", "transformers", "from_pretrained").AutoConfig.from_pretrained(folder)
-    model = model_class.from_config(config) if hasattr(model_class, "from_config") else model_class(config)
+    model = _without_weights(model_class, folder)
     if (folder / TENSORS).exists():
         path, tensors = folder / TENSORS, read_weights(folder / TENSORS, model).tensors
     else:
@@ -87,6 +92,20 @@ def from_pretrained(model_class: Any, folder: str | Path) -> Any:
         tensors = {name.removeprefix(PREFIX): tensor for name, tensor in named.items()}
     fill_(model, _with_tied(model, tensors), path)
     return model.eval()
+
+
+def _without_weights(model_class: Any, folder: Path) -> Any:
+    """The model that a folder describes, with weights drawn at random."""
+    auto = needed("transformers", "transformers", "from_pretrained").AutoConfig
+    config = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    model = model_class.from_config(config) if hasattr(model_class, "from_config") else model_class(config)
+    if not (folder / ADAPTERS).exists():
+        return model
+    peft = needed("peft", "transformers", "A model with adapters")
+    adapter = peft.PeftConfig.from_pretrained(folder, local_files_only=True)
+    if getattr(adapter, "megatron_config", None) is not None:  # peft imports the module that is named beside it
+        raise ModelError(f"{folder / ADAPTERS} names a module of Megatron to import; build that model yourself.")
+    return peft.get_peft_model(model, adapter)
 
 
 def write_card(

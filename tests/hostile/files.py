@@ -47,7 +47,7 @@ def make(folder: Path) -> None:
     for name in (MARK, "sitecustomize", "torch_backend"):
         (folder / f"{name}.py").write_text(PAYLOAD)
     (folder / "matplotlibrc").write_text(f"text.usetex: True\nbackend: module://{MARK}\n")
-    for part in (_networks, _runs, _packs, _recipes, _arrays, _pickles, _images, _zoo):
+    for part in (_networks, _runs, _packs, _recipes, _arrays, _pickles, _images, _zoo, _transformers):
         part(folder)
 
 
@@ -162,6 +162,19 @@ def _zoo(folder: Path) -> None:
     facts = {**words, **shares, **counts, "inputs": "inputs.npy", "logits": [[0.0]]}
     (zoo / "a.json").write_text(json.dumps(facts))
     np.save(zoo / "inputs.npy", np.array([Start()], object), allow_pickle=True)
+
+
+def _transformers(folder: Path) -> None:
+    size = {"vocab_size": 8, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
+    code = {"auto_map": {"AutoConfig": f"{MARK}.Config", "BertForSequenceClassification": f"{MARK}.Model"}}
+    adapter = {"peft_type": "LORA", "megatron_config": {}, "megatron_core": MARK, "target_modules": ["query"]}
+    mapped = {"base_model_class": MARK, "parent_library": MARK}
+    for name in ("adapted", "dense"):
+        (place := folder / name).mkdir()
+        (place / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": [MARK], **size, **code}))
+    (folder / "adapted" / "adapter_config.json").write_text(json.dumps({**adapter, "auto_mapping": mapped}))
+    save_file({"a": np.zeros(1)}, folder / "adapted" / "sparse.safetensors")
+    torch.save({"weight": Start()}, folder / "dense" / "pytorch_model.bin")
 
 
 def _model() -> nn.Module:

@@ -1,6 +1,8 @@
 """Every reader of the package, and which of its files each of them stands for."""
 
+import importlib.util
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -68,6 +70,17 @@ def _cifar(path: Path) -> None:
     data.load("cifar10", [path.parent], download=False)
 
 
+def _pretrained(folder: Path) -> None:
+    if not importlib.util.find_spec("transformers"):
+        return
+    from transformers import BertForSequenceClassification
+
+    from hypersparse.integrations.transformers import from_pretrained
+
+    with suppress(OSError):  # of Transformers, for a damaged file
+        from_pretrained(BertForSequenceClassification, folder)
+
+
 def _fill(path: Path) -> None:
     load_weights_(models.build("resnet8", shape=(1, 8, 8), classes=10, options={"width": 2}), path)
 
@@ -121,6 +134,7 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         "a pickle": call(lambda path: pickles.read_pickle(path.read_bytes(), "batch"), "batch"),
         "an archive of CIFAR": call(_cifar, "cifar-10-python.tar.gz"),
         "an archive of TinyImageNet": call(lambda path: tiny_imagenet.load([path.parent]), "tiny-imagenet-200.zip"),
+        **{f"a model of Transformers {name}": call(_pretrained, name) for name in ("adapted", "dense")},
         "arrays": call(lambda path: data.load(str(path)), "arrays.npz"),
         "a folder of images": call(lambda path: data.load(str(path)), "images"),
         "facts of a zoo": call(partial(zoo.entry, "a"), "zoo"),
@@ -141,7 +155,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/npz_file.py": "arrays",
         "hypersparse/data/tiny_imagenet.py": "an archive of TinyImageNet",
         "hypersparse/export/c_writer.py": "* functions in C, in the package",
-        "hypersparse/integrations/pretrained.py": "* Transformers' own reader, without code of the folder",
+        "hypersparse/integrations/pretrained.py": "a model of Transformers adapted",
         "hypersparse/integrations/ray.py": "* what the process itself sent",
         "hypersparse/integrations/transformers.py": "* the state of a trainer's own checkpoint, weights-only",
         "hypersparse/integrations/wandb.py": "* a number of epochs, with --track wandb",
