@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from pickle import UnpicklingError
 from types import MappingProxyType
 
 from hypersparse import data, models, zoo
@@ -77,7 +78,7 @@ def _pretrained(folder: Path) -> None:
 
     from hypersparse.integrations.transformers import from_pretrained
 
-    with suppress(OSError):  # of Transformers, for a damaged file
+    with suppress(OSError, UnpicklingError):  # of Transformers, for a damaged file, and of weights-only loading
         from_pretrained(BertForSequenceClassification, folder)
 
 

@@ -19,7 +19,7 @@ READING = {
     *("genfromtxt", "loadtxt", "read_parquet", "read_pickle", "read_json", "safe_load", "literal_eval"),
 }
 LOADING = {"np", "numpy", "torch", "json", "tomllib", "pickle", "yaml", "joblib", "marshal", "onnx", "cloudpickle"}
-NOT_FILES = {("webbrowser", "open"), ("self", "open"), ("lowering", "open")}  # pages, and blocks of a memory plan
+NOT_FILES = {("webbrowser", "open")}
 
 
 @pytest.fixture(scope="module")
