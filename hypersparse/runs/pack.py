@@ -1,6 +1,10 @@
-"""`pack` and `unpack`: store runs in a few files of a limited size, to move them between machines."""
+"""`pack` and `unpack`: store runs in one file, to move them between machines.
+
+A pack is a tar file of data files. Its last member is the index, with the SHA-256 of every file.
+"""
 
 import glob
+import hashlib
 import io
 import os
 import platform
@@ -8,59 +12,34 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from filecmp import cmp
 from pathlib import Path, PurePosixPath
 
-from hypersparse.errors import HypersparseError, OptionError, RunError
-from hypersparse.runs.split_archive import CHUNK, INDEX, Index, PartReader, PartWriter, clear
-from hypersparse.storage.files import is_alive, writing
+from hypersparse.errors import HypersparseError, RunError
+from hypersparse.regular_file import open_regular
+from hypersparse.storage.files import is_alive, to_json, write_atomically, writing
 from hypersparse.storage.lock import is_locked
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.storage.schemas import Word, read_json
 
 PICTURE, REPORT = "curves.png", "report.html"  # not packed: `hypersparse show` and `report` create them again
 RUN_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f]+/seed-\d+")  # without control characters
+INDEX = "index.json"
+AGAIN = "Copy it again, or pack the runs again."
 # Data files only: none is executed, or read as settings by other programs.
 SUFFIXES = (".toml", ".json", ".jsonl", ".safetensors", ".npz", ".npy", ".csv", ".txt", ".md", ".png")
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 Skipped = Callable[[str], None]
 
 
-def parse_bytes(text: str) -> int:
-    """Parse a size in bytes.
-
-    >>> parse_bytes("15M"), parse_bytes("64 KiB"), parse_bytes("1.5GB"), parse_bytes("2000")
-    (15000000, 65536, 1500000000, 2000)
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text.strip().lower())
-    size = int(float(match[1]) * UNITS[match[2] or ""]) if match else 0
-    if size < 1:
-        raise OptionError(f"A size must be a number with k, M or G (or KiB, MiB, GiB), such as 15M; got {text!r}.")
-    return size
-
-
-def pack(folders: Sequence[Path], out: Path, max_bytes: int) -> list[Path]:
-    """Write runs to `out` as part-000.hspack ... of at most `max_bytes` each; equal runs give equal bytes.
-
-    An earlier pack in `out` is replaced. Returns the parts and, last, the index.
-    """
+def pack(folders: Sequence[Path], out: Path) -> int:
+    """Write runs to a new file `out`, and return its size; equal runs give equal bytes."""
     runs = _by_name(folders)
-    raw = PartWriter(out, max_bytes)
-    clear(out)
-    with writing(out), raw, io.BufferedWriter(raw) as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
-        for name, folder in sorted(runs.items()):
-            _add_run(tar, name, folder)
-    index = Index(raw.parts, sorted(runs))
-    index.write(out)
-    return [out / part["file"] for part in index.parts] + [out / INDEX]
-
-
-def only_in(out: Path, folders: Sequence[Path], runs_dir: Path) -> list[str]:
-    """The runs of an earlier pack that a new one of these folders would leave nowhere."""
-    if not (out / INDEX).is_file():
-        return []
-    packed = {run_name(folder) for folder in folders}
-    return [name for name in Index.read(out).runs if name not in packed and not (runs_dir / name).exists()]
+    if out.exists():
+        raise RunError(f"{out} exists already; delete it, or choose another name.")
+    write_atomically(out, lambda beside: _write(runs, beside))
+    return out.stat().st_size
 
 
 def unpack(source: Path, root: Path, *, skipped: Skipped | None = None) -> list[Path]:
@@ -69,16 +48,13 @@ def unpack(source: Path, root: Path, *, skipped: Skipped | None = None) -> list[
     An existing run is replaced only if the packed one has more epochs and no process trains it. `skipped` receives a
     sentence about each run that is not extracted.
     """
-    index = Index.read(source)
-    index.check(source)
-    _check_run_names(index.runs, source)
     with writing(root):
         root.mkdir(parents=True, exist_ok=True)
         _remove_scratch(root)
         with tempfile.TemporaryDirectory(prefix=f"{_scratch_prefix()}{os.getpid()}-", dir=root) as scratch:
             fresh = Path(scratch) / "new"
-            _extract(source, index, fresh)
-            return _place_all(index.runs, fresh, root, skipped or _ignore)
+            names = _extract(source, fresh)
+            return _place_all(names, fresh, root, skipped or _ignore)
 
 
 def run_name(folder: Path) -> str:
@@ -112,40 +88,54 @@ def _by_name(folders: Iterable[Path]) -> dict[str, Path]:
     return runs
 
 
-def _add_run(tar: tarfile.TarFile, name: str, folder: Path) -> None:
-    for relative in run_files(folder):
-        with (folder / relative).open("rb") as file:
-            member = tarfile.TarInfo(f"{name}/{relative.as_posix()}")  # owner 0, time 0, mode 644
-            member.size = file.seek(0, io.SEEK_END)
-            file.seek(0)
-            tar.addfile(member, file)
+def _write(runs: Mapping[str, Path], file: Path) -> None:
+    digests = {}
+    with tarfile.open(file, "w") as tar:
+        for name, folder in sorted(runs.items()):
+            for relative in run_files(folder):
+                content = (folder / relative).read_bytes()
+                digests[f"{name}/{relative.as_posix()}"] = hashlib.sha256(content).hexdigest()
+                _add(tar, f"{name}/{relative.as_posix()}", content)
+        _add(tar, INDEX, to_json(digests, indent=1).encode())
 
 
-def _check_run_names(names: Sequence[str], source: Path) -> None:
-    if invalid := next((name for name in names if not RUN_NAME.fullmatch(name) or _hidden(Path(name))), None):
-        raise RunError(f"{source} holds a run {invalid!r}; runs are called <label>/seed-<n>. Nothing was unpacked.")
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)  # owner 0, time 0, mode 644
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
 
 
-def _extract(source: Path, index: Index, target: Path) -> None:
+def _extract(source: Path, target: Path) -> list[str]:
+    """The names of the runs in a pack, once all its files are in `target` and are what was packed."""
     target.mkdir()
-    with PartReader(source, index.parts) as raw, io.BufferedReader(raw) as stream:
-        try:
-            with tarfile.open(fileobj=stream, mode="r|") as tar:
-                for member in tar:
-                    _check_member(member, index.runs, source)
-                    tar.extract(member, target, set_attrs=False, filter="data")
-        except tarfile.TarError as error:
-            raise RunError(f"The runs in {source} cannot be read ({error}); pack them again.") from None
-    for name in index.runs:
-        if not (target / name / "recipe.toml").is_file():
-            raise RunError(f"{source} lists {name} but does not hold all of it; pack it again. Nothing was unpacked.")
+    try:
+        with open_regular(source) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                _check_member(member, source)
+                tar.extract(member, target, set_attrs=False, filter="data")
+    except FileNotFoundError:
+        raise RunError(f"There is no pack {source}.") from None
+    except (tarfile.TarError, OSError, ValueError) as error:
+        raise RunError(f"{source} is not a whole pack ({error}). {AGAIN}") from None
+    if not (target / INDEX).is_file():
+        raise RunError(f"{source} is not a whole pack: its index, which is written last, is missing. {AGAIN}")
+    digests = read_json(target / INDEX, dict[Word, Word], AGAIN)
+    found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if path.is_file()}
+    del found[INDEX]
+    if differing := sorted(digests.keys() ^ found.keys()):
+        raise RunError(f"{source} is not a whole pack: {differing[0]} is not in both file and {INDEX}. {AGAIN}")
+    for name, path in found.items():
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digests[name]:
+                raise RunError(f"{name} in {source} was altered: its SHA-256 is not the one in {INDEX}. {AGAIN}")
+    return sorted({"/".join(name.split("/")[:2]) for name in found})
 
 
-def _check_member(member: tarfile.TarInfo, names: Sequence[str], source: Path) -> None:
+def _check_member(member: tarfile.TarInfo, source: Path) -> None:
     path = PurePosixPath(member.name)
-    inside = len(path.parts) > 2 and "/".join(path.parts[:2]) in names and _is_data(path)
-    if not (inside and member.isreg()):
-        raise RunError(f"{source} holds {member.name!r}, which is not a file of its runs. Nothing was unpacked.")
+    in_run = len(path.parts) > 2 and RUN_NAME.fullmatch("/".join(path.parts[:2])) and _is_data(path)
+    if not ((in_run or member.name == INDEX) and member.isreg() and not member.issparse()):
+        raise RunError(f"{source} holds {member.name!r}, which is not a file of a run. Nothing was unpacked.")
 
 
 def _place_all(names: Sequence[str], fresh: Path, root: Path, skipped: Skipped) -> list[Path]:
@@ -225,19 +215,7 @@ def _progress(folder: Path) -> tuple[int, int]:
 
 
 def _same(there: Path, new: Path) -> bool:
-    return all(_same_content(there / file, new / file) for file in run_files(new))
-
-
-def _same_content(one: Path, other: Path) -> bool:
-    if not one.is_file() or one.stat().st_size != other.stat().st_size:
-        return False
-    with one.open("rb") as first, other.open("rb") as second:
-        return all(a == b for a, b in zip(_chunks(first), _chunks(second), strict=True))
-
-
-def _chunks(file: io.BufferedReader) -> Iterator[bytes]:
-    while chunk := file.read(CHUNK):
-        yield chunk
+    return all((there / file).is_file() and cmp(there / file, new / file, shallow=False) for file in run_files(new))
 
 
 def _is_data(path: PurePosixPath | Path) -> bool:

@@ -30,9 +30,8 @@ from hypersparse.analysis.layers import layer_weights
 from hypersparse.analysis.report.gather import gather
 from hypersparse.errors import HypersparseError
 from hypersparse.recipe import merge, resolve
-from hypersparse.runs.pack import pack, unpack
+from hypersparse.runs.pack import INDEX, pack, unpack
 from hypersparse.runs.run_listing import rows
-from hypersparse.runs.split_archive import INDEX
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import failures
 from hypersparse.storage.record import read_record
@@ -71,7 +70,7 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("pack", "{run}", "-o", "out/pack"),
     ("analyze", "{analysis}", "{run}", "-o", "out"),
 )
-PACK_READER = ("unpack", "pack", "--runs-dir", LABEL)
+PACK_READER = ("unpack", "packs/pack", "--runs-dir", LABEL)
 
 
 class TooSlowError(BaseException):
@@ -87,7 +86,8 @@ def make_template(root: Path) -> Path:
     with contextlib.suppress(Stopped):
         train(recipe, 1, machine, store.folder(recipe, 1).path, callback=callback, stop=callback.request)
     (root / "recipe.toml").write_text(recipe.to_toml())
-    pack([run.path for run in store.runs()], root / "pack", 20_000)
+    (root / "packs").mkdir()
+    pack([run.path for run in store.runs()], root / "packs" / "pack")
     return root
 
 
@@ -97,7 +97,11 @@ def case(template: Path, root: Path, number: int, seed: int, *, commands: bool =
     folder = copy(template, root / "case")
     packed = chance.random() < 0.25
     if packed:
-        done = damage_pack(folder / "pack", chance) if chance.random() < 0.7 else damage(folder / "pack", chance)
+        done = (
+            damage_pack(folder / "packs" / "pack", chance)
+            if chance.random() < 0.7
+            else damage(folder / "packs", chance)
+        )
     else:
         done = ", ".join(damage(folder / LABEL, chance) for _ in range(chance.choice((1, 1, 2))))
     command = PACK_READER if packed else chance.choice(READERS)
@@ -147,15 +151,15 @@ def read_all(folder: Path) -> None:
             with contextlib.suppress(HypersparseError):
                 reader(run)
     with contextlib.suppress(HypersparseError):
-        unpack(folder / "pack", folder / LABEL)
+        unpack(folder / "packs" / "pack", folder / LABEL)
 
 
-def damage_pack(folder: Path, chance: random.Random) -> str:
-    """A pack with a whole index whose archive holds crafted members."""
-    runs = json.loads((folder / INDEX).read_text())["runs"]
-    inside = (
-        f"{chance.choice(runs)}/{chance.choice(('recipe.toml', 'x', 'a/b', '../x', '../../../outside', '.lock', ''))}"
-    )
+def damage_pack(file: Path, chance: random.Random) -> str:
+    """A pack with a whole index that holds a crafted member."""
+    with tarfile.open(file) as tar:
+        digests = json.load(tar.extractfile(INDEX))  # type: ignore[arg-type]
+    run = chance.choice(sorted(digests)).rpartition("/")[0]
+    inside = f"{run}/{chance.choice(('recipe.toml', 'x', 'a/b', '../x', '../../../outside', '.lock', ''))}"
     names = (inside, "/tmp/outside", "../outside", "..", "a\0b", "x" * 300, f"./{inside}", inside.replace("/", "\\"))
     member = tarfile.TarInfo(chance.choice((*names, *[inside] * 8)))
     kinds = (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
@@ -164,25 +168,14 @@ def damage_pack(folder: Path, chance: random.Random) -> str:
     content = chance.randbytes(chance.choice((0, 10, 5000)))
     member.size = chance.choice((len(content), 0, 10, 1 << 20, 1 << 40))
     member.mode = chance.choice((0o644, 0o4777, 0))
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=chance.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))) as tar:
-        for name in runs if chance.random() < 0.7 else ():
-            tar.addfile(tarfile.TarInfo(f"{name}/recipe.toml"))
+    index = json.dumps({**(digests if chance.random() < 0.3 else {}), member.name: hashlib.sha256(content).hexdigest()})
+    last = tarfile.TarInfo(INDEX)
+    last.size = len(index.encode())
+    with tarfile.open(file, mode="w", format=chance.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))) as tar:
         tar.fileobj.write(member.tobuf())  # type: ignore[union-attr]
-        tar.fileobj.write(content)  # type: ignore[union-attr]
-    reseal(folder, stream.getvalue())
+        tar.fileobj.write(content.ljust(-len(content) % 512 + len(content), b"\0"))  # type: ignore[union-attr]
+        tar.addfile(last, io.BytesIO(index.encode()))
     return f"member {member.name[:40]!r} of type {member.type!r} and size {member.size}"
-
-
-def reseal(folder: Path, archive: bytes) -> None:
-    """Write an archive as the only part of a pack, with its true size and SHA-256."""
-    index = json.loads((folder / INDEX).read_text())
-    for part in folder.glob("*.hspack"):
-        part.unlink()
-    (folder / "part-000.hspack").write_bytes(archive)
-    digest = hashlib.sha256(archive).hexdigest()
-    index["parts"] = [{"file": "part-000.hspack", "bytes": len(archive), "sha256": digest}]
-    (folder / INDEX).write_text(json.dumps(index))
 
 
 def limit() -> None:

@@ -103,18 +103,14 @@ def _packs(folder: Path) -> None:
     _pack(folder / "pack-outside", {**files, f"../../../{MARK}.py": PAYLOAD.encode()})
 
 
-def _pack(folder: Path, files: dict[str, bytes]) -> None:
-    folder.mkdir()
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(f"a-12345678/seed-0/{name}")
+def _pack(file: Path, files: dict[str, bytes]) -> None:
+    inside = {f"a-12345678/seed-0/{name}": content for name, content in files.items()}
+    index = {name: hashlib.sha256(content).hexdigest() for name, content in inside.items()}
+    with tarfile.open(file, mode="w") as tar:
+        for name, content in {**inside, "index.json": json.dumps(index).encode()}.items():
+            member = tarfile.TarInfo(name)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
-    raw = stream.getvalue()
-    (folder / "part-000.hspack").write_bytes(raw)
-    part = {"file": "part-000.hspack", "bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
-    (folder / "index.json").write_text(json.dumps({"version": 1, "parts": [part], "runs": ["a-12345678/seed-0"]}))
 
 
 def _recipes(folder: Path) -> None:

@@ -164,7 +164,6 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/regular_file.py": "arrays",
         "hypersparse/runs/experiment.py": "sweep",
         "hypersparse/runs/pack.py": "unpack of-code",
-        "hypersparse/runs/split_archive.py": "unpack of-names",
         "hypersparse/runs/sweep.py": "* why a run failed, shown as text",
         "hypersparse/serve/images.py": "images that are sent",
         "hypersparse/sparsity/mask.py": "a mask",

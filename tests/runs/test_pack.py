@@ -5,12 +5,13 @@ import os
 import platform
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hypersparse.errors import OptionError, RunError
-from hypersparse.runs.pack import pack, parse_bytes, run_files, unpack
+from hypersparse.errors import RunError
+from hypersparse.runs.pack import pack, run_files, unpack
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
 from tests.runs.tiny import FINISHED, STOPPED, UNTIL, cut, run_of, tiny_store
@@ -26,10 +27,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_unpacked_runs_equal_the_packed_ones(folders: list[Path], tmp_path: Path) -> None:
-    written = pack(folders, tmp_path / "pack", 20_000)
-    assert [path.name for path in written[:2]] == ["part-000.hspack", "part-001.hspack"]
-    assert written[-1].name == "index.json"
-    assert all(path.stat().st_size == 20_000 for path in written[:-2])
+    assert pack(folders, tmp_path / "pack") == (tmp_path / "pack").stat().st_size
     placed = unpack(tmp_path / "pack", tmp_path / "elsewhere")
     assert [contents(path) for path in placed] == [contents(path) for path in folders]
     assert [path.relative_to(tmp_path / "elsewhere") for path in placed] == [
@@ -43,7 +41,7 @@ def test_locks_temporary_files_and_pictures_are_not_packed(folders: list[Path], 
         (folders[0] / name).write_text("x")
     (folders[0] / "notes").mkdir()
     (folders[0] / "notes" / "mine.txt").write_text("kept")
-    pack(folders[:1], tmp_path / "pack", 10**6)
+    pack(folders[:1], tmp_path / "pack")
     (placed,) = unpack(tmp_path / "pack", tmp_path / "elsewhere")
     names = {str(path.relative_to(placed)) for path in placed.rglob("*") if path.is_file()}
     assert names == {
@@ -58,23 +56,25 @@ def test_locks_temporary_files_and_pictures_are_not_packed(folders: list[Path], 
 
 
 def test_equal_runs_give_equal_bytes(folders: list[Path], tmp_path: Path) -> None:
-    first = pack(folders, tmp_path / "a", 50_000)
+    pack(folders, tmp_path / "a")
     for path in folders[0].iterdir():
         path.touch()
-    second = pack(folders[::-1], tmp_path / "b", 50_000)
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    pack(folders[::-1], tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_new_pack_replaces_an_old_longer_one(folders: list[Path], tmp_path: Path) -> None:
-    pack(folders, tmp_path / "pack", 2_000)
-    written = pack(folders[:1], tmp_path / "pack", 10**6)
-    assert sorted((tmp_path / "pack").iterdir()) == sorted(written)
+def test_an_earlier_pack_is_not_overwritten(folders: list[Path], tmp_path: Path) -> None:
+    pack(folders, tmp_path / "pack")
+    before = (tmp_path / "pack").read_bytes()
+    with pytest.raises(RunError, match="exists already; delete it"):
+        pack(folders[:1], tmp_path / "pack")
+    assert (tmp_path / "pack").read_bytes() == before
 
 
 def test_a_run_outside_a_store_is_named_by_its_recipe(store: RunStore, tmp_path: Path) -> None:
     path = run_of(store, FINISHED).path
     moved = path.rename(tmp_path / "mine")
-    pack([moved], tmp_path / "pack", 10**6)
+    pack([moved], tmp_path / "pack")
     (placed,) = unpack(tmp_path / "pack", tmp_path / "elsewhere")
     assert placed.relative_to(tmp_path / "elsewhere") == path.relative_to(store.root)
 
@@ -84,82 +84,72 @@ def test_two_runs_of_the_same_name_cannot_share_a_pack(
 ) -> None:
     other = tiny_store(tmp_path / "other", tmp_path_factory)
     with pytest.raises(RunError, match="are both"):
-        pack([folders[0], run_of(other, FINISHED).path], tmp_path / "pack", 10**6)
+        pack([folders[0], run_of(other, FINISHED).path], tmp_path / "pack")
 
 
-def test_invalid_runs_raise_an_error_and_keep_an_earlier_pack(folders: list[Path], tmp_path: Path) -> None:
-    earlier = pack(folders, tmp_path / "pack", 10**6)
+def test_invalid_runs_raise_an_error_and_write_nothing(folders: list[Path], tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run folder"):
-        pack([tmp_path], tmp_path / "pack", 10**6)
+        pack([tmp_path], tmp_path / "pack")
     with pytest.raises(RunError, match="no runs to pack"):
-        pack([], tmp_path / "pack", 10**6)
-    with pytest.raises(OptionError, match="at least 1,024 bytes; got 10"):
-        pack(folders, tmp_path / "pack", 10)
+        pack([], tmp_path / "pack")
     with RunFolder(folders[0]).locked(), pytest.raises(RunError, match="A process is training"):
-        pack(folders, tmp_path / "pack", 10**6)
-    assert all(path.exists() for path in earlier)
-
-
-def damage(path: Path, how: str) -> None:
-    if how == "missing":
-        path.unlink()
-    elif how == "truncated":
-        path.write_bytes(path.read_bytes()[:-1])
-    else:
-        data = bytearray(path.read_bytes())
-        data[100] ^= 1
-        path.write_bytes(data)
+        pack(folders, tmp_path / "pack")
+    assert not (tmp_path / "pack").exists()
 
 
 @pytest.mark.parametrize(
-    ("how", "words"), [("missing", "is missing"), ("truncated", "bytes instead of"), ("altered", "altered")]
-)
-def test_a_damaged_part_is_named_and_nothing_is_unpacked(
-    folders: list[Path], tmp_path: Path, how: str, words: str
-) -> None:
-    pack(folders, tmp_path / "pack", 20_000)
-    damage(tmp_path / "pack" / "part-001.hspack", how)
-    with pytest.raises(RunError, match=rf"part-001\.hspack.* {words}"):
-        unpack(tmp_path / "pack", tmp_path / "elsewhere")
-    assert not (tmp_path / "elsewhere").exists()
-
-
-@pytest.mark.parametrize(
-    ("index", "words"),
+    ("damage", "words"),
     [
-        (None, "not a pack: it has no index.json"),
-        ("{", "damaged"),
-        ("[]", "it should be a valid dictionary"),
-        ('{"version": 2, "parts": [], "runs": []}', "version 2"),
-        ('{"version": 1, "parts": [{"file": "../x", "bytes": 1, "sha256": ""}], "runs": []}', "names a part"),
-        ('{"version": 1, "parts": [], "runs": ["../../x"]}', "runs are called"),
+        (lambda raw: b"", "not a whole pack"),
+        (lambda raw: b"nothing" * 100, "not a whole pack"),
+        (lambda raw: raw[: len(raw) // 2], "not a whole pack"),
+        (lambda raw: raw.replace(b"sparsity = 0.95", b"sparsity = 0.96"), r"recipe\.toml in .* was altered"),
     ],
+    ids=["empty", "other", "truncated", "altered"],
 )
-def test_an_invalid_index_raises_an_error(tmp_path: Path, index: str | None, words: str) -> None:
-    if index is not None:
-        (tmp_path / "index.json").write_text(index)
+def test_a_damaged_pack_is_named_and_nothing_is_unpacked(
+    folders: list[Path], tmp_path: Path, damage: Callable[[bytes], bytes], words: str
+) -> None:
+    pack(folders, tmp_path / "pack")
+    raw = (tmp_path / "pack").read_bytes()
+    (tmp_path / "pack").write_bytes(damage(raw))
+    assert damage(raw) != raw
     with pytest.raises(RunError, match=words):
+        unpack(tmp_path / "pack", tmp_path / "elsewhere")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_missing_pack_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="There is no pack"):
+        unpack(tmp_path / "pack", tmp_path / "runs")
+    with pytest.raises(RunError, match="not a whole pack"):
         unpack(tmp_path, tmp_path / "runs")
 
 
-def forged(folder: Path, member: tarfile.TarInfo, data: bytes = b"") -> Path:
-    """A pack whose checksums are right and whose content is not."""
-    folder.mkdir()
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        member.size = len(data)
-        tar.addfile(member, io.BytesIO(data))
-    raw = stream.getvalue()
-    part = {"file": "part-000.hspack", "bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
-    (folder / "part-000.hspack").write_bytes(raw)
-    (folder / "index.json").write_text(json.dumps({"version": 1, "parts": [part], "runs": ["a/seed-0"]}))
-    return folder
+def forged(file: Path, member: tarfile.TarInfo, data: bytes = b"", *, digest: str | None = None) -> Path:
+    """A pack whose index is right, unless a digest is given, and whose content is not."""
+    index = json.dumps({member.name: digest or hashlib.sha256(data).hexdigest()}).encode()
+    with tarfile.open(file, mode="w") as tar:
+        for each, content in ((member, data), (tarfile.TarInfo("index.json"), index)):
+            each.size = len(content)
+            tar.addfile(each, io.BytesIO(content))
+    return file
+
+
+def test_an_index_of_other_files_is_refused(folders: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="was altered"):
+        unpack(forged(tmp_path / "a", tarfile.TarInfo("a/seed-0/recipe.toml"), b"x", digest="0"), tmp_path / "runs")
+    pack(folders[:1], tmp_path / "pack")
+    with tarfile.open(tmp_path / "pack", "a") as tar:
+        tar.addfile(tarfile.TarInfo("a/seed-0/recipe.toml"))
+    with pytest.raises(RunError, match="is not in both"):
+        unpack(tmp_path / "pack", tmp_path / "runs")
 
 
 STRANGE = [
     "/etc/x.txt",
     "a/seed-0/../../../x.txt",
-    "b/seed-0/recipe.toml",
+    "a/other/recipe.toml",
     "a/seed-0/.lock",
     "a",
     "a/seed-0/payload.py",
@@ -171,7 +161,7 @@ STRANGE = [
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_files_outside_the_runs_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RunError, match="not a file of its runs"):
+    with pytest.raises(RunError, match="not a file of a run"):
         unpack(forged(tmp_path / "pack", tarfile.TarInfo(name), b"x"), tmp_path / "runs")
     assert list((tmp_path / "runs").iterdir()) == []
 
@@ -180,22 +170,17 @@ def test_files_outside_the_runs_are_refused(tmp_path: Path, name: str) -> None:
 def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
     member = tarfile.TarInfo("a/seed-0/recipe.toml")
     member.type, member.linkname = kind, "/etc/passwd"
-    with pytest.raises(RunError, match="not a file of its runs"):
+    with pytest.raises(RunError, match="not a file of a run"):
         unpack(forged(tmp_path / "pack", member), tmp_path / "runs")
 
 
-def test_a_listed_run_that_is_missing_raises_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="does not hold all of it"):
-        unpack(forged(tmp_path / "pack", tarfile.TarInfo("a/seed-0/log.jsonl"), b"x"), tmp_path / "runs")
-
-
-def unpack_again(pack_folder: Path, root: Path) -> tuple[list[Path], list[str]]:
+def unpack_again(file: Path, root: Path) -> tuple[list[Path], list[str]]:
     sentences: list[str] = []
-    return unpack(pack_folder, root, skipped=sentences.append), sentences
+    return unpack(file, root, skipped=sentences.append), sentences
 
 
 def test_existing_runs_are_skipped(folders: list[Path], store: RunStore, tmp_path: Path) -> None:
-    pack(folders, tmp_path / "pack", 10**6)
+    pack(folders, tmp_path / "pack")
     (folders[0] / "curves.png").write_text("a picture")
     placed, sentences = unpack_again(tmp_path / "pack", store.root)
     assert placed == []
@@ -205,9 +190,9 @@ def test_existing_runs_are_skipped(folders: list[Path], store: RunStore, tmp_pat
 def test_an_unfinished_run_never_replaces_a_finished_one(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
     finished = contents(run.path)
-    pack([run.path], tmp_path / "finished", 10**6)
+    pack([run.path], tmp_path / "finished")
     cut(run, epochs=4)
-    pack([run.path], tmp_path / "unfinished", 10**6)
+    pack([run.path], tmp_path / "unfinished")
     assert unpack_again(tmp_path / "finished", store.root) == ([run.path], [])  # the finished one gets further
     placed, sentences = unpack_again(tmp_path / "unfinished", store.root)
     assert placed == []
@@ -218,9 +203,9 @@ def test_an_unfinished_run_never_replaces_a_finished_one(store: RunStore, tmp_pa
 def test_of_two_unfinished_runs_the_longer_one_stays(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
     cut(run, epochs=4)
-    pack([run.path], tmp_path / "long", 10**6)
+    pack([run.path], tmp_path / "long")
     run.cut_log(2)
-    pack([run.path], tmp_path / "short", 10**6)
+    pack([run.path], tmp_path / "short")
     assert unpack_again(tmp_path / "long", store.root)[0] == [run.path]
     placed, sentences = unpack_again(tmp_path / "short", store.root)
     assert placed == []
@@ -230,7 +215,7 @@ def test_of_two_unfinished_runs_the_longer_one_stays(store: RunStore, tmp_path: 
 
 def test_a_different_finished_run_is_kept_and_a_damaged_one_replaced(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
-    pack([run.path], tmp_path / "pack", 10**6)
+    pack([run.path], tmp_path / "pack")
     run.result_file.write_text(run.result_file.read_text().replace('"python": "', '"python": "9.', 1))
     placed, sentences = unpack_again(tmp_path / "pack", store.root)
     assert placed == []
@@ -242,7 +227,7 @@ def test_a_different_finished_run_is_kept_and_a_damaged_one_replaced(store: RunS
 
 def test_a_run_being_trained_is_kept(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
-    pack([run.path], tmp_path / "pack", 10**6)
+    pack([run.path], tmp_path / "pack")
     cut(run, epochs=3)
     with run.locked():
         placed, sentences = unpack_again(tmp_path / "pack", store.root)
@@ -251,29 +236,15 @@ def test_a_run_being_trained_is_kept(store: RunStore, tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_is_packed_with_its_checkpoint(store: RunStore, tmp_path: Path) -> None:
-    pack([run_of(store, seed).path for seed in (STOPPED, UNTIL)], tmp_path / "pack", 10**6)
+    pack([run_of(store, seed).path for seed in (STOPPED, UNTIL)], tmp_path / "pack")
     for path in unpack(tmp_path / "pack", tmp_path / "elsewhere"):
         assert RunFolder(path).checkpoint_file.is_file()
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("1", 1), ("15M", 15 * 10**6), ("15mb", 15 * 10**6), ("2 KiB", 2048), ("1.5G", 1_500_000_000), ("7kB", 7000)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "M", "-1", "0", "15T", "1e6", "15 M B", "0.1"])
-def test_other_sizes_are_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="such as 15M"):
-        parse_bytes(text)
 
 
 def test_leftovers_of_a_killed_unpack_are_restored_or_removed(store: RunStore, tmp_path: Path) -> None:
     run = run_of(store, FINISHED)
     before = contents(run.path)
-    pack([run.path], tmp_path / "pack", 10**6)
+    pack([run.path], tmp_path / "pack")
     process = subprocess.Popen(["true"])
     process.wait()
     name = run.path.relative_to(store.root)
