@@ -5,6 +5,7 @@ from numbers import Integral
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from hypersparse.distributed.shards import is_sharded
 from hypersparse.errors import LoopError, ModelError, OptionError
@@ -40,8 +41,28 @@ def check_counts(*, epochs: Any, steps_per_epoch: Any, max_steps: Any) -> None:
         )
 
 
-def check_plan(method: Method, plan: Sequence[Phase], *, epochs: int) -> None:
-    """Raise an error if no epochs are left for what makes the mask."""
+def check_weights(weights: PrunableWeights, optimizer: Optimizer) -> None:
+    """Raise an error about weights without values, or none of which the optimizer moves."""
+    for name, weight in weights.items():
+        if weight.is_meta:
+            raise ModelError(
+                f"`{name}` is on the meta device and has no values; load the weights, or call "
+                "`model.to_empty(device=...)` and initialize them, before `attach`."
+            )
+    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if not any(id(weight) in moved for weight in weights.values()):
+        raise LoopError(
+            f"The optimizer holds none of the prunable weights of {type(weights.model).__name__}: it is another "
+            "model's, or holds copies. Make it from this model's `parameters()`, after the model was moved or wrapped."
+        )
+
+
+def check_plan(method: Method, plan: Sequence[Phase], *, epochs: int, steps_per_epoch: int | None) -> None:
+    """Raise an error if no epochs are left for what makes the mask, or if their length is not known and needed."""
+    if steps_per_epoch is None and any(phase.requires.steps for phase in plan):
+        raise OptionError(
+            f"{type(method).__name__} with these options counts steps; pass `steps_per_epoch`, such as len(loader)."
+        )
     empty = [phase for phase in plan if epochs == 0 == phase.epochs]
     if lost := [phase.name for phase in empty if phase.on_enter or phase.on_epoch_start]:
         raise OptionError(

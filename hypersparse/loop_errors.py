@@ -3,11 +3,15 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import Phase
+
+if TYPE_CHECKING:
+    from hypersparse.sparsifier import Sparsifier
 
 ADDED_BY_THE_STEP = (
     "The optimizer's step adds the penalty's gradient: remove `sparsifier.penalty()` from the loss, or attach with "
@@ -63,3 +67,17 @@ def check_acted(phase: Phase, steps: int) -> None:
             "such as moving weights: it was never done. Lower `every`.",
             stacklevel=2,
         )
+
+
+def warn_if_cut(sparsifier: "Sparsifier") -> None:
+    """Warn that a loop ended before its plan did."""
+    if sparsifier.done or not (sparsifier.is_open or sparsifier.total_epoch > 0):
+        return
+    phase, epoch = sparsifier.phase, sparsifier.state.epoch + sparsifier.is_open
+    sparse = sparsifier.is_sparse or sparsifier.sparsity is None
+    dense = "" if sparse else ": the network does not have its sparsity yet"
+    warnings.warn(
+        f"The training ended in phase {phase.name}, epoch {epoch} of at most {phase.epochs}, before its plan{dense}. "
+        "Train to the end of the plan, or save `sparsifier.state_dict()` and go on later.",
+        stacklevel=3,
+    )

@@ -25,6 +25,7 @@ class Position:
     total_epoch: int = 0  # epochs finished, over all phases
     entered: bool = False  # the phase has begun
     open: bool = False  # an epoch of it has, and is not finished
+    joined: bool = False  # the ranks draw the same, since the first epoch of this process
     log: dict[str, Any] = field(default_factory=dict)  # of the last finished epoch
 
 
@@ -63,10 +64,10 @@ def load_(sparsifier: "Sparsifier", saved: dict[str, Any]) -> None:
         total_epoch=saved["total_epoch"],
         entered=saved["entered"],
         open=saved["open"],
+        joined=sparsifier.position.joined,
         log=dict(saved["last_log"]),
     )
     sparsifier.calls = LoopCalls(*saved["calls"])
-    state.steps_per_epoch = saved["steps_per_epoch"]
     if sparsifier.learning_rate is not None and saved["lrs"] is not None:
         sparsifier.learning_rate.load_state_dict(saved["lrs"])
     state.generator.set_state(saved["generator"].cpu())

@@ -13,19 +13,21 @@ from hypersparse import plan_state
 from hypersparse.attach_checks import (
     check_arguments,
     check_counts,
-    check_in_place,
     check_plan,
     check_sharding,
+    check_weights,
     check_wrapper,
 )
 from hypersparse.distributed import Ranks
 from hypersparse.errors import LoopError
+from hypersparse.exact_zeros import ExactZeros
 from hypersparse.learning_rate import LearningRate
-from hypersparse.loop_errors import ADDED_BY_THE_STEP, LoopCalls, check_acted, check_begun, check_clock
+from hypersparse.loop_errors import ADDED_BY_THE_STEP, LoopCalls, check_begun, check_clock, warn_if_cut
 from hypersparse.methods.ablation import Ablation
-from hypersparse.methods.base import MISSING_TASK, Action, Method, Phase, TrainingState
+from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
 from hypersparse.methods.phase_plan import plan_of, within
 from hypersparse.methods.task import Task
+from hypersparse.plan_epochs import act, begin_epoch, finish_epoch
 from hypersparse.plan_state import Position
 from hypersparse.sparsity.collapse import CollapseGuard, OnCollapse
 from hypersparse.sparsity.distributions import keep_count
@@ -65,7 +67,6 @@ class Sparsifier:
     ) -> None:
         self.plan = list(plan)
         self.ranks = ranks or Ranks.alone()
-        self._joined = False  # whether the ranks have met
         if task is None and any(phase.requires.task for phase in self.plan):
             raise LoopError(MISSING_TASK)
         self.weights = PrunableWeights(model) if weights is None else weights
@@ -81,7 +82,8 @@ class Sparsifier:
         self.counts_steps = steps_per_epoch is not None  # an epoch is so many steps, whatever the loop does
         self.position = Position()
         self.calls = LoopCalls()  # in this epoch
-        self._on_done = on_done
+        self.on_done = on_done
+        self.zeros = ExactZeros(self.weights, optimizer)
         self._hooks = StepHooks(self, optimizer)
 
     @property
@@ -138,13 +140,18 @@ class Sparsifier:
 
     def epochs(self) -> Iterator[int]:
         """Iterate over the epochs of the plan, instead of `range(epochs)`."""
-        if self.counts_steps:
-            while not self.done:
-                yield self.total_epoch
-            return
+        try:
+            yield from self._epochs()
+        except GeneratorExit:  # the loop was left by `break`, `return` or an error
+            warn_if_cut(self)
+            raise
+
+    def _epochs(self) -> Iterator[int]:
+        while self.counts_steps and not self.done:
+            yield self.total_epoch
         if self.is_open:  # saved at the end of a loop's body, so that epoch only remains to be finished
             self.finish_epoch()
-        while self.begin_epoch():
+        while begin_epoch(self):
             yield self.total_epoch
             if self.is_open:
                 self.finish_epoch()
@@ -152,12 +159,12 @@ class Sparsifier:
     def begin_epoch(self) -> bool:
         """Enter the next epoch, and its phase; False when the plan is done. An open epoch goes on."""
         check_clock(self.counts_steps)
-        return self._begin_epoch()
+        return begin_epoch(self)
 
     def finish_epoch(self) -> None:
         """After the last step of an epoch: ask the method whether its phase is over."""
         check_clock(self.counts_steps)
-        self._finish_epoch()
+        finish_epoch(self)
 
     def penalty(self) -> Tensor:
         """With `penalty="loss"`: the current penalty, to be added to the loss; 0 in phases without one."""
@@ -176,6 +183,7 @@ class Sparsifier:
     def detach(self) -> None:
         """Remove the hooks from the optimizer; the weights stay as they are, and no mask holds any more."""
         self._hooks.remove()
+        warn_if_cut(self)
 
     def summary(self) -> Summary:
         """A table of the model's weights: which are prunable, how dense they are, and why the others stay."""
@@ -195,105 +203,39 @@ class Sparsifier:
         """Before an optimizer step: enter an epoch if it is steps that make epochs."""
         if self.penalty_mode is None:
             return
+        self.zeros.before_step()
         if self.learning_rate is not None and self.is_open:
             self.learning_rate.check()
         if self.counts_steps:
-            self._begin_epoch()
+            begin_epoch(self)
         elif self.total_epoch == 0 and not self.is_open and not self.done:
             check_begun(self.state.optimizer)
+
+    def after_optimizer(self) -> None:
+        """After an optimizer step, while the weights are as the optimizer has left them."""
+        if self.penalty_mode is not None and self.calls.steps == 0:  # the first of an epoch
+            self.zeros.find_copies()
 
     def after_step(self) -> None:
         """After an optimizer step."""
         if self.penalty_mode is None:
             return
-        if not self.is_open:
+        if self.is_open:
+            self.finish_step()
+        else:
             self.weights.apply_mask_()
-            return
-        self.finish_step()
-        if self.counts_steps and self.calls.steps == self.state.steps_per_epoch:
-            self._finish_epoch()
+        self.zeros.after_step(self.phase)
+        if self.counts_steps and self.is_open and self.calls.steps == self.state.steps_per_epoch:
+            finish_epoch(self)
 
     def finish_step(self) -> None:
         """Do what the method does after this step, count the step, and set dropped weights to exactly 0.0 again."""
         if self.phase.on_step is not None and self.phase.on_step.is_due(self.state.step):
             # Deviation: in a user's loop the optimizer has made its step, which RigL's update replaces.
-            self._act(self.phase.on_step.action)
+            act(self, self.phase.on_step.action)
         self.calls.steps += 1
         self.state.step += 1
         self.weights.apply_mask_()
-
-    def _begin_epoch(self) -> bool:
-        if self.is_open:
-            return True
-        while not self.done and self.phase.epochs == 0:
-            self._leave_phase()
-        if self.done:
-            return False
-        self._join()
-        if not self.position.entered:
-            self._enter_phase()
-        self._act(self.phase.on_epoch_start)
-        if self.phase.on_epoch_start is not None or self.phase.on_step is not None:  # then the mask may be another
-            self.guard.look(f"In phase {self.phase.name}", briefly=True)
-        self.state.epoch_tensor.fill_(self.state.epoch)
-        self.state.observed.reset()
-        self.state.log.clear()
-        self.calls = LoopCalls()
-        if self.learning_rate is not None:
-            self.learning_rate.set_(self.phase, self.state.epoch)
-        self.position.open = True
-        return True
-
-    def _finish_epoch(self) -> None:
-        if not self.is_open:
-            raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
-        self.state.observed.sum_over_(self.ranks)
-        with self.ranks.together():
-            self.calls.check(self.plan, observed=self.state.observed.count, penalty_in_loss=self.penalty_mode == "loss")
-        if self.learning_rate is not None:
-            self.learning_rate.check()
-        phase, state = self.phase, self.state
-        state.steps_per_epoch = state.steps_per_epoch or self.calls.steps
-        over = self.ranks.decide(phase.stop_when(state)) if phase.stop_when is not None else False
-        self.position.open = False
-        self.position.total_epoch += 1
-        if over or state.epoch + 1 >= phase.epochs:
-            self._leave_phase()
-        else:
-            state.epoch += 1
-        self.position.log = dict(state.log)
-        if self.done and self._on_done is not None:
-            self._on_done(self)
-
-    def _join(self) -> None:
-        """Before anything is drawn: all ranks draw what rank 0 would."""
-        if not self._joined:
-            generator = self.state.generator
-            check_in_place(self.weights)
-            generator.set_state(self.ranks.from_first(generator.get_state))
-            self._joined = True
-
-    def _act(self, action: Action | None) -> None:
-        """Let the method act; all ranks must have the same mask then."""
-        if action is not None:
-            action(self.state)
-            self.ranks.check_same(self.weights.mask)
-
-    def _enter_phase(self) -> None:
-        if self.phase.reset_optimizer:
-            self.state.optimizer.state.clear()  # reset momentum
-        self._act(self.phase.on_enter)
-        self.guard.look(f"On entering phase {self.phase.name}")
-        self.position.entered = True
-
-    def _leave_phase(self) -> None:
-        check_acted(self.phase, self.state.step)
-        if self.position.entered:
-            self._act(self.phase.on_exit)
-        self.guard.look(f"At the end of phase {self.phase.name}")
-        self.position.phase_index += 1
-        self.position.entered = False
-        self.state.epoch = self.state.step = 0
 
 
 def attach(
@@ -350,7 +292,8 @@ def attach(
 
     Raises:
         OptionError: An argument cannot be used.
-        LoopError: The method needs a task, or with `lr` another scheduler sets the learning rate.
+        LoopError: The method needs a task, with `lr` another scheduler sets the learning rate, or the optimizer is
+            another model's.
         ModelError: The model has no prunable weights.
 
     >>> from hypersparse import Dense
@@ -362,19 +305,22 @@ def attach(
     check_arguments(method, task=task, penalty=penalty, extra_prunable=extra_prunable, input_shape=input_shape)
     check_counts(epochs=epochs, steps_per_epoch=steps_per_epoch, max_steps=max_steps)
     plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
-    check_plan(method, plan, epochs=epochs)
+    check_plan(method, plan, epochs=epochs, steps_per_epoch=steps_per_epoch)
     if max_steps is not None and steps_per_epoch is not None:
+        steps_per_epoch = min(steps_per_epoch, max_steps)
         plan = within(plan, max_steps // steps_per_epoch)
     check_wrapper(model)
     weights = PrunableWeights(model, extra_prunable=extra_prunable, skip=skip, only=only)
     check_sharding(method, weights, ablation=ablation, penalty=penalty)
+    optimizer = stepping(optimizer)
+    check_weights(weights, optimizer)
     if densities or min_density is not None:
         weights.set_limits_(method.sparsity, densities=densities, min_density=min_density)
     if advice := weights.selection.advice():
         warnings.warn(advice, stacklevel=2)
     return Sparsifier(
         model,
-        stepping(optimizer),
+        optimizer,
         plan,
         task=task,
         lr=lr,

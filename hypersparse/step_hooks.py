@@ -33,6 +33,8 @@ class StepHooks:
             raise LoopError(
                 "This optimizer has a sparsifier already; call its `detach()` first, or pass the new model's optimizer."
             )
+        if not getattr(type(optimizer).step, "hooked", False):  # a wrapper that leaves out Optimizer.__init__
+            optimizer._patch_step_function()
         self._sparsifier, self._optimizer = sparsifier, optimizer
         self._around: AbstractContextManager[None] | None = None  # the phase's, while the optimizer steps
         self._depth = 0  # of steps inside the step at hand
@@ -80,6 +82,7 @@ class StepHooks:
         self._depth -= 1
         if self._depth == 0:
             self._outermost = None
+            self._sparsifier.after_optimizer()
             if self._around is not None:
                 self._around.__exit__(None, None, None)
                 self._around = None

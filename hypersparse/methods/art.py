@@ -183,7 +183,7 @@ class ART(PruningMethod):
         assert copies.best is not None
         if not copies.free:
             warnings.warn(
-                f"Pruning still cost accuracy after {self.max_regularized_epochs} regularized epochs; the best "
+                f"Pruning still cost accuracy after {state.epoch + 1} regularized epochs; the best "
                 f"pruned network (epoch {copies.best.epoch}, score {copies.best.mean:.4g}) is fine-tuned. "
                 "Raise max_regularized_epochs, strength or growth.",
                 stacklevel=2,

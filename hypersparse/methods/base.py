@@ -42,7 +42,7 @@ class TrainingState:
     given_task: Task | None = None
     epoch: int = 0  # in this phase
     step: int = 0  # optimizer steps finished in this phase
-    steps_per_epoch: int | None = None  # None until an epoch has been finished, where the loop does not say
+    steps_per_epoch: int | None = None  # None where the loop begins and ends the epochs
     memory: Memory = field(default_factory=Memory)
     log: dict[str, Any] = field(default_factory=dict)
 
@@ -61,11 +61,10 @@ class TrainingState:
         return self.given_task
 
     def progress(self, epochs: int) -> tuple[int, int]:
-        """The position in a stretch of `epochs`, and its length: in steps, or in epochs until it is known how many."""
+        """The position in a phase of `epochs`, and its length: in steps, or in epochs where nobody counts steps."""
         if self.steps_per_epoch is None:
             return self.epoch, epochs
-        length = epochs * self.steps_per_epoch
-        return min(self.step, length), length
+        return self.step, epochs * self.steps_per_epoch
 
 
 Action = Callable[[TrainingState], None]
@@ -90,6 +89,7 @@ class Requirements:
 
     task: bool = False  # scores the network, so that `attach` must be given a task
     observe: bool = False  # reads the score seen while training, so that the loop must call `observe`
+    steps: bool = False  # reads the length of an epoch in steps, so that `attach` must be given one
     weights: Callable[[PrunableWeights], None] | None = None  # raises at once if this cannot work on these weights
 
 

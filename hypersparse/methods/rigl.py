@@ -100,7 +100,8 @@ class RigL(PruningMethod):
             if largest == 0:
                 warnings.warn(f"RigL found all gradients zero and moved nothing: {BEFORE_STEP}", stacklevel=2)
             return
-        # Deviation: the cosine goes down epoch by epoch, not step by step; the steps to come are not known.
-        fraction = self.drop_fraction * cosine(state.epoch / epochs)
+        # Deviation: epoch by epoch, unless `attach` is told how many steps there are.
+        position, length = state.progress(epochs)
+        fraction = self.drop_fraction * cosine(position / length)
         state.log["moved_fraction"] = fraction
         drop_and_grow_(state, growth, fraction=fraction)

@@ -184,6 +184,21 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
             for values, dropped in pairs:
                 values.masked_fill_(dropped, 0.0)
 
+    def count_nonzero_dropped(self) -> Tensor:
+        """How many dropped weights of each layer are not 0.0, on this rank; a GPU is never waited for."""
+        if self._mask is None:
+            return torch.zeros(len(self), dtype=torch.int64, device=self.device)
+        with torch.no_grad():
+            pairs = zip(self.values(), self._dropped, strict=True)
+            return torch.stack([((local(weight) != 0) & dropped).sum() for weight, dropped in pairs])
+
+    def zero_dropped_(self, values: Iterable[tuple[str, Tensor]]) -> None:
+        """Set other tensors of these layers to 0.0 where the mask drops, such as averages of the weights."""
+        dropped = dict(zip(self, self._dropped, strict=True))
+        with torch.no_grad():
+            for name, value in values:
+                local(value).masked_fill_(dropped[name].to(value.device), 0.0)
+
     def use_memory_(self, values: Tensor, dropped: Tensor, parts: Sequence[Tensor]) -> None:
         """Use one memory for all weights, `values`, and one for what is dropped, `dropped` with its layers `parts`.
 

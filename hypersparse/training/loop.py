@@ -186,7 +186,7 @@ class Training:
             train_loader=self.images.first_look,
             classes=classes,
         )
-        return Sparsifier(
+        sparsifier = Sparsifier(
             self.model,
             optimizer,
             self.recipe.plan(),
@@ -197,6 +197,9 @@ class Training:
             on_collapse=self.machine.on_collapse,
             ranks=self.ranks,
         )
+        if any(phase.requires.steps for phase in sparsifier.plan):  # others go by epochs, as the stored runs did
+            sparsifier.state.steps_per_epoch = len(self.batches)
+        return sparsifier
 
     def run_plan(self, callback: Callback, stop: StopRequest) -> Result:
         """Train all epochs that are left, then write the final network and the result."""

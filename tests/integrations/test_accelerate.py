@@ -81,7 +81,7 @@ def sparsity_of(sparsifier: Sparsifier) -> float:
 def test_accumulated_steps_are_counted_once_and_equal_those_of_a_plain_loop() -> None:
     run = Run()
     run.train()
-    assert run.sparsifier.state.steps_per_epoch == BATCHES // ACCUMULATED
+    assert run.sparsifier.calls.steps == BATCHES // ACCUMULATED
     assert sparsity_of(run.sparsifier) == pytest.approx(0.8, abs=1e-3)
 
     model, optimizer = network()
@@ -133,7 +133,7 @@ def _train_in_two(folder: str) -> None:
     run = Run()
     run.train()
     gathered = sum(len(run.accelerator.gather_for_metrics(labels)) for _, labels in run.loader)
-    state = {"weights": run.weights, "samples": gathered, "steps": run.sparsifier.state.steps_per_epoch}
+    state = {"weights": run.weights, "samples": gathered, "steps": run.sparsifier.calls.steps}
     torch.save(state, Path(folder) / f"{run.accelerator.process_index}.pt")
 
 

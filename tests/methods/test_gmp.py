@@ -7,7 +7,7 @@ import pytest
 from hypersparse import GMP
 from hypersparse.errors import OptionError
 from hypersparse.sparsity.distributions import Distribution
-from tests.methods.tiny import attached, epochs_of
+from tests.methods.tiny import attached, epochs_of, train_epoch
 
 
 def test_the_cubic_schedule_by_hand() -> None:
@@ -43,6 +43,47 @@ def test_masks_shrink_to_the_counts_of_the_schedule_and_then_stay(distribution: 
     assert [mask.kept for mask in masks] == [method.keep_in(epoch, 6, 108) for epoch in range(6)]
     assert [mask.kept for mask in masks] == [108, 51, 30, 27, 27, 27]  # 81 * 8/27 = 24, 81 * 1/27 = 3
     assert all((later - earlier).kept == 0 for earlier, later in pairwise(masks))
+
+
+def steps_of(method: GMP, *, epochs: int, steps_per_epoch: int) -> list[int]:
+    """The weights kept after each step of a training whose epochs are counted in steps."""
+    sparsifier = attached(method, epochs=epochs, steps_per_epoch=steps_per_epoch)
+    counts: list[int] = []
+    while not sparsifier.done:
+        train_epoch(sparsifier, lambda: counts.append(int(sparsifier.weights.vector().count_nonzero())))
+    return counts
+
+
+def test_a_schedule_in_steps_within_one_epoch() -> None:
+    method = GMP(sparsity=0.75, start=0.0, end=0.5, update_every=2)
+    # It ends after step 6 of 12: 27 + 81 * (1 - p)³ of 108 are kept, p = 1/3, 2/3, 1.
+    assert steps_of(method, epochs=1, steps_per_epoch=12) == [108, 51, 51, 30, 30, *[27] * 7]
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(1, 12), (12, 1), (2, 6)])
+def test_only_the_count_of_all_steps_matters(epochs: int, steps: int) -> None:
+    method = GMP(sparsity=0.75, start=0.25, end=1.0, update_every=3)
+    # From step 3 to 9, the last multiple of 3 that leaves a step: p = 0, 1/2, 1.
+    assert steps_of(method, epochs=epochs, steps_per_epoch=steps) == [*[108] * 5, *[37] * 3, *[27] * 4]
+
+
+@pytest.mark.filterwarnings("ignore:Phase train had 4 steps, too few")
+def test_fewer_steps_than_lie_between_two_prunings_still_end_sparse() -> None:
+    sparsifier = attached(GMP(sparsity=0.75, update_every=100), epochs=2, steps_per_epoch=2)
+    for _ in sparsifier.epochs():
+        train_epoch(sparsifier)
+    assert int(sparsifier.weights.vector().count_nonzero()) == 27
+
+
+def test_counting_steps_needs_their_number() -> None:
+    with pytest.raises(OptionError, match=r"GMP with these options counts steps; pass `steps_per_epoch`"):
+        attached(GMP(update_every=2), epochs=4)
+
+
+@pytest.mark.parametrize(("epochs", "options"), [(1, {}), (3, {"start": 0.0, "end": 0.1})])
+def test_pruning_before_the_first_step_is_an_error(epochs: int, options: dict[str, float]) -> None:
+    with pytest.raises(OptionError, match=rf"^In {epochs} epochs GMP would prune before the first step; pass more"):
+        attached(GMP(**options), epochs=epochs)
 
 
 def test_an_end_before_the_start_is_an_error() -> None:

@@ -14,7 +14,7 @@ from hypersparse.errors import LoopError, OptionError
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
-from tests.methods.tiny import attached, epochs_of
+from tests.methods.tiny import attached, epochs_of, train_epoch
 from tests.training.small import small
 
 
@@ -72,6 +72,16 @@ def test_the_drop_fraction_falls_along_a_cosine() -> None:
     assert found == pytest.approx([0.15 * (1 + math.cos(math.pi * epoch / 8)) for epoch in range(8)])
     assert found[0] == 0.3
     assert found[4] == pytest.approx(0.15)
+
+
+def test_where_steps_are_counted_the_cosine_goes_by_them() -> None:
+    method = RigL(sparsity=0.5, distribution="erk", search=1.0, update_until=1.0, update_every=2, drop_fraction=0.4)
+    sparsifier = attached(method, epochs=1, steps_per_epoch=9)
+    moved = []
+    while not sparsifier.done:
+        train_epoch(sparsifier, lambda: moved.append(sparsifier.state.log.get("moved_fraction")))
+    # After the steps 2, 4, 6 and 8 of 9 that search; the other 9 fine-tune.
+    assert moved[1:8:2] == pytest.approx([0.2 * (1 + math.cos(math.pi * step / 9)) for step in (1, 3, 5, 7)])
 
 
 def test_the_cosine_ends_where_the_mask_begins_to_stay() -> None:
