@@ -31,7 +31,7 @@ def against_best_other(store: RunStore) -> pd.DataFrame:
         others = here[~here["method"].str.startswith("art ")]
         trained = others[others["seeds"] > 0]
         rows.append({**dict(zip(CELL, place, strict=True)), **_of_paper(art, others), **_of_ours(art, trained)})
-    return pd.DataFrame(rows, columns=list(COLUMNS)).round(2)
+    return pd.DataFrame(rows, columns=list(COLUMNS)).round({"paper_difference": 2, "difference": 2})
 
 
 def _of_paper(art: Mapping[Any, Any], others: pd.DataFrame) -> dict[str, Any]:

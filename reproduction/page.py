@@ -31,7 +31,7 @@ from reproduction.tables import cell_table, counted, markdown
 COMMAND = "python -m reproduction"
 NOTES = Path(__file__).parent / "NOTES.md"  # hand-written text under the page's headings
 PAGE = Path("docs/reproduction.md")
-RUNS = "Runs"
+CLAIMS, RUNS = "Claims of the paper", "Runs"  # headings with hand-written text alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ FIGURES = (
         "name the network.",
     ),
 )
-HEADINGS = (*(section.heading for section in (*TABLES, *FIGURES)), RUNS)
+HEADINGS = (CLAIMS, *(section.heading for section in (*TABLES, *FIGURES)), RUNS)
 
 
 def build(root: Path) -> list[Path]:
@@ -205,6 +205,8 @@ def write_page(root: Path, notes: Path = NOTES) -> list[Path]:
     _check(runs)
     tables = [(section, section.make(store)) for section in TABLES]
     lines = _introduction(tables, len(runs), written_by_hand)
+    if CLAIMS in written_by_hand:
+        lines += [f"## {CLAIMS}", "", *written_by_hand[CLAIMS]]
     for section, frame in tables:
         lines += [f"## {section.heading}", "", section.text, ""]
         lines += [*section.summary(frame), ""] if section.summary else []

@@ -40,6 +40,8 @@ def test_the_best_of_the_trained_methods_is_compared(tmp_path: Path) -> None:
 def test_without_another_method_a_cell_is_missing(tmp_path: Path) -> None:
     trained(tmp_path, "art", 0.92)
     assert here(tmp_path)["seeds"] == 0
+    levels = against_best_other(RunStore(tmp_path))["sparsity"]
+    assert sorted(set(levels)) == [0.9, 0.95, 0.98, 0.99, 0.995, 0.998]
 
 
 def test_a_figure_has_every_cell_of_the_paper_and_our_means(tmp_path: Path) -> None:
