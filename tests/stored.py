@@ -5,9 +5,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from hypersparse.data.npz_file import Arrays
 from hypersparse.recipe import resolve
 from hypersparse.storage.files import to_json
-from hypersparse.storage.record import ARRAYS, NAME, NUMBER, WHOLE, Arrays
+from hypersparse.storage.record import ARRAYS, NAME, NUMBER, WHOLE
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, Result
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from hypersparse.data.npz_file import Arrays
 from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.runs import recipe_names
 from hypersparse.runs.store import RunStore
-from hypersparse.storage.record import Arrays, read_record
+from hypersparse.storage.record import read_record
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, Result, Summary
 

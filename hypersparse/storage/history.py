@@ -19,6 +19,7 @@ from hypersparse.errors import RunError
 from hypersparse.sparsity.mask import Mask
 from hypersparse.storage.checkpoint import load_tree, save_tree
 from hypersparse.storage.files import writing
+from hypersparse.storage.schemas import checked
 
 Epoch = dict[str, Any]
 START = "-start"  # ends the name of a file of what holds before an epoch's first step
@@ -63,7 +64,7 @@ class History:
         if not file.exists():
             return None
         try:
-            return load_tree(file)
+            return checked(load_tree(file), dict[str, Any], file)
         except RunError:
             log.warning("%s is damaged; the record will lack epoch %d.", file, epoch)
             return None

@@ -28,10 +28,7 @@ Without a sparsity `kept_by_layer`, `crossed`, `w_kappa` and `intersection` are 
 without held-out ones, not augmented; where the method scores augmented images `pruned_correct` is empty.
 """
 
-import io
-import math
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,15 +39,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hypersparse.errors import RunError
+from hypersparse.data.npz_file import Arrays, read_arrays
+from hypersparse.errors import DataError, RunError
 from hypersparse.methods.base import Method
-from hypersparse.regular_file import open_regular
 from hypersparse.sparsity.distributions import PAPER_SPARSITIES, keep_count
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.history import Epoch, innermost, unpack_bits
 from hypersparse.storage.schemas import damaged
 
-Arrays = dict[str, NDArray[Any]]
 CURVE_ROWS = 3  # magnitudes, gradients, places
 SAMPLED = 2**19  # weights of the final mask
 NUMBER, WHOLE, NAME = "iuf", "iu", "U"  # kinds of arrays
@@ -82,7 +78,6 @@ ALIKE = (  # equally long, or empty
     ("dense_correct", "pruned_correct"),
     ("curve_epochs", "curve_magnitude", "curve_gradient"),
 )
-MOST_RECORD_BYTES = 1 << 28  # of all arrays; those of the paper's networks have less than 4 MB
 MANTISSA_BITS = 10  # kept of the curves, as in float16, whose range is too small for them
 
 
@@ -241,35 +236,15 @@ def read_record(path: str | Path) -> Arrays:
     file = path / "record.npz" if path.is_dir() else path
     if not file.exists():
         raise RunError(f"There is no record {file}: the run is not finished, or it was trained with --no-record.")
+    advice = "Copy it again, or train the run again."
     try:
-        with open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
-            _check_size(archive)
-            arrays = {
-                member.filename.removesuffix(".npy"): _read_array(archive, member) for member in archive.infolist()
-            }
+        arrays = read_arrays(file)
         _check_arrays(arrays)
-    # What zipfile raises for a version, a method or an encryption that it lacks are RuntimeErrors.
-    except (OSError, ValueError, EOFError, LookupError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise damaged(file, error, "Copy it again, or train the run again.") from None
+    except DataError as error:
+        raise damaged(file, error.__cause__, advice) from None
+    except ValueError as error:
+        raise damaged(file, error, advice) from None
     return arrays
-
-
-def _check_size(archive: zipfile.ZipFile) -> None:
-    if (size := sum(member.file_size for member in archive.infolist())) > MOST_RECORD_BYTES:
-        raise ValueError(f"it says that it has {size:,} bytes, of at most {MOST_RECORD_BYTES:,}")
-
-
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array, which is not made before its claims are compared with the bytes that are there."""
-    with archive.open(member) as file:
-        content = io.BytesIO(file.read())
-    if np.lib.format.read_magic(content) != (1, 0):
-        raise ValueError(f"`{member.filename}` is not an array of version 1.0")
-    shape, in_columns, dtype = np.lib.format.read_array_header_1_0(content)
-    rest = content.read()
-    if dtype.hasobject or in_columns or math.prod(shape) * dtype.itemsize != len(rest):
-        raise ValueError(f"`{member.filename}` does not hold the array it describes")
-    return np.frombuffer(rest, dtype).reshape(shape).copy()
 
 
 def _check_arrays(arrays: Arrays) -> None:

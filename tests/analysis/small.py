@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from hypersparse.analysis.finished_runs import FinishedRun, load
+from hypersparse.data.npz_file import Arrays
 from hypersparse.recipe import resolve
-from hypersparse.storage.record import Arrays, write_record
+from hypersparse.storage.record import write_record
 from hypersparse.storage.run_folder import RunFolder
 from tests.stored import whole_entry, whole_record, whole_result
 

@@ -61,7 +61,7 @@ def damage(folder: Path, chance: random.Random) -> str:
     way = chance.choice(ways)
     try:
         way(file, chance)
-    except ValueError:  # an earlier damage left no text of this format
+    except (RunError, ValueError):  # an earlier damage left nothing of this format
         flip(file, chance)
     return f"{way.__name__} {file.relative_to(folder)}"
 

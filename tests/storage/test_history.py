@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hypersparse.sparsity.mask import Mask
+from hypersparse.storage.checkpoint import save_tree
 from hypersparse.storage.history import History, innermost, nested_masks, pack_bits, unpack_bits
 
 EIGHT = torch.tensor([8.0, 1.0, 7.0, 2.0, 6.0, 3.0, 5.0, 4.0])
@@ -71,6 +72,8 @@ def test_a_damaged_epoch_counts_as_missing(tmp_path: Path, caplog: pytest.LogCap
     file.write_bytes(file.read_bytes()[:50])
     assert history.read(3) is None
     assert "the record will lack epoch 3" in caplog.text
+    save_tree(file, ["no", "table"])  # type: ignore[arg-type]
+    assert history.read(3) is None
 
 
 @pytest.mark.gpu

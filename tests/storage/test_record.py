@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hypersparse import data, models
 from hypersparse.data.batches import Batches
+from hypersparse.data.npz_file import Arrays
 from hypersparse.errors import RunError
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.mask import Mask
@@ -23,7 +24,7 @@ from hypersparse.sparsity.penalties import hypersparse_grad
 from hypersparse.sparsity.scores import magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.history import History, nested_masks, pack_bits
-from hypersparse.storage.record import SAMPLED, Arrays, Known, make_record, read_record, sample_of, write_record
+from hypersparse.storage.record import SAMPLED, Known, make_record, read_record, sample_of, write_record
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import digest, load_weights_
 from hypersparse.training.callbacks import NullCallback
@@ -384,11 +385,11 @@ def repacked(file: Path, name: str, change: Callable[[bytes], bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda content: content.replace(b"(320,), }" + b" " * 10, b"(1099511627776,), }"), "the array it describes"),
-        (lambda content: content.replace(b"'<f4'", b"'|O' "), "does not hold the array it describes"),
-        (lambda content: content[:6] + b"\x03" + content[7:], "is not an array of version"),
-        (lambda content: content[:-4], "does not hold the array it describes"),
-        (lambda content: content + bytes(1 << 29), "it says that it has"),
+        (lambda content: content.replace(b"(320,), }" + b" " * 10, b"(1099511627776,), }"), "claims the shape"),
+        (lambda content: content.replace(b"'<f4'", b"'|O' "), "unsupported type"),
+        (lambda content: content[:6] + b"\x03" + content[7:], "has the version"),
+        (lambda content: content[:-4], "claims the shape"),
+        (lambda content: content + bytes(1 << 29), "would expand"),
     ],
 )
 def test_what_an_array_claims_is_compared_with_what_is_there(
