@@ -50,6 +50,9 @@ class StepHooks:
             handle.remove()
 
     def _before(self, _: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return None if _only_makes_state(sys._getframe(1)) else self._enter(args, kwargs, sys._getframe(1))
+
+    def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         if self._depth and not _is_running(self._outermost):  # an earlier step ended with an error
             self._depth = 0
             if self._around is not None:
@@ -60,7 +63,7 @@ class StepHooks:
         self._depth += 1
         if self._depth > 1:
             return None
-        self._outermost = sys._getframe(1)
+        self._outermost = frame
         sparsifier = self._sparsifier
         sparsifier.before_step()
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -79,8 +82,9 @@ class StepHooks:
         return changed
 
     def _after(self, *_: Any) -> None:
-        self._depth -= 1
-        if self._depth == 0:
+        made = _only_makes_state(sys._getframe(1))
+        self._depth -= not made
+        if self._depth == 0 and not made:
             self._outermost = None
             self._sparsifier.after_optimizer()
             if self._around is not None:
@@ -134,6 +138,15 @@ class _OnlyOnce:
             )
         self._called = True
         return self._loss
+
+
+def _only_makes_state(frame: FrameType | None) -> bool:
+    """Whether torch.distributed.checkpoint steps, at the rate 0, so that an optimizer has state to load into."""
+    for _ in range(3):  # with a learning rate scheduler there is a call between
+        frame = frame.f_back if frame is not None else None
+        if frame is not None and frame.f_code.co_name == "_init_optim_state":
+            return True
+    return False
 
 
 def _is_running(frame: FrameType | None) -> bool:

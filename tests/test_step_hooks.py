@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 import hypersparse
 from hypersparse import GMP, LoopError
@@ -36,3 +37,14 @@ def test_a_network_is_sparse_from_the_step_on_with_which_the_plans_sparsity_is_r
     assert not seen[0][0]
     assert seen[-1][0]
     assert all(sparse == half for sparse, half in seen)
+
+
+def test_a_step_that_only_makes_an_optimizers_state_is_not_counted() -> None:
+    model = nn.Linear(8, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sparsifier = hypersparse.attach(model, optimizer, GMP(sparsity=0.5), epochs=4, steps_per_epoch=2)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # which wraps `step`
+    get_optimizer_state_dict(model, optimizer)
+    assert optimizer.state
+    assert not sparsifier.is_open
+    assert sparsifier.state.step == 0

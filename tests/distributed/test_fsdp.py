@@ -11,7 +11,8 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 import hypersparse
 from hypersparse import GMP, SET, SNIP, Dense, GraSP, Magnitude, Method, RigL, Sparsifier, SynFlow, Task, TopKAST
 from hypersparse.distributed import Ranks
-from hypersparse.errors import LoopError, ModelError, OptionError
+from hypersparse.distributed.checkpoint import load_checkpoint, save_checkpoint
+from hypersparse.errors import LoopError, ModelError, OptionError, RunError
 from hypersparse.methods.task import accuracy
 from tests.distributed.processes import in_processes
 from tests.plain_loop import batches, cross_entropy, sgd, short_art
@@ -143,3 +144,99 @@ def test_ranks_score_loaders_of_other_lengths_and_fail_together(tmp_path: Path) 
     assert "gave no batch" in first[1]
     assert first[1] == second[1]
     assert (first[2], second[2]) == ("Rank 1 failed with ZeroDivisionError: no samples", "no samples")
+
+
+def part_of_epochs(sparsifier: Sparsifier, count: int) -> None:
+    """Stop in the body of the last one's loop, where an epoch is still open."""
+    for epoch in sparsifier.epochs():
+        train_epoch(sparsifier, share())
+        if epoch == count - 1:
+            return
+
+
+def fresh(method: Method, **options: Any) -> Sparsifier:
+    model, task = sharded(), Task(cross_entropy, share())
+    return hypersparse.attach(
+        model, torch.optim.AdamW(model.parameters(), lr=0.02), method, epochs=2, task=task, **options
+    )
+
+
+SAVED: dict[str, tuple[Method, int]] = {
+    "art": (short_art(max_regularized_epochs=4), 5),  # in the third regularized epoch, with two pruned copies
+    "gmp": (GMP(sparsity=0.8, start=0.0, end=0.9), 1),
+    "rigl": (RigL(sparsity=0.8, distribution="erk", search=1.0, update_every=2), 1),
+}
+
+
+def save(folder: str) -> dict[str, Found]:
+    found = {}
+    for name, (method, count) in SAVED.items():
+        sparsifier = fresh(method)
+        part_of_epochs(sparsifier, count)
+        for _ in range(2):  # the second replaces the first
+            save_checkpoint(f"{folder}/{name}", sparsifier)
+        for _ in sparsifier.epochs():
+            train_epoch(sparsifier, share())
+        found[name] = outcome(sparsifier)
+    return found
+
+
+def resume(folder: str) -> dict[str, Found]:
+    found = {}
+    for name, (method, count) in SAVED.items():
+        torch.manual_seed(7)
+        sparsifier = fresh(method)
+        load_checkpoint(f"{folder}/{name}", sparsifier)
+        assert sparsifier.total_epoch == count - 1
+        assert all(state["step"] == 3 * count for state in sparsifier.state.optimizer.state.values())
+        for _ in sparsifier.epochs():
+            train_epoch(sparsifier, share())
+        found[name] = outcome(sparsifier)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_checkpoint_is_loaded_on_another_number_of_ranks(tmp_path: Path, count: int) -> None:
+    wanted = in_processes(2, save, tmp_path, str(tmp_path))[0]
+    found = in_processes(count, resume, tmp_path, str(tmp_path))[0]
+    for name in SAVED:
+        assert sorted(tmp_path.glob(f".{name}*")) == []
+        assert found[name]["epochs"] == wanted[name]["epochs"]
+        assert found[name]["kept"] == wanted[name]["kept"]
+        for layer in ("first.weight", "last.weight"):
+            assert torch.equal(found[name][layer] == 0, wanted[name][layer] == 0), name
+            torch.testing.assert_close(found[name][layer], wanted[name][layer], rtol=1e-3, atol=1e-4)
+
+
+def save_one(folder: str) -> None:
+    sparsifier = fresh(GMP(sparsity=0.8))
+    part_of_epochs(sparsifier, 1)
+    save_checkpoint(f"{folder}/saved", sparsifier)
+    whole = network()
+    unsharded = hypersparse.attach(whole, sgd(whole), GMP(sparsity=0.8), epochs=2)
+    for other, said in ((fresh(GMP(sparsity=0.9)), "saved at sparsity 0.8"), (unsharded, "call `fully_shard` on the")):
+        with pytest.raises((OptionError, RunError), match=said):
+            load_checkpoint(f"{folder}/saved", other)
+    with pytest.raises(RunError, match="nothing could not be read: "):
+        load_checkpoint(f"{folder}/nothing", sparsifier)
+
+
+def test_another_checkpoint_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    in_processes(2, save_one, tmp_path, str(tmp_path))
+
+
+def test_one_process_saves_and_loads_too(tmp_path: Path) -> None:
+    """Without torch.distributed, as after a training by several processes."""
+    found: list[Found] = []
+    for _ in range(2):
+        model = network()
+        sparsifier = hypersparse.attach(model, sgd(model), short_art(), epochs=2, task=Task(cross_entropy, batches()))
+        if found:
+            load_checkpoint(tmp_path / "saved", sparsifier)
+        for epoch in sparsifier.epochs():
+            train_epoch(sparsifier, batches())
+            if epoch == 4 and not found:
+                save_checkpoint(tmp_path / "saved", sparsifier)
+        found.append(outcome(sparsifier))
+    assert found[0]["kept"] == found[1]["kept"]
+    assert all(torch.equal(found[0][name], found[1][name]) for name in ("first.weight", "last.weight"))

@@ -17,7 +17,8 @@ from PIL import Image
 from safetensors.numpy import save_file
 from torch import nn
 
-from hypersparse import models
+from hypersparse import Magnitude, Sparsifier, attach, models
+from hypersparse.distributed.checkpoint import save_checkpoint
 from hypersparse.export.sparse_file import save_sparse
 from hypersparse.runs.store import RunStore
 from hypersparse.sparsity.weights import PrunableWeights
@@ -130,6 +131,15 @@ def _pickles(folder: Path) -> None:
     (folder / "batch").write_bytes(pickle.dumps({b"data": Start()}, protocol=2))
     for zipped in (True, False):
         torch.save({"weight": Start()}, folder / f"weights-{zipped}.pt", _use_new_zipfile_serialization=zipped)
+    for name in ("sharded-table", "sharded-entry"):
+        save_checkpoint(folder / name, attached(), others={"scheduler": {"lr": Start()}})
+    (folder / "sharded-table" / ".metadata").write_bytes(pickle.dumps({"data": Start()}))
+
+
+def attached() -> Sparsifier:
+    """A training whose checkpoint is read."""
+    model = nn.Linear(4, 4)
+    return attach(model, torch.optim.SGD(model.parameters(), lr=0.1), Magnitude(sparsity=0.5), epochs=1)
 
 
 def _images(folder: Path) -> None:

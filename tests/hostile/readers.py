@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from hypersparse import data, models, zoo
 from hypersparse.data import files, pickles, tiny_imagenet
+from hypersparse.distributed.checkpoint import load_checkpoint
 from hypersparse.errors import HypersparseError
 from hypersparse.export.sparse_file import load_graph, load_sparse
 from hypersparse.export.trace import trace
@@ -23,6 +24,7 @@ from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import load_weights_
 from hypersparse_runtime import SparseModel
 from tests.cli.commands import run
+from tests.hostile.files import attached
 
 Reader = Callable[[Path], object]
 RUNS = ("foreign-12345678", "python-12345678", "ours-12345678", "damaged/x-12345678/seed-0")
@@ -82,6 +84,10 @@ def _pretrained(folder: Path) -> None:
         from_pretrained(BertForSequenceClassification, folder)
 
 
+def _sharded(path: Path) -> None:
+    load_checkpoint(path, attached(), others={"scheduler": {"lr": 0.0}})
+
+
 def _fill(path: Path) -> None:
     load_weights_(models.build("resnet8", shape=(1, 8, 8), classes=10, options={"width": 2}), path)
 
@@ -133,6 +139,7 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         **{f"weights {kind}": call(_fill, f"weights-{kind}.pt") for kind in (True, False)},
         "weights of a run": call(_fill, "runs/foreign-12345678/seed-0"),
         "a pickle": call(lambda path: pickles.read_pickle(path.read_bytes(), "batch"), "batch"),
+        **{f"a sharded checkpoint's {part}": call(_sharded, f"sharded-{part}") for part in ("table", "entry")},
         "an archive of CIFAR": call(_cifar, "cifar-10-python.tar.gz"),
         "an archive of TinyImageNet": call(lambda path: tiny_imagenet.load([path.parent]), "tiny-imagenet-200.zip"),
         **{f"a model of Transformers {name}": call(_pretrained, name) for name in ("adapted", "dense")},
@@ -155,6 +162,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/decode.py": "a folder of images",
         "hypersparse/data/npz_file.py": "arrays",
         "hypersparse/data/tiny_imagenet.py": "an archive of TinyImageNet",
+        "hypersparse/distributed/checkpoint.py": "a sharded checkpoint's entry",
         "hypersparse/export/c_writer.py": "* functions in C, in the package",
         "hypersparse/integrations/pretrained.py": "a model of Transformers adapted",
         "hypersparse/integrations/ray.py": "* what the process itself sent",
