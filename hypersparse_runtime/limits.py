@@ -21,8 +21,9 @@ MOST_CHANNELS = 2**19  # of a value; an image of 224x224 as a vector has 1.5e5
 MOST_OF_A_VALUE = 2**24  # elements for one image, with zeros around them; 64 MB
 MOST_OF_ALL_VALUES = 2**27  # ResNet-50 has 3.5e7 for an image of 224x224
 MOST_PRODUCTS = 2**37  # for one image, with pooling windows; VGG-19 has 2e10 for one of 224x224
-MOST_SECONDS = 2.4  # of loading a file of at most SMALL bytes, by the estimate; DenseNet-264 at 99.8 % takes 2.2
+MOST_SECONDS = 1.6  # of loading a file of at most SMALL bytes, by the estimate; DenseNet-264 at 99.8 % takes 1.5
 MOST_MEMORY = 3 * 2**28  # bytes, the same, without the workspace; VGG-19 for images of 224x224 takes 7.1e8
+MOST_TIMED = 2**31  # products of a network that is run while it is loaded, to choose its steps
 SMALL = 2**20
 MAX_JOINED = 2**20  # inputs times channels of a concatenation that is written in place; DenseNet-121 has 34,000
 
@@ -71,7 +72,8 @@ class Work:
     """What loading a network and running it takes, counted from its operations."""
 
     products: int = 0  # for one image
-    layers: int = 0  # that become steps of a program
+    layers: int = 0  # that become sums of products, in up to three steps of a program
+    copies: int = 0  # steps that copy, or take the place of a concatenation
     entries: int = 0  # weights that are not zero, and what copies and pools are made of
     weights: int = 0  # that are searched for those
     channels: int = 0
@@ -83,9 +85,10 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """Of one core; measured on an Ice Lake, and rather too much than too little."""
-        parts = 3e-4 * self.layers + 7e-7 * self.entries + 2e-9 * self.weights + 5e-7 * self.channels
-        return parts + 2e-8 * self.planes + 3e-9 * self.joined + 3e-9 * self.elements + 1e-9 * self.arrays
+        """Of one core; measured on an AMD EPYC with AVX-512, and rather too much than too little."""
+        steps = 1.2e-3 * self.layers + 1e-4 * self.copies + 2e-10 * min(self.products, MOST_TIMED)
+        parts = 5e-7 * self.entries + 2e-9 * self.weights + 2e-7 * self.channels + 4e-8 * self.planes
+        return steps + parts + 3e-9 * self.joined + 2e-9 * self.elements + 1e-9 * self.arrays
 
     @property
     def bytes(self) -> int:
@@ -172,7 +175,7 @@ class WorkCounter:
         """A concatenation, written in place where it is not too large."""
         channels = self.shapes[node.output][0]
         parts = len(node.inputs) if len(node.inputs) * channels <= MAX_JOINED else 1
-        self.work.layers += len(node.inputs)
+        self.work.copies += len(node.inputs)
         self.work.entries += channels
         self._add_parts(node, parts)
         self._values[node.output] = _Value(scales=True, adds=True, parts=parts)

@@ -25,6 +25,7 @@ SURELY_DENSE = 0.6
 HALF_DENSE = 0.25  # from which dense engines are faster as a rule, where nothing is measured
 MOST_TRIED = 2**33  # products of a dense network that is run to measure it: some 0.3 s; VGG-16 for 224x224 has 1.5e10
 SURELY_TRIED, PER_WEIGHT = 2**29, 2**12  # fewer, and for each weight: huge kernels run at a hundredth of the speed
+MOST_DENSE = 512  # operations of a network that dense engines are tried with: OpenVINO takes 0.4 ms or more for each
 CLEARLY = 2.0  # times as fast as a dense engine on single images: then in batches too, where VGG-19 keeps 0.6 of that
 
 
@@ -120,7 +121,8 @@ class SparseModel:
         if engine not in ("auto", "hypersparse"):
             return self._handed_over(engine)
         share = self.products / max(self.dense_products, 1)
-        if engine == "auto" and instructions is None and share > SURELY_DENSE and installed_engines():
+        may_be_dense = len(self.graph.nodes) <= MOST_DENSE and installed_engines()
+        if engine == "auto" and instructions is None and share > SURELY_DENSE and may_be_dense:
             return self._fastest([*map(self._made, installed_engines())])
         try:
             sparse = self._sparse(network, instructions)
@@ -132,7 +134,7 @@ class SparseModel:
 
     def _perhaps_dense(self, sparse: SparseEngine, share: float) -> Engine:
         """A dense engine where so large a share of the products is left that it is faster."""
-        if share < SURELY_SPARSE:
+        if share < SURELY_SPARSE or len(self.graph.nodes) > MOST_DENSE:
             return sparse
         if not installed_engines():
             if share > HALF_DENSE:

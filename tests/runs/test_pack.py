@@ -174,6 +174,15 @@ def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
         unpack(forged(tmp_path / "pack", member), tmp_path / "runs")
 
 
+def test_a_file_with_holes_is_refused(tmp_path: Path) -> None:
+    """A pack of 3 kB that claimed a terabyte of holes took minutes to read."""
+    member = tarfile.TarInfo("a/seed-0/recipe.toml")
+    member.type = tarfile.GNUTYPE_SPARSE
+    with pytest.raises(RunError, match="not a file of a run"):
+        unpack(forged(tmp_path / "pack", member), tmp_path / "runs")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def unpack_again(file: Path, root: Path) -> tuple[list[Path], list[str]]:
     sentences: list[str] = []
     return unpack(file, root, skipped=sentences.append), sentences
