@@ -37,7 +37,7 @@ class _Step:
 
     def __init__(self, words: NDArray[Any], memory: Memory) -> None:
         self.memory, self.kind = memory, KINDS[int(words["kind"])]
-        self.words: dict[str, int] = dict(zip(words.dtype.names, words.item(), strict=True))
+        self.words: dict[str, int] = dict(zip(words.dtype.names or (), words.item(), strict=True))
 
     def __getattr__(self, name: str) -> int:
         try:

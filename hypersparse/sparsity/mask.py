@@ -16,6 +16,7 @@ from hypersparse.errors import ModelError, OptionError, RunError
 
 Scores = Mapping[str, Tensor]
 Budget = Mapping[str, int]
+FEW_WEIGHTS, MOST_WEIGHTS_PER_BYTE = 2**26, 1000  # of a mask in a file; one of 99.8 % sparsity has some 400
 NOT_FINITE = (
     "A score is not a number: the weights or gradients it came from are not finite. Look at the inputs and the loss, "
     "and try a lower learning rate."
@@ -243,7 +244,9 @@ class Mask(Mapping[str, Tensor]):
         try:
             with safe_open(str(path), "pt") as file:
                 shapes = json.loads((file.metadata() or {})["hypersparse_mask"])
-                return cls.unpack({name: file.get_tensor(name) for name in file.keys()}, shapes)  # noqa: SIM118
+                packed = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                _check_claims(packed, shapes)
+                return cls.unpack(packed, shapes)
         except FileNotFoundError:
             raise RunError(f"There is no mask file {path}.") from None
         except (
@@ -309,6 +312,14 @@ def _top(scores: Tensor, keep: int) -> Tensor:
 def _pack(layer: Tensor) -> Tensor:
     bits = np.packbits(layer.flatten().cpu().numpy())
     return torch.frombuffer(bytearray(zlib.compress(bits.tobytes(), level=1)), dtype=torch.uint8)
+
+
+def _check_claims(packed: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]]) -> None:
+    """Bits that are all zero take a thousandth of a byte each: 1 MB may claim a mask of 8 GB."""
+    claimed = sum(torch.Size(shape).numel() for shape in shapes.values())
+    most = FEW_WEIGHTS + MOST_WEIGHTS_PER_BYTE * sum(bits.numel() for bits in packed.values())
+    if claimed > most:
+        raise ValueError(f"it claims {claimed} weights, and {most} are the most for its size")
 
 
 def _unpack(packed: Tensor, count: int) -> Tensor | None:

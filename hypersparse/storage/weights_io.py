@@ -1,6 +1,7 @@
 """Networks on disk: plain tensors, or for a pruned one the kept values and one bit a weight."""
 
 import hashlib
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from hypersparse.errors import ModelError
 from hypersparse.methods.snapshot import snapshot
+from hypersparse.regular_file import open_regular
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights, unwrap
 from hypersparse.storage.files import DIGEST, has_its_digest, write_tensors
@@ -130,6 +132,7 @@ def fill_(model: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> 
 
 def _plain_state_dict(path: Path) -> dict[str, Tensor]:
     try:
+        _check_not_compressed(path)
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a foreign or damaged file
         said = str(error).strip().splitlines()  # some say nothing, or only a number
@@ -140,10 +143,21 @@ def _plain_state_dict(path: Path) -> dict[str, Tensor]:
             if isinstance(loaded.get(wrapper), dict):
                 loaded = loaded[wrapper]
     if not isinstance(loaded, dict) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in loaded.items()
+        isinstance(name, str) and isinstance(value, Tensor) and value.device.type == "cpu"
+        for name, value in loaded.items()
     ):
         raise ModelError(f"{path} should hold a state_dict: tensors by their names. It holds {type(loaded).__name__}.")
     return {name.removeprefix("module."): tensor for name, tensor in loaded.items()}
+
+
+def _check_not_compressed(path: Path) -> None:
+    """Torch stores what it saves; 2 MB of a compressed file would become 4 GB."""
+    with open_regular(path) as file:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                claimed = sum(member.file_size for member in archive.infolist())
+            if claimed > path.stat().st_size:
+                raise ValueError(f"it would expand to {claimed} bytes.")
 
 
 def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:

@@ -101,6 +101,7 @@ class Flatten(Operation):
     passes = Channels.FLATTENED
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
+        need(len(inputs[0]) > 0, node.output, "an input that is one number, not an array of them", inputs[0])
         return (prod(inputs[0]),)
 
     def count_work(self, work: WorkCounter, node: Node) -> None:

@@ -55,6 +55,11 @@ def test_shapes_by_hand() -> None:
         ((Node("concat", (), "y"),), "count of inputs"),
         ((Node("softmax", (INPUT,), "y"),), "no vector"),
         (
+            (Node("aten.sum.default", (INPUT,), "n", {}, {"arguments": [], "keywords": {}, "shape": ()}),)
+            + (Node("flatten", ("n",), "y"),),
+            "one number, not an array",
+        ),
+        (
             (Node("flatten", (INPUT,), "f"), Node("log_softmax", ("f",), "s"), Node("relu", ("s",), "y")),
             "`s` is a log_softmax, which can only be the last operation",
         ),

@@ -271,6 +271,15 @@ def test_somebody_elses_safetensors_file_is_not_a_mask(tmp_path: Path, metadata:
         Mask.load(path)
 
 
+def test_a_small_file_claims_no_huge_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of zeros, deflated, would be a mask of 8 GB."""
+    Mask({"a": torch.zeros(2**20, dtype=torch.bool)}).save(tmp_path / "m.safetensors")
+    assert Mask.load(tmp_path / "m.safetensors").total == 2**20
+    monkeypatch.setattr("hypersparse.sparsity.mask.FEW_WEIGHTS", 2**10)
+    with pytest.raises(RunError, match="claims 1048576 weights"):
+        Mask.load(tmp_path / "m.safetensors")
+
+
 def test_bytes_that_cannot_be_unpacked_are_an_error() -> None:
     with pytest.raises(ModelError, match=r"does not fit layer `a` of shape \(3,\)"):
         Mask.unpack({"a": torch.full((9,), 200, dtype=torch.uint8)}, {"a": (3,)})

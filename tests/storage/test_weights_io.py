@@ -1,6 +1,7 @@
 import os
 import pickle
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -68,6 +69,23 @@ def test_a_hostile_pickle_is_refused_without_running_it(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="weights-only"):
             read_weights(tmp_path / name, network())
     assert not marker.exists()
+
+
+def test_a_compressed_state_dict_is_refused_before_it_is_expanded(tmp_path: Path) -> None:
+    """PyTorch expands it: 2 MB became 4 GB."""
+    torch.save({"weight": torch.zeros(2**20)}, tmp_path / "stored.pt")
+    with ZipFile(tmp_path / "stored.pt") as stored, ZipFile(tmp_path / "small.pt", "w", ZIP_DEFLATED) as small:
+        for member in stored.namelist():
+            small.writestr(member, stored.read(member))
+    assert read_weights(tmp_path / "stored.pt", nn.Linear(1, 1)).tensors["weight"].numel() == 2**20
+    with pytest.raises(ModelError, match="would expand to 4"):
+        read_weights(tmp_path / "small.pt", nn.Linear(1, 1))
+
+
+def test_tensors_without_numbers_are_refused(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(1, 1, device="meta"), "bias": torch.zeros(1)}, tmp_path / "meta.pt")
+    with pytest.raises(ModelError, match="should hold a state_dict"):
+        load_weights_(nn.Linear(1, 1), tmp_path / "meta.pt")
 
 
 def test_weights_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
