@@ -55,8 +55,10 @@ def test_shapes_by_hand() -> None:
         ((Node("concat", (), "y"),), "count of inputs"),
         ((Node("softmax", (INPUT,), "y"),), "no vector"),
         (
-            (Node("aten.sum.default", (INPUT,), "n", {}, {"arguments": [], "keywords": {}, "shape": ()}),)
-            + (Node("flatten", ("n",), "y"),),
+            (
+                Node("aten.sum.default", (INPUT,), "n", {}, {"arguments": [], "keywords": {}, "shape": ()}),
+                Node("flatten", ("n",), "y"),
+            ),
             "one number, not an array",
         ),
         (
