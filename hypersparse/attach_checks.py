@@ -12,6 +12,7 @@ from hypersparse.errors import LoopError, ModelError, OptionError
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.base import Method, Phase
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.techniques.options import Techniques
 
 
 def check_arguments(method: Any, *, task: Any, penalty: Any, extra_prunable: Any, input_shape: Any) -> None:
@@ -80,7 +81,9 @@ def check_wrapper(model: nn.Module) -> None:
         )
 
 
-def check_sharding(method: Method, weights: PrunableWeights, *, ablation: Ablation | None, penalty: str) -> None:
+def check_sharding(
+    method: Method, weights: PrunableWeights, *, ablation: Ablation | None, penalty: str, techniques: Techniques
+) -> None:
     """Raise an error if a method cannot work where `fully_shard` spreads the weights over ranks."""
     if weights.shard_group is None:
         return
@@ -89,10 +92,10 @@ def check_sharding(method: Method, weights: PrunableWeights, *, ablation: Ablati
             f"{type(method).__name__} needs whole weights on every rank, and `fully_shard` has spread them. Take "
             "DistributedDataParallel, or ART, Magnitude, GMP, RigL or SNIP."
         )
-    if ablation is not None or penalty == "loss":
+    if ablation is not None or penalty == "loss" or techniques != Techniques():
         raise OptionError(
-            "Where `fully_shard` spreads the weights, there are no ablations and the step adds the penalty; leave out "
-            '`ablation` and `penalty="loss"`.'
+            "Where `fully_shard` spreads the weights, there are no ablations and no techniques, and the step adds the "
+            'penalty; leave out `ablation`, `techniques` and `penalty="loss"`.'
         )
 
 
@@ -102,6 +105,14 @@ def check_in_place(weights: PrunableWeights) -> None:
         raise LoopError(
             "`fully_shard` has replaced the weights after `attach`. Call it first, then make the optimizer and attach."
         )
+
+
+def check_teacher(techniques: Techniques, teacher: Any) -> None:
+    """Raise an error about a teacher that nothing is learned from, or a file of one, which only recipes read."""
+    if techniques.given_teacher:
+        raise OptionError("`attach` takes a teacher as a module; pass `teacher=model` instead of the file of one.")
+    if teacher is not None and not techniques.distill:
+        raise OptionError("`teacher` is for the technique `distill`; pass techniques=Techniques(distill=1.0).")
 
 
 def _is_count(number: Any) -> bool:

@@ -25,8 +25,9 @@ class LoopCalls:
 
     steps: int = 0
     penalties: int = 0
+    distillations: int = 0
 
-    def check(self, plan: Sequence[Phase], *, observed: int, penalty_in_loss: bool) -> None:
+    def check(self, plan: Sequence[Phase], *, observed: int, penalty_in_loss: bool, own_loop: bool) -> None:
         """Raise an error about a missing call at the end of an epoch; `observed` counts samples."""
         if self.steps == 0:
             raise LoopError(
@@ -36,6 +37,10 @@ class LoopCalls:
             raise LoopError(
                 "`sparsifier.penalty()` was not called in this epoch; "
                 "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
+            )
+        if not own_loop and self.distillations == 0 and any(phase.extra_loss is not None for phase in plan):
+            raise LoopError(
+                "`sparsifier.distillation_loss(inputs, outputs)` was not called in this epoch; add it to the loss."
             )
         if observed == 0 and any(phase.requires.observe for phase in plan):
             raise LoopError(

@@ -44,8 +44,9 @@ def finish_epoch(sparsifier: "Sparsifier") -> None:
     phase, state, position, ranks = sparsifier.phase, sparsifier.state, sparsifier.position, sparsifier.ranks
     state.observed.sum_over_(ranks)
     with ranks.together():
-        in_loss = sparsifier.penalty_mode == "loss"
-        sparsifier.calls.check(sparsifier.plan, observed=state.observed.count, penalty_in_loss=in_loss)
+        mode, observed = sparsifier.penalty_mode, state.observed.count
+        in_loss, own_loop = mode == "loss", mode is None
+        sparsifier.calls.check(sparsifier.plan, observed=observed, penalty_in_loss=in_loss, own_loop=own_loop)
         sparsifier.zeros.check()
     if sparsifier.learning_rate is not None:
         sparsifier.learning_rate.check()

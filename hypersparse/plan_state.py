@@ -1,6 +1,6 @@
 """Where a plan stands, and how that is saved and loaded."""
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ def saved_state(sparsifier: "Sparsifier") -> dict[str, Any]:
         "total_epoch": position.total_epoch,
         "entered": position.entered,
         "open": position.open,
-        "calls": [sparsifier.calls.steps, sparsifier.calls.penalties],
+        "calls": list(astuple(sparsifier.calls)),
         "steps_per_epoch": state.steps_per_epoch,
         "lrs": sparsifier.learning_rate.state_dict() if sparsifier.learning_rate else None,
         "generator": state.generator.get_state(),

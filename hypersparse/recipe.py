@@ -6,11 +6,13 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from hypersparse import methods
 from hypersparse import own_code as own
@@ -22,6 +24,8 @@ from hypersparse.methods.phase_plan import plan_of
 from hypersparse.options import non_default, option, options
 from hypersparse.sparsity import schedules
 from hypersparse.sparsity.schedules import Schedule
+from hypersparse.techniques.options import Techniques
+from hypersparse.techniques.plan import with_techniques
 
 KEY_LENGTH = 8
 NOT_IN_KEY = ("until", "init_from", "own_code")  # the end and the places of files do not change what is computed
@@ -103,6 +107,7 @@ class Recipe:
     training: TrainingOptions = option(default=TrainingOptions(), help="The training.")
     method: Method = option(default=ART(), help="The pruning method.")
     ablation: Ablation = option(default=Ablation(), help="What is taken away from what the method found.")
+    techniques: Techniques = option(default=Techniques(), help="What is trained with beside the method.")
     until: str | None = option(default=None, help="The last phase to train; a later run without it continues.")
     init_from: str = option(default="", help="File with trained weights to start from.")
     init_digest: str = option(default="", help="SHA-256 of those weights.")
@@ -122,15 +127,23 @@ class Recipe:
         """Whether training starts from trained weights, which skips pre-training."""
         return bool(self.init_digest)
 
-    def plan(self) -> list[Phase]:
-        """The phases of training."""
-        epochs = self.training.epochs
-        return plan_of(self.method, epochs=epochs, trained=self.trained, until=self.until, ablation=self.ablation)
+    def plan(self, *, teacher: nn.Module | None = None) -> list[Phase]:
+        """The phases of training, with the network of a given `teacher` where it is to be trained."""
+        change = partial(with_techniques, techniques=self.techniques, trained=self.trained, teacher=teacher)
+        return plan_of(
+            self.method,
+            epochs=self.training.epochs,
+            trained=self.trained,
+            until=self.until,
+            ablation=self.ablation,
+            change=change,
+        )
 
     @property
     def key(self) -> str:
         """A hash of the options that differ from their defaults, which identifies what is computed."""
         changed = {name: value for name, value in self._changed().items() if name not in NOT_IN_KEY}
+        changed.get("techniques", {}).pop("teacher", None)  # a place, like that of `init_from`
         text = json.dumps(changed, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
@@ -166,6 +179,7 @@ class Recipe:
             "training": _table(self.training),
             "method": {"name": _method_name(self.method), **_table(self.method)},
             "ablation": _table(self.ablation),
+            "techniques": _table(self.techniques),
         }
 
     def to_toml(self) -> str:
@@ -188,6 +202,7 @@ class Recipe:
         for name, kind in (("data", DataOptions), ("model", ModelOptions)):
             values[name] = kind(**_with_further_options(kind, _as_table(name, values.get(name, {}))))
         values["training"] = TrainingOptions(**_as_table("training", values.get("training", {})))
+        values["techniques"] = Techniques(**_as_table("techniques", values.get("techniques", {})))
         values["ablation"] = Ablation(**_as_table("ablation", values.get("ablation", {})))
         method = dict(_as_table("method", values.get("method", {})))
         name = method.pop("name", ART.name)

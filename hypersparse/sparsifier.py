@@ -2,7 +2,9 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -15,12 +17,14 @@ from hypersparse.attach_checks import (
     check_counts,
     check_plan,
     check_sharding,
+    check_teacher,
     check_weights,
     check_wrapper,
 )
 from hypersparse.distributed import Ranks
 from hypersparse.errors import LoopError
 from hypersparse.exact_zeros import ExactZeros
+from hypersparse.gradient_hooks import GradientHooks
 from hypersparse.learning_rate import LearningRate
 from hypersparse.loop_errors import ADDED_BY_THE_STEP, LoopCalls, check_begun, check_clock, warn_if_cut
 from hypersparse.methods.ablation import Ablation
@@ -38,6 +42,8 @@ from hypersparse.sparsity.selection import PrunableModules
 from hypersparse.sparsity.summary import Summary
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.step_hooks import StepHooks, stepping
+from hypersparse.techniques.options import Techniques
+from hypersparse.techniques.plan import with_techniques
 
 PenaltyMode = Literal["gradient", "loss"]
 
@@ -85,6 +91,8 @@ class Sparsifier:
         self.on_done = on_done
         self.zeros = ExactZeros(self.weights, optimizer)
         self._hooks = StepHooks(self, optimizer)
+        perturbed = penalty is not None and any(phase.around_gradient for phase in self.plan)
+        self._gradient_hooks = GradientHooks(self, model) if perturbed else None
 
     @property
     def done(self) -> bool:
@@ -175,6 +183,32 @@ class Sparsifier:
             return torch.zeros((), device=self.weights.device)  # a new one: loops may add to it in place
         return self.phase.penalty(self.state, self.weights.vector())
 
+    def distillation_loss(self, inputs: Any, outputs: Any) -> Tensor:
+        """With the technique `distill`: the term to add to the loss of a batch; 0 in phases without it."""
+        self.calls.distillations += 1
+        if self.extra_loss is None:
+            return torch.zeros((), device=self.weights.device)
+        term: Tensor = self.extra_loss(inputs, outputs)
+        return term
+
+    @property
+    def extra_loss(self) -> nn.Module | None:
+        """The term that the phase adds to the loss of (inputs, outputs)."""
+        if self.done or self.phase.extra_loss is None:
+            return None
+        return self.phase.extra_loss(self.state)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """With the technique `ema`: inside the block the model is the averaged network, as it will be in the result."""
+        if self.done or not self.position.entered or self.phase.around_scoring is None:
+            return nullcontext()
+        return self.phase.around_scoring(self.state)
+
+    def leave_gradient(self) -> None:
+        """Before the optimizer steps: the gradients are there."""
+        if self._gradient_hooks is not None:
+            self._gradient_hooks.leave()
+
     def observe(self, outputs: Tensor, labels: Tensor) -> None:
         """Receive the network's outputs on a training batch, for methods that track the training score."""
         with torch.no_grad():
@@ -183,6 +217,8 @@ class Sparsifier:
     def detach(self) -> None:
         """Remove the hooks from the optimizer; the weights stay as they are, and no mask holds any more."""
         self._hooks.remove()
+        if self._gradient_hooks is not None:
+            self._gradient_hooks.remove()
         warn_if_cut(self)
 
     def summary(self) -> Summary:
@@ -260,6 +296,8 @@ def attach(
     on_collapse: OnCollapse = "warn",
     ablation: Ablation | None = None,
     process_group: distributed.ProcessGroup | None = None,
+    techniques: Techniques | None = None,
+    teacher: nn.Module | None = None,
 ) -> Sparsifier:
     """Make a model sparse inside your own training loop.
 
@@ -286,6 +324,8 @@ def attach(
         on_collapse: What to do when a mask leaves a layer without weights, or no such path.
         ablation: What to take away from the method's result, to see whether it mattered.
         process_group: The processes that train this model, where torch.distributed is initialised; by default all.
+        techniques: Averaged weights, S2-SAM, distillation or factored weights, such as `Techniques(ema=0.999)`.
+        teacher: The teacher of `Techniques(distill=...)`; without one the model's own averaged pre-training.
 
     Returns:
         A `Sparsifier`: iterate over its `epochs()`, or pass `steps_per_epoch`.
@@ -304,14 +344,16 @@ def attach(
     """
     check_arguments(method, task=task, penalty=penalty, extra_prunable=extra_prunable, input_shape=input_shape)
     check_counts(epochs=epochs, steps_per_epoch=steps_per_epoch, max_steps=max_steps)
-    plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation)
+    check_teacher(techniques := techniques or Techniques(), teacher)
+    change = partial(with_techniques, techniques=techniques, trained=trained, teacher=teacher)
+    plan = plan_of(method, epochs=epochs, trained=trained, ablation=ablation, change=change)
     check_plan(method, plan, epochs=epochs, steps_per_epoch=steps_per_epoch)
     if max_steps is not None and steps_per_epoch is not None:
         steps_per_epoch = min(steps_per_epoch, max_steps)
         plan = within(plan, max_steps // steps_per_epoch)
     check_wrapper(model)
     weights = PrunableWeights(model, extra_prunable=extra_prunable, skip=skip, only=only)
-    check_sharding(method, weights, ablation=ablation, penalty=penalty)
+    check_sharding(method, weights, ablation=ablation, penalty=penalty, techniques=techniques)
     optimizer = stepping(optimizer)
     check_weights(weights, optimizer)
     if densities or min_density is not None:

@@ -65,6 +65,7 @@ class StepHooks:
             return None
         self._outermost = frame
         sparsifier = self._sparsifier
+        sparsifier.leave_gradient()
         sparsifier.before_step()
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if not sparsifier.is_open:
@@ -94,13 +95,16 @@ class StepHooks:
 
     def _wrapped(self, closure: Closure) -> Closure:
         """The closure, which also adds the penalty's gradient."""
-        if self._sparsifier.phase.around_step is None:
+        phase = self._sparsifier.phase
+        if phase.around_step is None and phase.around_gradient is None:
             return partial(self._call, closure)
         with torch.enable_grad():
             return _OnlyOnce(self._call(closure))
 
     def _call(self, closure: Closure) -> Any:
-        loss, penalty = closure(), self._add_penalty_gradient_()
+        loss = closure()
+        self._sparsifier.leave_gradient()
+        penalty = self._add_penalty_gradient_()
         # The value matters to optimizers that search along a line.
         return loss if penalty is None or not isinstance(loss, Tensor | float) else loss + penalty
 

@@ -19,7 +19,7 @@ LAYERS = (
     {"distributed", "own_code", "regular_file"},
     {"options", "paper", "sparsity"},
     {"methods"},
-    {"exact_zeros", "learning_rate", "loop_errors", "penalty_gradient"},
+    {"exact_zeros", "gradient_hooks", "learning_rate", "loop_errors", "penalty_gradient", "techniques"},
     {"attach_checks", "plan_state", "step_hooks"},
     {"plan_epochs"},
     {"sparsifier"},

@@ -76,11 +76,21 @@ def _what_happens(phase: Phase) -> str:
         parts.append(f"{_words(phase.on_step.action)} every {phase.on_step.every} steps")
     if phase.penalty:
         parts.append("a growing penalty on the weights")
+    parts += _techniques(phase)
     if phase.stop_when:
         parts.append(f"until {_words(phase.stop_when)}")
-    if phase.on_exit:
-        parts.append(f"then {_words(phase.on_exit)}")
+    if words := _words(phase.on_exit):
+        parts.append(f"then {words}")
     return ", ".join(parts) or "plain training"
+
+
+def _techniques(phase: Phase) -> list[str]:
+    said = {
+        "S2-SAM": phase.around_gradient,
+        "distilled": phase.extra_loss,
+        "scored by its averaged weights": phase.around_scoring,
+    }
+    return [words for words, part in said.items() if part]
 
 
 def _words(action: Callable[..., object] | None) -> str:

@@ -68,6 +68,7 @@ class TrainingState:
 
 
 Action = Callable[[TrainingState], None]
+Within = Callable[[TrainingState], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,10 @@ class Phase:
     on_exit: Action | None = None
     on_epoch_start: Action | None = None  # of every epoch, also of the first
     on_step: EverySteps | None = None
-    around_step: Callable[[TrainingState], AbstractContextManager[None]] | None = None  # of the optimizer, by its hooks
+    around_step: Within | None = None  # of the optimizer, by its hooks
+    around_gradient: Within | None = None  # around the forward and the backward pass of a step
+    around_scoring: Within | None = None  # whenever the network is tested: another one may stand in for it
+    extra_loss: Callable[[TrainingState], nn.Module] | None = None  # of (inputs, outputs), a term of the loss
     penalty: Callable[[TrainingState, Tensor], Tensor] | None = None  # of the vector of all weights, added to the loss
     trainable: Callable[[TrainingState], Mask] | None = None  # which weights learn, where more do than the mask keeps
     stop_when: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase

@@ -1,6 +1,6 @@
 """`plan_of`: the phases of a method that a run goes through."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hypersparse.errors import OptionError, unknown
@@ -9,11 +9,17 @@ from hypersparse.methods.base import Method, Phase
 
 
 def plan_of(
-    method: Method, *, epochs: int, trained: bool = False, until: str | None = None, ablation: Ablation | None = None
+    method: Method,
+    *,
+    epochs: int,
+    trained: bool = False,
+    until: str | None = None,
+    ablation: Ablation | None = None,
+    change: Callable[[list[Phase]], list[Phase]] = list,
 ) -> list[Phase]:
-    """The phases that will be run; `until` is the name of the last one."""
+    """The phases that will be run; `until` is the name of the last one, and `change` is applied before it is."""
     plan = [phase for phase in method.plan(epochs) if not (trained and phase.pretraining)]
-    plan = ablated(plan, ablation or Ablation(), epochs=epochs)
+    plan = change(ablated(plan, ablation or Ablation(), epochs=epochs))
     if until is None:
         return plan
     names = [phase.name for phase in plan]

@@ -83,7 +83,7 @@ class Task:
     def first_batch(self, device: torch.device) -> Batch:
         """The first batch to train on."""
         with self.ranks.together():
-            for inputs, labels in self._to_train_on():
+            for inputs, labels in self.training_batches():
                 found = _to(inputs, device), _to(labels, device)
                 break
             else:
@@ -101,7 +101,7 @@ class Task:
 
     def _samples(self, wanted: int) -> dict[int, list[Tensor]]:
         found: dict[int, list[Tensor]] = defaultdict(list)
-        for inputs, labels in self._to_train_on():
+        for inputs, labels in self.training_batches():
             for sample, label in zip(inputs, _classes(inputs, labels), strict=True):
                 if len(found[label]) < wanted:
                     found[label].append(sample)
@@ -110,7 +110,8 @@ class Task:
         _check_found(found, wanted, self.classes)
         return found
 
-    def _to_train_on(self) -> Iterator[tuple[Any, Any]]:
+    def training_batches(self) -> Iterator[tuple[Any, Any]]:
+        """Batches such as the loop trains on, as far as they are known."""
         batches = self.loader if self.train_loader is None else self.train_loader
         return (self.unpack(batch) for batch in batches)
 

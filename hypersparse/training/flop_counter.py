@@ -36,6 +36,8 @@ class FlopCounter:
         if torch.is_grad_enabled():
             mask = self._weights.mask
             self._add(FORWARD_AND_BACKWARD * len(inputs), None if mask is None else mask.kept_by_layer())
+        elif model.training:  # for the statistics of its batch norms
+            self._add(len(inputs), self._nonzero())
         return self._run(model, inputs)
 
     def epoch(self, sparsifier: Sparsifier, *, images: int, steps: int) -> dict[str, float]:
@@ -50,10 +52,19 @@ class FlopCounter:
             more = _acting_steps(sparsifier, steps) / steps * (dense - sparse)
         else:
             more = self.cost.flops(trainable.kept_by_layer()) - sparse  # the gradients of those that learn unused
+        extra, extra_sparse = self._extra(sparsifier.extra_loss)
         return {
-            "flops": images * FORWARD_AND_BACKWARD * dense,
-            "flops_sparse": images * (FORWARD_AND_BACKWARD * sparse + more),
+            "flops": images * (FORWARD_AND_BACKWARD * dense + extra),
+            "flops_sparse": images * (FORWARD_AND_BACKWARD * sparse + more + extra_sparse),
         }
+
+    def _extra(self, term: nn.Module | None) -> tuple[float, float]:
+        """What the term that a phase adds to the loss computes for one image: a teacher's forward pass."""
+        if self.cost is None or term is None:
+            return 0.0, 0.0
+        # The teacher of a run is a network like its own.
+        counts = {name: int(term.get_parameter(f"teacher.{name}").count_nonzero()) for name in self._weights}
+        return self.cost.flops(), self.cost.flops(counts)
 
     def scoring_of_epoch(self) -> dict[str, float]:
         """What was scored since the last epoch's end; resets the count."""

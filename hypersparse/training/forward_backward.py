@@ -32,10 +32,18 @@ class ForwardBackward:
         self._network, self._ranks = memory.weights.model, ranks or Ranks.alone()
         self._replica = replica_of(memory) if compiled and machine.precision == "bf16" else None
         self._plain = _Loss(self._replica.model if self._replica else memory.weights.model, metric)
+        self._compiled = compiled
         self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
 
+    def set_extra_loss(self, extra: nn.Module | None) -> None:
+        """From now on add this term of (images, outputs) to the loss."""
+        if extra is self._plain.extra:
+            return
+        self._plain = _Loss(self._plain.network, self._plain.metric, extra)
+        self._loss = torch.compile(self._plain, dynamic=False) if self._compiled else self._plain
+
     def loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy of a batch, and the score of each sample."""
+        """Mean cross-entropy of a batch with the phase's own term, and the score of each sample."""
         if self._replica:
             self._replica.refresh_()
         with self._machine.autocast(), self._compiling():
@@ -69,15 +77,16 @@ class ForwardBackward:
 
 
 class _Loss(nn.Module):
-    def __init__(self, network: nn.Module, metric: Metric) -> None:
+    def __init__(self, network: nn.Module, metric: Metric, extra: nn.Module | None = None) -> None:
         super().__init__()
-        self.network, self.metric = network, metric
+        self.network, self.metric, self.extra = network, metric, extra
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | float]:
         outputs = self.network(images).float()
         with torch.no_grad():
             scores = self.metric(outputs, labels)
-        return functional.cross_entropy(outputs, labels), scores
+        loss = functional.cross_entropy(outputs, labels)
+        return loss if self.extra is None else loss + self.extra(images, outputs), scores
 
 
 class Bf16Replica:

@@ -1,5 +1,6 @@
 """`train`: the only training loop."""
 
+import copy
 import math
 import time
 from collections.abc import Sequence
@@ -189,7 +190,7 @@ class Training:
         sparsifier = Sparsifier(
             self.model,
             optimizer,
-            self.recipe.plan(),
+            self.recipe.plan(teacher=self.teacher()),
             task=task,
             lr=self.recipe.training.lr_schedule(),
             penalty=None,
@@ -200,6 +201,16 @@ class Training:
         if any(phase.requires.steps for phase in sparsifier.plan):  # others go by epochs, as the stored runs did
             sparsifier.state.steps_per_epoch = len(self.batches)
         return sparsifier
+
+    def teacher(self) -> nn.Module | None:
+        """The network of a given teacher's file; None where the run's own is the teacher, or nobody is."""
+        techniques = self.recipe.techniques
+        if not techniques.given_teacher:
+            return None
+        check_digest(techniques.teacher, techniques.teacher_digest)
+        teacher = copy.deepcopy(self.model)
+        load_weights_(teacher, techniques.teacher)
+        return teacher
 
     def run_plan(self, callback: Callback, stop: StopRequest) -> Result:
         """Train all epochs that are left, then write the final network and the result."""
@@ -293,7 +304,8 @@ class Training:
             **self.meter.epoch(sparsifier, images=self.epoch_loss.loss.count, steps=len(self.batches)),
         }
         with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():
-            said |= self.measure()
+            with sparsifier.averaged():
+                said |= self.measure()
             sparsifier.finish_epoch()
         seconds = self.epoch_seconds + time.monotonic() - self.began
         said = {**sparsifier.log, **said, **self.meter.scoring_of_epoch(), "seconds": seconds}

@@ -95,9 +95,10 @@ class EagerStep:
         """The step itself, on this rank's share of a batch of so many."""
         driver, sparsifier = self.driver, self.driver.sparsifier
         optimizer = sparsifier.state.optimizer
-        loss, scores = self.learner.loss(images, labels)
-        optimizer.zero_grad(set_to_none=True)
-        self.learner.backward_(loss, share=len(labels) / of)
+        with driver.around_gradient():
+            loss, scores = self.learner.loss(images, labels)
+            optimizer.zero_grad(set_to_none=True)
+            self.learner.backward_(loss, share=len(labels) / of)
         driver.add_penalty_gradient_()
         if driver.optimizer_steps:
             optimizer.step()
@@ -181,6 +182,7 @@ def build_step(
 ) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
     phase = driver.sparsifier.phase
+    learner.set_extra_loss(driver.sparsifier.extra_loss)
     eager = EagerStep(learner, driver, batches, record)
     acts_always = phase.on_step is not None and phase.on_step.every == 1
     full_batches = batches.size(0) == batches.batch_size
@@ -199,7 +201,9 @@ def build_step(
     except Exception as error:  # of CUDA, the compiler or Triton, which have no common kind
         name, reason = phase.name, (str(error) or type(error).__name__).splitlines()[0]
         log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)
-        return EagerStep(build_learner(driver, machine, compiled=False), driver, batches, record)
+        plain = build_learner(driver, machine, compiled=False)
+        plain.set_extra_loss(driver.sparsifier.extra_loss)
+        return EagerStep(plain, driver, batches, record)
 
 
 def build_learner(
@@ -225,8 +229,9 @@ def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
         id(parameter): {key: value.clone() for key, value in values.items() if isinstance(value, Tensor)}
         for parameter, values in optimizer.state.items()
     }
-    # Only what happens around the optimizer's step can change what a method remembers.
-    remembered = sparsifier.state.memory.tensors() if sparsifier.phase.around_step else []
+    # Only what happens around the gradient or the optimizer's step can change what is remembered.
+    phase = sparsifier.phase
+    remembered = sparsifier.state.memory.tensors() if phase.around_step or phase.around_gradient else []
     memory = [tensor.clone() for tensor in remembered]
     return tensors, moments, memory, record.state_dict(), torch.cuda.get_rng_state()
 

@@ -1,7 +1,7 @@
 """`StepDriver`: what our own steps ask of a sparsifier beyond what a user's loop does."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +28,11 @@ class StepDriver:
         """Whether the optimizer makes the coming step, which the method may replace."""
         on_step = self.sparsifier.phase.on_step
         return not (self.method_acts and on_step is not None and on_step.replaces_step)
+
+    def around_gradient(self) -> AbstractContextManager[None]:
+        """Around the forward and the backward pass of a step."""
+        around = self.sparsifier.phase.around_gradient
+        return nullcontext() if around is None else around(self.sparsifier.state)
 
     def add_penalty_gradient_(self) -> None:
         """Add the penalty's gradient to the weights' after `backward()`, once a step."""

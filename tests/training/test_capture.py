@@ -84,7 +84,7 @@ def test_a_capture_that_fails_leaves_no_trace(
     assert all(torch.equal(*pair) for pair in zip(now, remembered, strict=True))
     assert bool(now) == bool(method)
     assert (training.epoch_loss.loss.count, float(training.epoch_loss.index)) == (0, 0.0)
-    assert training.sparsifier.state_dict()["calls"] == [0, 0]
+    assert training.sparsifier.state_dict()["calls"] == [0, 0, 0]
     for values in training.sparsifier.state.optimizer.state.values():
         assert all(not value.any() for value in values.values() if isinstance(value, Tensor))
     assert not any(group.get("capturable") for group in training.sparsifier.state.optimizer.param_groups)
