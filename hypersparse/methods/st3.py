@@ -44,6 +44,9 @@ class ST3(PruningMethod):
     distribution: Distribution = option(default="global", help=DISTRIBUTION_HELP)
     ramp: float = option(default=0.7, help="When the sparsity is reached, as a fraction of the training.", gt=0, lt=1)
     power: float = option(default=3.0, help="Of the ramp: 3 is a cubic one, that prunes most at the start.", ge=1)
+    scale_by_width: bool = option(
+        default=False, help="Compare weights times the square root of their layer's inputs, as ST-3 sigma does."
+    )
     update_every: int = option(default=20, help="Steps between updates of the mask and the thresholds.", ge=1)
 
     def plan(self, epochs: int) -> Sequence[Phase]:
@@ -87,15 +90,20 @@ class ST3(PruningMethod):
     def use_largest(self, state: TrainingState, keep: int) -> None:
         """The mask of the largest raw weights; the largest dropped one of those that compete is the threshold."""
         weights, raw = state.weights, self.raw(state)
-        magnitudes = {name: value.abs() for name, value in zip(weights, raw.values, strict=True)}
-        mask = weights.select(magnitudes, keep, self.distribution)
-        dropped = torch.stack([value.masked_fill(mask[name], 0.0).max() for name, value in magnitudes.items()])
+        scales = {name: self.scale(weight) for name, weight in weights.items()}
+        scores = {name: value.abs() * scales[name] for name, value in zip(weights, raw.values, strict=True)}
+        mask = weights.select(scores, keep, self.distribution)
+        dropped = torch.stack([value.masked_fill(mask[name], 0.0).max() for name, value in scores.items()])
         if self.distribution == "global" and weights.limits is None:
             dropped = dropped.max().expand(len(dropped))
-        for threshold, largest in zip(raw.thresholds, dropped, strict=True):
-            threshold.copy_(largest)  # in place: a captured step knows the address
+        for threshold, largest, scale in zip(raw.thresholds, dropped, scales.values(), strict=True):
+            threshold.copy_(largest / scale)  # in place: a captured step knows the address
         weights.set_mask_(mask)
         self.shrink(state)
+
+    def scale(self, weight: Tensor) -> float:
+        """The factor on a layer's weights where they are compared with those of other layers."""
+        return float(weight[0].numel() ** 0.5) if self.scale_by_width else 1.0
 
     @contextmanager
     def straight_through(self, state: TrainingState) -> Iterator[None]:

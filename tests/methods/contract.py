@@ -18,6 +18,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "iter_snip": {"rounds": 5},
     "magnitude": {"dense_epochs": 2},
     "rigl": {"distribution": "erk", "update_every": 2, "search": 1.5},  # the first layer is too large to be kept whole
+    "st3": {"update_every": 2},
     "synflow": {"rounds": 5},
     "topkast": {"update_every": 2, "update_until": 0.5},
 }
