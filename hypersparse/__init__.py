@@ -35,6 +35,7 @@ from hypersparse.methods.rigl import RigL
 from hypersparse.methods.set import SET
 from hypersparse.methods.snip import SNIP
 from hypersparse.methods.sratio import SRatio
+from hypersparse.methods.st3 import ST3
 from hypersparse.methods.synflow import SynFlow
 from hypersparse.methods.task import Task
 from hypersparse.methods.topkast import TopKAST
@@ -42,6 +43,7 @@ from hypersparse.sparsifier import Sparsifier, attach
 from hypersparse.sparsity import distributions, penalties, schedules, scores
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.techniques.options import Techniques
 
 if TYPE_CHECKING:
     from hypersparse import zoo
@@ -61,6 +63,7 @@ __all__ = [
     "LTH",
     "SET",
     "SNIP",
+    "ST3",
     "Ablation",
     "CollapseError",
     "CollapseWarning",
@@ -92,6 +95,7 @@ __all__ = [
     "Sparsifier",
     "SynFlow",
     "Task",
+    "Techniques",
     "TopKAST",
     "TrainingState",
     "attach",

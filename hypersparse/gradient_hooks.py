@@ -14,7 +14,7 @@ class GradientHooks:
     """Enters the context before a forward pass for training, and leaves it before the optimizer steps."""
 
     def __init__(self, sparsifier: "Sparsifier", model: nn.Module) -> None:
-        self._sparsifier = sparsifier
+        self._sparsifier: Sparsifier | None = sparsifier
         self._context: AbstractContextManager[None] | None = None
         self._handle = model.register_forward_pre_hook(self._before_forward)
 
@@ -29,12 +29,17 @@ class GradientHooks:
         self.leave()
         self._handle.remove()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the model has hooks that do nothing."""
+        return {"_sparsifier": None, "_context": None, "_handle": None}
+
     def _before_forward(self, model: nn.Module, _: Any) -> None:
         if not (model.training and torch.is_grad_enabled()):
             self.leave()  # after a step that was left out, as a GradScaler does
             return
         sparsifier = self._sparsifier
-        around = sparsifier.phase.around_gradient
-        if self._context is None and around is not None and sparsifier.is_open:
+        if sparsifier is None or self._context is not None or not sparsifier.is_open:
+            return
+        if (around := sparsifier.phase.around_gradient) is not None:
             self._context = around(sparsifier.state)
             self._context.__enter__()
