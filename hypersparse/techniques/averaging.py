@@ -92,7 +92,9 @@ def parameters_of(state: TrainingState) -> list[Tensor]:
     return list(state.weights.model.parameters())
 
 
-def of_layers(state: TrainingState, parameters: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[tuple[str, Tensor]]:
+def of_layers(
+    state: TrainingState, parameters: Sequence[Tensor], tensors: Sequence[Tensor]
+) -> list[tuple[str, Tensor]]:
     """The tensors that belong to prunable weights, with the names of their layers."""
     names = {id(weight): name for name, weight in state.weights.items()}
     pairs = zip(parameters, tensors, strict=True)
