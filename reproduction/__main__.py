@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from hypersparse.cli.main import run
-from reproduction.learning_order import commands
+from reproduction.figures import commands as figures
+from reproduction.learning_order import commands as learning_order
 from reproduction.page import build
 from reproduction.zoo_entries import zoo_add
 
@@ -18,9 +19,12 @@ app = typer.Typer(
     help="Without a command: rebuild docs/reproduction.md and the README's table from results/.",
     pretty_exceptions_enable=False,
 )
-app.command()(commands.positions)
-app.command("map")(commands.sample_map)
-app.command()(commands.store_positions)
+app.command()(figures.gradients)
+app.command("epochs", help="Regularized epochs to the final mask, per penalty (table 2 of the paper).")(figures.epochs)
+app.command("finetuning", help="The gain of fine-tuning at each of its learning rates.")(figures.gains)
+app.command()(learning_order.positions)
+app.command("map")(learning_order.sample_map)
+app.command()(learning_order.store_positions)
 app.command()(zoo_add)
 
 

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from hypersparse.analysis.finetuning import FALLS
 from hypersparse.analysis.plotting import AnalysisResult
+from reproduction.figures.finetuning import FALLS
 from reproduction.tables import markdown
 
 

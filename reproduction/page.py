@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hypersparse.analysis import (
-    allocation,
-    epochs,
-    finetuning,
-    gradients,
-    intersection,
-    masks,
-    paper,
-    tradeoffs,
-)
+from hypersparse.analysis import allocation, intersection, masks, paper, tradeoffs
 from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, load
 from hypersparse.analysis.plotting import AnalysisResult, write_figure, write_tables
 from hypersparse.errors import RunError
@@ -24,6 +15,7 @@ from hypersparse.storage.files import write_text
 from hypersparse.storage.record import read_record
 from reproduction import goals, methods, positions_section, readme, stop_rules
 from reproduction.figure_tables import finetuning_table, layers_table
+from reproduction.figures import epochs, finetuning, gradients
 from reproduction.notes import INTRODUCTION, read_notes
 from reproduction.planned import variants_and_planned
 from reproduction.tables import cell_table, counted, markdown

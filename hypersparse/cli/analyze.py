@@ -8,13 +8,11 @@ import pandas as pd
 import typer
 from rich.table import Table
 
-from hypersparse.analysis import allocation, epochs, finetuning, intersection, masks, tradeoffs
-from hypersparse.analysis import gradients as curves
-from hypersparse.analysis.finished_runs import FinishedRun, load, with_records
+from hypersparse.analysis import allocation, intersection, masks, tradeoffs
+from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.analysis.plotting import AnalysisResult, use_own_settings, write
 from hypersparse.cli.console import table, table_console
 from hypersparse.cli.recipe_options import RunsDir
-from hypersparse.errors import OptionError
 from hypersparse.runs.store import RunStore, find_all
 
 Names = Annotated[
@@ -23,11 +21,10 @@ Names = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", "-o", file_okay=False, help="Folder for the figures (PNG, SVG) and their data (CSV).")
 ]
-ANALYSES: Mapping[str, Callable[[Sequence[FinishedRun]], Iterable[AnalysisResult]]] = {
+Analysis = Callable[[Sequence[FinishedRun]], Iterable[AnalysisResult]]
+ANALYSES: Mapping[str, Analysis] = {
     "intersection": intersection.analyze,
     "layers": allocation.analyze,
-    "epochs": lambda runs: [epochs.analyze(runs)],
-    "finetuning": finetuning.analyze,
     "accuracy": tradeoffs.accuracy,
     "crossing": masks.crossings,
     "effective": tradeoffs.effective,
@@ -38,26 +35,16 @@ ANALYSES: Mapping[str, Callable[[Sequence[FinishedRun]], Iterable[AnalysisResult
 
 def command(name: str) -> Callable[..., None]:
     """The command of an analysis without options of its own."""
-
-    def analyze(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
-        show(ANALYSES[name](find(runs, runs_dir)), out)
-
-    return analyze
+    return drawing(ANALYSES[name])
 
 
-def gradients(
-    runs: Names = None,
-    runs_dir: RunsDir = Path("runs"),
-    out: Out = Path("figures"),
-    epochs: Annotated[
-        str | None, typer.Option("--epochs", help="Regularized epochs to draw, such as 0,20,30,40; a few by default.")
-    ] = None,
-) -> None:
-    """Magnitudes and penalty gradients over the sorted weights (figure 1 of the paper), a figure a run."""
-    chosen = None if epochs is None else _numbers(epochs)
-    found = find(runs, runs_dir)
-    usable = with_records(found) if runs else curves.with_curves(found)  # a run that was named is never left out
-    show((curves.analyze_run(run, chosen) for run in usable), out)
+def drawing(analyze: Analysis) -> Callable[..., None]:
+    """A command that draws the results of an analysis."""
+
+    def draw(runs: Names = None, runs_dir: RunsDir = Path("runs"), out: Out = Path("figures")) -> None:
+        show(analyze(find(runs, runs_dir)), out)
+
+    return draw
 
 
 def find(names: Sequence[str] | None, runs_dir: Path) -> list[FinishedRun]:
@@ -77,13 +64,6 @@ def show(results: Iterable[AnalysisResult], out: Path, tables: Sequence[pd.DataF
             console.print(as_table(frame))
         for path in write(out, result):
             console.say(str(path), style="dim")
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return list(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise OptionError(f"`--epochs` expects whole numbers with commas, such as 0,20,30,40; got `{text}`.") from None
 
 
 def as_table(frame: pd.DataFrame) -> Table:

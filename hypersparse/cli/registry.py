@@ -32,8 +32,6 @@ Commands = Mapping[str, str | Family | Built]
 ANALYSES = {
     "intersection": "How soon the final mask is found (figure 2 of the paper).",
     "layers": "Weights per layer under the blocks of the network (figure 3 of the paper).",
-    "epochs": "Regularized epochs to the final mask, per penalty (table 2 of the paper).",
-    "finetuning": "The gain of fine-tuning at each of its learning rates.",
     "accuracy": "Accuracy against sparsity, training compute and bytes.",
     "crossing": "Weights that cross the pruning threshold in each epoch: from exploration to exploitation.",
     "effective": "Kept weights that lie on a path from input to output.",
@@ -51,10 +49,7 @@ COMMANDS: Commands = {  # file:function, in the order of the help
     "report": "report:report",
     "analyze": Family(
         "Draw figures and tables from stored runs; nothing is trained.",
-        {
-            "gradients": "analyze:gradients",
-            **{name: Built("analyze", help) for name, help in ANALYSES.items()},
-        },
+        {name: Built("analyze", help) for name, help in ANALYSES.items()},
     ),
     "paper": "paper:paper",
     "evaluate": "evaluate:evaluate",

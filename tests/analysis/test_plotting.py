@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hypersparse.analysis import epochs, intersection, masks, tradeoffs
+from hypersparse.analysis import intersection, masks, tradeoffs
 from hypersparse.analysis.finished_runs import FinishedRun
 from hypersparse.analysis.plotting import COLUMN, PAGE, AnalysisResult, line_styles, panels, title
 from hypersparse.analysis.plotting import write as write_result
@@ -16,7 +16,7 @@ from tests.analysis.small import write
 
 def test_a_long_name_does_not_take_the_place_of_the_figure(tmp_path: Path) -> None:
     options = {"pretrain_epochs": 7, "max_regularized_epochs": 11, "growth": 1.25, "strength": 0.0125}
-    named = epochs.analyze([write(tmp_path), write(tmp_path, method_options=options)])
+    (named,) = masks.crossings([write(tmp_path), write(tmp_path, method_options=options)])
     (names,) = [axes.get_legend().get_texts() for axes in named.figure.axes]
     lines = [line for name in names for line in name.get_text().splitlines()]
     assert "strength=0.0125" in " ".join(lines)

@@ -49,11 +49,8 @@ from tests.training.small import StopAfter
 SECONDS, BYTES = 60, 1 << 30
 LABEL = "runs"
 ANALYSES = (
-    "gradients",
     "intersection",
     "layers",
-    "epochs",
-    "finetuning",
     "accuracy",
     "crossing",
     "effective",

@@ -28,7 +28,7 @@ from tests.hostile.files import attached
 
 Reader = Callable[[Path], object]
 RUNS = ("foreign-12345678", "python-12345678", "ours-12345678", "damaged/x-12345678/seed-0")
-STUDIES = ("accuracy", "agreement", "classes", "crossing", "epochs", "gradients", "layers")
+STUDIES = ("accuracy", "agreement", "classes", "crossing", "layers")
 FORMATS = (".hsp", ".onnx", ".c", ".safetensors")
 NAMED = ("array", "op", "role", "option")
 

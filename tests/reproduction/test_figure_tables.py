@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from hypersparse.analysis import finetuning
 from reproduction.figure_tables import finetuning_table
-from tests.analysis.test_finetuning import tuned
+from reproduction.figures import finetuning
+from tests.reproduction.figures.test_finetuning import tuned
 
 
 def test_a_row_of_each_recipe_has_both_ends_of_each_rate(tmp_path: Path) -> None:

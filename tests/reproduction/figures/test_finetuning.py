@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hypersparse.analysis import finetuning
 from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.errors import RunError
+from reproduction.figures import finetuning
 from tests.analysis.small import write
 from tests.stored import whole_entry
 

@@ -1,0 +1,1 @@
+"""Figures of the paper, drawn from runs of ART."""
