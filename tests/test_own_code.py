@@ -18,7 +18,7 @@ IMPORTERS = {  # every file that imports by a name that is not written in it, an
     "__init__.py": "a table in the file",
     "own_code.py": "names that the caller allowed",
     "cli/registry.py": "a table in the file",
-    "integrations/extras.py": "names in the package's own calls",
+    "extras.py": "names in the package's own calls",
     "methods/registry.py": "files of the package",
 }
 FILE = """

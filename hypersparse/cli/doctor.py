@@ -20,6 +20,7 @@ EXTRAS = {  # extra -> its packages and what it is for
     "lightning": (("lightning",), "hypersparse.integrations.lightning"),
     "transformers": (("transformers", "accelerate"), "hypersparse.integrations.transformers"),
     "accelerate": (("accelerate",), "attach in a loop of Accelerate"),
+    "datasets": (("pyarrow",), "folders of Arrow and Parquet files"),
     "tensorboard": (("tensorboard",), "--track tensorboard"),
     "wandb": (("wandb",), "--track wandb:PROJECT"),
     "mlflow": (("mlflow-skinny",), "--track mlflow:URI"),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from hypersparse.data import cifar, digits, folder, npz, synthetic, tiny_imagenet
+from hypersparse.data import cifar, digits, folder, huggingface, npz, synthetic, tiny_imagenet, webdataset
 from hypersparse.data.dataset import Dataset, Progress, Split
 from hypersparse.errors import DataError, OptionError, unknown
 
@@ -45,7 +45,9 @@ def load(
     download: bool = True,
     progress: Progress | None = None,
 ) -> Dataset:
-    """A data set by name, or by the path of a folder of images or an `.npz` file.
+    """A data set by name, or by the path of a folder or an `.npz` file.
+
+    A folder holds images, Arrow or Parquet files of Hugging Face `datasets`, or shards of WebDataset.
 
     `folders` are searched in this order; downloads and caches are written to the last one.
 
@@ -59,12 +61,20 @@ def load(
         return READERS[name](folders, download=download, progress=progress, **options)
     path = Path(name).expanduser()
     if name and path.is_dir():
-        return folder.read(path, progress=progress, **options)
+        return _read_folder(path, folders[-1] if folders else None, progress, options)
     if path.is_file() and path.suffix == ".npz":
         return npz.read(path, **options)
     if path.name != name or path.suffix:
         raise DataError(f"`{name}` must be an image folder or an .npz file; there is none at that path.")
     raise DataError(unknown("data set", name, READERS))
+
+
+def _read_folder(path: Path, cache: Path | None, progress: Progress | None, options: Mapping[str, Any]) -> Dataset:
+    """Read a folder by what is in it."""
+    if huggingface.kind_of(path) is not None:
+        return huggingface.read(path, cache=cache, progress=progress, **options)
+    read = webdataset.read if webdataset.is_one(path) else folder.read
+    return read(path, progress=progress, **options)
 
 
 def names() -> list[str]:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import LoopError, OptionError
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.integrations.tracker import scalars
-from hypersparse.integrations.trainer import SparsityWatch, attach_within, check_zeros
+from hypersparse.integrations.trainer import SparsityWatch, attach_within
 from hypersparse.methods.base import Method
 from hypersparse.methods.task import Task
 from hypersparse.sparsifier import Sparsifier
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _strategies = needed("lightning.pytorch.strategies", "lightning", "SparsityCallback")
 _callbacks = needed("lightning.pytorch.callbacks", "lightning", "SparsityCallback")
 Callback: Any = _callbacks.Callback
+TRIED_EPOCHS = 10  # of the plan that a `fast_dev_run` begins with; with one GMP has no time
 
 
 class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra, which mypy does not read
@@ -71,7 +72,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
             pl_module,
             trainer.optimizers[0],
             self.method,
-            epochs=self.epochs or 1 if trainer.fast_dev_run else self.epochs,
+            epochs=self.epochs or TRIED_EPOCHS if trainer.fast_dev_run else self.epochs,
             steps=_steps_of(trainer, per_epoch, begun=0 if resumes else trainer.global_step),
             steps_per_epoch=per_epoch,
             task=_in_precision_of(trainer, self.task),
@@ -115,7 +116,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
                 if trainer.fast_dev_run:  # which leaves the plan at its beginning
                     warnings.simplefilter("ignore")
                 self.sparsifier.detach()
-            check_zeros(self.sparsifier.weights)
+            self.sparsifier.zeros.check()
 
     def state_dict(self) -> dict[str, Any]:
         """The plan's state, for Lightning's checkpoints."""

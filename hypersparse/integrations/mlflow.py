@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hypersparse.errors import OptionError
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.integrations.tracker import OpenTracker
 from hypersparse.training.concurrency.concurrent_runs import Job
 

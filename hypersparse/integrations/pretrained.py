@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hypersparse.errors import ModelError, RunError
 from hypersparse.export.sparse_file import load_sparse, save_sparse
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.methods.base import Method
 from hypersparse.options import non_default
 from hypersparse.sparsity.mask import Mask

@@ -21,7 +21,7 @@ import torch
 from hypersparse import data
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import HypersparseError, OptionError, RunError
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.recipe import Recipe
 from hypersparse.storage.phase_cache import PhaseCache
 from hypersparse.storage.run_folder import RunFolder

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.integrations.tracker import OpenTracker
 from hypersparse.storage.files import writing
 from hypersparse.training.concurrency.concurrent_runs import Job

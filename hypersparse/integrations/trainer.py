@@ -5,12 +5,11 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from hypersparse.errors import LoopError, OptionError
+from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method
 from hypersparse.methods.phase_plan import plan_of, within
 from hypersparse.sparsifier import Sparsifier, attach
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.weights import PrunableWeights
 
 
 class SparsityWatch:
@@ -69,18 +68,6 @@ def attach_within(
         trained=trained,
         **options,
     )
-
-
-def check_zeros(weights: PrunableWeights) -> None:
-    """Raise an error if a dropped weight is not zero: no optimizer step has done that."""
-    if (mask := weights.mask) is None:
-        return
-    for name, weight in weights.items():
-        if bool(weight.detach().masked_fill(mask[name], 0.0).any()):
-            raise LoopError(
-                f"`{name}` has weights that the mask drops, set after the last optimizer step, as an average of the "
-                "weights does; apply `sparsifier.mask.apply_to_(model)` to what sets them."
-            )
 
 
 def _most_epochs(method: Method, available: int, *, trained: bool) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from hypersparse.errors import OptionError
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.integrations.pretrained import from_pretrained, save_pretrained, write_card
 from hypersparse.integrations.trainer import SparsityWatch, attach_within
 from hypersparse.methods.base import Method

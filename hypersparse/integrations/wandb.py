@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from hypersparse.errors import RunError
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.integrations.tracker import OpenTracker
 from hypersparse.storage.files import write_json
 from hypersparse.storage.schemas import Count, Word, read_json

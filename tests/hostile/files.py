@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from PIL import Image
 from safetensors.numpy import save_file
@@ -48,7 +50,7 @@ def make(folder: Path) -> None:
     for name in (MARK, "sitecustomize", "torch_backend"):
         (folder / f"{name}.py").write_text(PAYLOAD)
     (folder / "matplotlibrc").write_text(f"text.usetex: True\nbackend: module://{MARK}\n")
-    for part in (_networks, _runs, _packs, _recipes, _arrays, _pickles, _images, _zoo, _transformers):
+    for part in (_networks, _runs, _packs, _recipes, _arrays, _pickles, _images, _zoo, _transformers, _shards):
         part(folder)
 
 
@@ -181,6 +183,24 @@ def _transformers(folder: Path) -> None:
     (folder / "adapted" / "adapter_config.json").write_text(json.dumps({**adapter, "auto_mapping": mapped}))
     save_file({"a": np.zeros(1)}, folder / "adapted" / "sparse.safetensors")
     torch.save({"weight": Start()}, folder / "dense" / "pytorch_model.bin")
+
+
+def _shards(folder: Path) -> None:
+    for name in ("shards", "arrow", "parquet"):
+        (folder / name).mkdir()
+    for part in ("train", "val"):
+        with tarfile.open(folder / "shards" / f"{part}.tar", "w", pax_headers={"comment": TEXT}) as tar:
+            for name, content in (("../1.jpg", EPS), ("../1.cls", b"0"), ("2.pkl", pickle.dumps(Start()))):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+        kinds = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": [TEXT], "id": f"{MARK}:x"}}
+        features = {b"huggingface": json.dumps({"info": {"features": kinds}}).encode(), b"ARROW:extension:name": b"x"}
+        images = [{"bytes": EPS, "path": f"{MARK}.py"}, {"bytes": pickle.dumps(Start()), "path": "| touch started"}]
+        rows = pa.table({"image": images, "label": [0, 0]}).replace_schema_metadata(features)
+        pq.write_table(rows, folder / "parquet" / f"{part}.parquet")
+        with (folder / "arrow" / f"{part}.arrow").open("wb") as file, pa.ipc.new_stream(file, rows.schema) as writer:
+            writer.write_table(rows)
 
 
 def _model() -> nn.Module:

@@ -144,6 +144,11 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         "an archive of TinyImageNet": call(lambda path: tiny_imagenet.load([path.parent]), "tiny-imagenet-200.zip"),
         **{f"a model of Transformers {name}": call(_pretrained, name) for name in ("adapted", "dense")},
         "arrays": call(lambda path: data.load(str(path)), "arrays.npz"),
+        "shards of WebDataset": call(lambda path: data.load(str(path)), "shards"),
+        **{
+            f"a folder of {kind} files": call(lambda path: data.load(str(path), [path.parent / "cache"]), kind)
+            for kind in ("arrow", "parquet")
+        },
         "a folder of images": call(lambda path: data.load(str(path)), "images"),
         "facts of a zoo": call(partial(zoo.entry, "a"), "zoo"),
     }
@@ -160,8 +165,11 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/cifar.py": "an archive of CIFAR",
         "hypersparse/data/files.py": "an archive of CIFAR",
         "hypersparse/data/decode.py": "a folder of images",
+        "hypersparse/data/huggingface.py": "a folder of arrow files",
         "hypersparse/data/npz_file.py": "arrays",
+        "hypersparse/data/shards.py": "shards of WebDataset",
         "hypersparse/data/tiny_imagenet.py": "an archive of TinyImageNet",
+        "hypersparse/data/webdataset.py": "shards of WebDataset",
         "hypersparse/distributed/checkpoint.py": "a sharded checkpoint's entry",
         "hypersparse/export/c_writer.py": "* functions in C, in the package",
         "hypersparse/integrations/pretrained.py": "a model of Transformers adapted",

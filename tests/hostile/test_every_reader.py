@@ -17,6 +17,7 @@ READING = {
     *("open", "read_text", "read_bytes", "open_regular", "read_regular", "open_image", "CDLL", "urlopen", "memmap"),
     *("safe_open", "ZipFile", "is_zipfile", "from_pretrained", "read_csv", "fromfile", "frombuffer", "load_file"),
     *("genfromtxt", "loadtxt", "read_parquet", "read_pickle", "read_json", "safe_load", "literal_eval"),
+    *("memory_map", "open_stream", "ParquetFile", "read_schema"),
 }
 LOADING = {"np", "numpy", "torch", "json", "tomllib", "pickle", "yaml", "joblib", "marshal", "onnx", "cloudpickle"}
 NOT_FILES = {("webbrowser", "open")}

@@ -206,11 +206,10 @@ def test_a_dense_checkpoint_is_made_sparse_in_the_steps_that_are_left(tmp_path: 
     assert sparsity_of(model.state_dict()) == pytest.approx(0.9, abs=1e-3)
 
 
-def test_fast_dev_run_tries_a_plan_that_is_longer() -> None:
+@pytest.mark.parametrize("method", [ART(sparsity=0.9), GMP(sparsity=0.9)])
+def test_fast_dev_run_tries_a_plan_that_is_longer(method: Method) -> None:
     model = module()
-    trainer_with(SparsityCallback(ART(sparsity=0.9), task=Task(criterion, samples())), fast_dev_run=True).fit(
-        model, samples()
-    )
+    trainer_with(SparsityCallback(method, task=Task(criterion, samples())), fast_dev_run=True).fit(model, samples())
     assert sparsity_of(model.state_dict()) == 0
 
 

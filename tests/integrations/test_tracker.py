@@ -8,7 +8,7 @@ import pytest
 
 from hypersparse import data
 from hypersparse.errors import OptionError
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.integrations.tracker import Trackers
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.callbacks import CallbackList, LogReader, NullCallback
