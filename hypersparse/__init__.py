@@ -23,6 +23,7 @@ from hypersparse.methods.acdc import ACDC
 from hypersparse.methods.art import ART
 from hypersparse.methods.base import EverySteps, Method, Phase, PhaseLR, PruningMethod, Requirements, TrainingState
 from hypersparse.methods.dense import Dense
+from hypersparse.methods.fixed_mask import Fixed
 from hypersparse.methods.gmp import GMP
 from hypersparse.methods.grasp import GraSP
 from hypersparse.methods.imp import IMP
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from hypersparse.export.shrink import shrink
     from hypersparse.export.sparse_file import load_sparse, save_sparse
     from hypersparse.recipe import Recipe
+    from hypersparse.storage.weights_io import load_weights_
     from hypersparse.training.loop import train
     from hypersparse.training.machine import Machine
 
@@ -71,6 +73,7 @@ __all__ = [
     "Dense",
     "DivergedError",
     "EverySteps",
+    "Fixed",
     "GraSP",
     "HypersparseError",
     "IterSNIP",
@@ -101,6 +104,7 @@ __all__ = [
     "attach",
     "distributions",
     "load_sparse",
+    "load_weights_",
     "penalties",
     "save_sparse",
     "schedules",
@@ -114,6 +118,7 @@ _LATER = {  # imported when they are first asked for: a loop of one's own needs 
     "Machine": "hypersparse.training.machine",
     "Recipe": "hypersparse.recipe",
     "load_sparse": "hypersparse.export.sparse_file",
+    "load_weights_": "hypersparse.storage.weights_io",
     "save_sparse": "hypersparse.export.sparse_file",
     "shrink": "hypersparse.export.shrink",
     "train": "hypersparse.training.loop",

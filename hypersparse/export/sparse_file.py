@@ -16,6 +16,7 @@ from hypersparse.errors import ModelError, OptionError, RunError
 from hypersparse.export.graph_module import Network, to_module
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
+from hypersparse.sparsity.mask import Mask
 from hypersparse.storage.files import write_atomically
 from hypersparse_runtime.container import FileError, to_json
 from hypersparse_runtime.file import pack, read
@@ -37,13 +38,17 @@ def save_sparse(
     input_shape: Sequence[int],
     deploy: bool = False,
     about: Mapping[str, Any] = MappingProxyType({}),
+    mask: Mask | None = None,
 ) -> int:
     """Write a model as one `.hsp` file for inputs of this shape (without the batch); returns its size in bytes.
 
     Every weight comes back bit for bit. With `deploy` the file holds a smaller network that computes the same: batch
     norms folded, dead structure removed, values in half precision. `about` is plain JSON, such as the classes.
+    With `mask=sparsifier.mask` a weight that the mask drops and that is not 0.0 is an error.
     """
     _check_about(about)
+    if mask is not None:
+        mask.check_zeros(model)
     graph = trace(model, input_shape, about)
     return save_graph(deployed(graph) if deploy else exact(graph), path)
 

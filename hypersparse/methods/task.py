@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,10 @@ from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Batch, Run, call_model
 from hypersparse.sparsity.weights import unwrap
 
+if TYPE_CHECKING:
+    from hypersparse.sparsifier import Sparsifier
+
+MOST_BATCHES = 10_000  # of a loader that does not say how many it has; more never end
 Metric = Callable[[Any, Any], Tensor | float]
 
 
@@ -43,6 +48,13 @@ def _as_pair(batch: Any) -> tuple[Any, Any]:
     return inputs, labels
 
 
+@dataclass
+class BestScore:
+    """The best that a sparse network has had so far."""
+
+    score: float
+
+
 @dataclass(frozen=True)
 class Task:
     """A loss, samples to score the network on, and a metric (larger is better; accuracy by default).
@@ -53,7 +65,8 @@ class Task:
     outputs and labels. `on_scores` receives the scores of the single samples, in the loader's order, where the metric
     gives them. `forward(model, inputs)` gives the outputs.
     Methods that look at gradients before training take samples from `train_loader`, batches such as the loop trains on,
-    or from the loader where there is none; `classes` spares them the search for all classes. Of several `ranks` each
+    or from the loader where there is none; `classes` spares them the search for all classes. Of each loader only the
+    first `max_batches` are read, where that is given, as of a stream that never ends. Of several `ranks` each
     may have its own samples: a score is over all of them.
     """
 
@@ -66,6 +79,7 @@ class Task:
     forward: Run = call_model
     train_loader: Iterable[Any] | None = None
     classes: int | None = None
+    max_batches: int | None = None
     ranks: Ranks = field(default_factory=Ranks.alone, repr=False, compare=False)
 
     def score(self, model: nn.Module) -> float:
@@ -79,6 +93,21 @@ class Task:
         if isnan(score):  # compares with nothing, so that a method would pick its best network at random
             raise OptionError("The metric of the task is NaN; return a number for every batch, such as 0.0 for none.")
         return score
+
+    def best(self, sparsifier: "Sparsifier") -> bool:
+        """Whether the network is sparse and scores higher than at every call before; then it is the one to save.
+
+        A dense network is not scored. The best score is part of `sparsifier.state_dict()`.
+        """
+        if not sparsifier.is_sparse:
+            return False
+        memory = sparsifier.state.memory
+        score = replace(self, ranks=sparsifier.ranks).score(sparsifier.state.model)
+        before = memory.get(BestScore)
+        if before is not None and score <= before.score:
+            return False
+        memory.set(BestScore(score))
+        return True
 
     def first_batch(self, device: torch.device) -> Batch:
         """The first batch to train on."""
@@ -113,7 +142,18 @@ class Task:
     def training_batches(self) -> Iterator[tuple[Any, Any]]:
         """Batches such as the loop trains on, as far as they are known."""
         batches = self.loader if self.train_loader is None else self.train_loader
-        return (self.unpack(batch) for batch in batches)
+        return (self.unpack(batch) for batch in self._ending(batches))
+
+    def _ending(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches that are read; an error if they do not end."""
+        endless = self.max_batches is None and not _has_length(batches)
+        for number, batch in enumerate(islice(batches, self.max_batches)):
+            if endless and number == MOST_BATCHES:
+                raise OptionError(
+                    f"The task's loader has no length and did not end after {MOST_BATCHES:,} batches; pass one that "
+                    "ends, or Task(..., max_batches=N) to score on the first N."
+                )
+            yield batch
 
     def _mean(self, model: nn.Module, device: torch.device) -> float:
         mean, each = RunningMean(device), []
@@ -158,7 +198,7 @@ class Task:
                         take(*outputs)
             return
         with self.ranks.together():
-            for batch in self.loader:
+            for batch in self._ending(self.loader):
                 take(*run(batch))
 
     def _in_step(self) -> Iterator[tuple[Any, bool]]:
@@ -166,7 +206,7 @@ class Task:
 
         A rank that has no more repeats its last one, which does not.
         """
-        batches, last = iter(self.loader), None
+        batches, last = self._ending(self.loader), None
         while True:
             with self.ranks.together():
                 batch = next(batches, None)
@@ -206,6 +246,14 @@ class RunningMean:
     def value(self) -> float:
         """The mean so far."""
         return float(self.total) / self.count
+
+
+def _has_length(batches: Iterable[Any]) -> bool:
+    try:
+        len(batches)  # type: ignore[arg-type]
+    except TypeError:  # also of a DataLoader over an IterableDataset
+        return False
+    return True
 
 
 def _no_batch() -> str:

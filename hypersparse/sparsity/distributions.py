@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hypersparse.distributed.shards import is_sharded
 from hypersparse.errors import OptionError, unknown
 from hypersparse.sparsity.limits import Limits, select_within
 from hypersparse.sparsity.mask import Mask, Scores
@@ -82,6 +83,7 @@ def select(
     >>> select(scores, 2).kept_by_layer(), select(scores, 2, "uniform").kept_by_layer()
     ({'a': 2, 'b': 0}, {'a': 1, 'b': 1})
     """
+    _check_informative(scores)
     if among is not None:
         scores = {name: layer.masked_fill(~among[name], -torch.inf) for name, layer in scores.items()}
     most = None if among is None else among.kept_by_layer()
@@ -310,6 +312,16 @@ def _sizes(layers: Layers, keep: int) -> dict[str, int]:
         raise OptionError("A budget has at least one layer; none was given.")
     _check_keep(keep, sum(sizes.values()))
     return sizes
+
+
+def _check_informative(scores: Scores) -> None:
+    # Shards are left out: of one rank all may be 0.
+    if not is_sharded(scores) and not any(bool(layer.any()) for layer in scores.values()):
+        raise OptionError(
+            "All scores are 0, so that no mask is better than another: the loss does not depend on the weights, "
+            "nothing flows through the network, or its weights are 0. Look at the loss and the initialization, or "
+            "lower the sparsity."
+        )
 
 
 def _check_keep(keep: int, total: int) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hypersparse.distributed.shards import Shards, Ties, is_sharded
 from hypersparse.errors import ModelError, OptionError, RunError
+from hypersparse.sparsity.selection import PrunableModules, prunable_values
 
 Scores = Mapping[str, Tensor]
 Budget = Mapping[str, int]
@@ -116,6 +117,21 @@ class Mask(Mapping[str, Tensor]):
         return cls({name: torch.ones_like(layer, dtype=torch.bool) for name, layer in like.items()})
 
     @classmethod
+    def from_zeros(cls, model: nn.Module, *, extra_prunable: PrunableModules | None = None) -> "Mask":
+        """The mask of a model that was pruned elsewhere: False where a prunable weight is 0.0.
+
+        Layers under `torch.nn.utils.prune` are read too, under the names they have after `prune.remove`.
+        """
+        values = prunable_values(_unwrapped(model), extra_prunable)
+        mask = cls({name: value != 0 for name, value in values.items()})
+        if mask.kept == mask.total:
+            raise ModelError(
+                "No prunable weight of this model is exactly 0.0. If it was only pressed towards 0, choose the mask by "
+                "magnitude: Mask.top(hypersparse.scores.magnitude(PrunableWeights(model)), keep)."
+            )
+        return mask
+
+    @classmethod
     def from_vector(cls, vector: Tensor, like: Mapping[str, Tensor]) -> "Mask":
         """Cut one long boolean vector into the shapes of `like`, in its order."""
         pieces = torch.split(vector, [layer.numel() for layer in like.values()])
@@ -191,15 +207,26 @@ class Mask(Mapping[str, Tensor]):
 
     def apply_to_(self, model: nn.Module) -> None:
         """Zero the dropped weights of any model with these layers, for instance an average of weights."""
-        from hypersparse.sparsity.weights import unwrap  # which needs this file
+        with torch.no_grad():
+            for name, parameter in self._parameters_of(model).items():
+                parameter.masked_fill_(~self[name].to(parameter.device), 0.0)
 
-        parameters = dict(unwrap(model).named_parameters())
+    def check_zeros(self, model: nn.Module) -> None:
+        """Raise an error if a weight of the model that this mask drops is not 0.0."""
+        for name, parameter in self._parameters_of(model).items():
+            if wrong := int((parameter.detach()[~self[name].to(parameter.device)] != 0).sum()):
+                raise ModelError(
+                    f"{wrong} weights of `{name}` are not 0.0 although the mask drops them: something changed them, or "
+                    "the mask is another network's. Call `mask.apply_to_(model)` if they should be 0.0."
+                )
+
+    def _parameters_of(self, model: nn.Module) -> dict[str, nn.Parameter]:
+        """The model's parameters that the mask is of."""
+        parameters = dict(_unwrapped(model).named_parameters())
         for name, layer in self._layers.items():
             if name not in parameters or parameters[name].shape != layer.shape:
                 raise ModelError(f"The mask has a layer `{name}` of shape {tuple(layer.shape)} that the model has not.")
-        with torch.no_grad():
-            for name, layer in self._layers.items():
-                parameters[name].masked_fill_(~layer.to(parameters[name].device), 0.0)
+        return {name: parameters[name] for name in self._layers}
 
     def pack(self) -> dict[str, Tensor]:
         """One bit a weight, deflated: a uint8 tensor per layer, on the CPU."""
@@ -280,6 +307,12 @@ class Mask(Mapping[str, Tensor]):
         if list(self) != list(other) or any(self[name].shape != other[name].shape for name in self):
             raise OptionError("Only masks of the same layers can be combined; these two differ in layers.")
         return Mask({name: combine(layer, other[name]) for name, layer in self._layers.items()})
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    from hypersparse.sparsity.weights import unwrap  # which needs this file
+
+    return unwrap(model)
 
 
 def _check_keep(keep: int, *, least: int, most: int) -> None:

@@ -113,6 +113,20 @@ def select_parameters(
     return chosen, Selection(tuple(unique.values()), left_out | reasons)
 
 
+def prunable_values(model: nn.Module, extra: PrunableModules | None = None) -> dict[str, Tensor]:
+    """The values of all prunable weights, also of those that torch.nn.utils.prune computes."""
+    names = LayerNames(model)
+    found, computed = _found(model, names, extra or {})
+    values: dict[str, Tensor] = {}
+    for name in names.aliases:
+        weight, value, reason = computed.get(name, (name, None, ""))
+        if name in found:
+            values[name] = found[name].detach()
+        elif value is not None and reason == PRUNED_BY_TORCH:
+            values[weight] = value.detach()
+    return values
+
+
 Computed = dict[str, tuple[str, Tensor, str]]
 """By the names of the parameters that a weight is computed from: the weight's name and value, and why it stays."""
 

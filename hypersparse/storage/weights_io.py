@@ -18,7 +18,8 @@ from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights, unwrap
 from hypersparse.storage.files import DIGEST, has_its_digest, write_tensors
 
-STATE_DICTS = (".pt", ".pth", ".bin", ".ckpt")  # what torch.save writes
+STATE_DICTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")  # what torch.save writes; the authors' files end in .pth.tar
+WRAPPERS = ("state_dict", "model", "model_state_dict", "net")  # keys under which training scripts save one
 KEPT, MASK = "hypersparse.kept/", "hypersparse.mask/"
 DIGEST_LENGTH = 16
 LONGEST = 200  # letters of what does not fit: torch names every layer
@@ -75,7 +76,7 @@ def save_weights(path: Path, weights: PrunableWeights, metadata: Mapping[str, st
 
 
 def read_weights(path: str | Path, model: nn.Module) -> Weights:
-    """The tensors in a run's file, a safetensors file or a state_dict saved by torch, for `model`."""
+    """The tensors in a run's file, a safetensors file or a checkpoint saved by torch, weights only, for `model`."""
     path = Path(path)
     if path.is_dir():
         path = path / "final.safetensors"
@@ -114,7 +115,12 @@ def check_digest(path: str | Path, expected: str) -> None:
 
 
 def load_weights_(model: nn.Module, path: str | Path) -> Weights:
-    """Put the weights of a file into `model`."""
+    """Put the weights of a file into `model`: of a run, a safetensors file or a checkpoint saved by torch.
+
+    A checkpoint is read weights-only, and nothing of it is executed. Its weights may be in a `state_dict` inside it, or
+    under `torch.nn.utils.prune`. They may have other names than the model's where kind, shape and order of all are the
+    same, as in the `.pth.tar` files of the HyperSparse authors.
+    """
     weights = read_weights(path, model)
     fill_(model, weights.tensors, path)
     return weights
@@ -123,7 +129,7 @@ def load_weights_(model: nn.Module, path: str | Path) -> Weights:
 def fill_(model: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
     """Load tensors that were read from a file; where they do not fit the first reason is said."""
     try:
-        unwrap(model).load_state_dict(tensors)
+        unwrap(model).load_state_dict(_as_named_in(unwrap(model), tensors))
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else str(error)
         words = first if len(first) <= LONGEST else f"{first[:LONGEST].rpartition(', ')[0]}, ..."
@@ -139,7 +145,7 @@ def _plain_state_dict(path: Path) -> dict[str, Tensor]:
         reason = said[0] if said and " " in said[0] else "it is damaged or a file of another kind."
         raise ModelError(f"{path} is not a state_dict that can be read weights-only: {reason.rstrip('.')}.") from None
     if isinstance(loaded, dict):
-        for wrapper in ("state_dict", "model"):
+        for wrapper in WRAPPERS:
             if isinstance(loaded.get(wrapper), dict):
                 loaded = loaded[wrapper]
     if not isinstance(loaded, dict) or not all(
@@ -147,7 +153,39 @@ def _plain_state_dict(path: Path) -> dict[str, Tensor]:
         for name, value in loaded.items()
     ):
         raise ModelError(f"{path} should hold a state_dict: tensors by their names. It holds {type(loaded).__name__}.")
-    return {name.removeprefix("module."): tensor for name, tensor in loaded.items()}
+    return _pruned({name.removeprefix("module."): tensor for name, tensor in loaded.items()})
+
+
+def _pruned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights that torch.nn.utils.prune computes from the originals and masks it saves."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        base = name.removesuffix("_orig").removesuffix("_mask")
+        mask, original = tensors.get(f"{base}_mask"), tensors.get(f"{base}_orig")
+        if mask is None or original is None:
+            found[name] = tensor
+        elif mask.shape == original.shape:
+            found[base] = original.masked_fill(mask == 0, 0.0)
+        else:
+            raise ModelError(f"`{base}_mask` has the shape {tuple(mask.shape)}; `{base}_orig` {tuple(original.shape)}.")
+    return found
+
+
+def _as_named_in(model: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors under the model's names, where those of the file differ but all else is the same, in the same order.
+
+    So a network of the authors' code fills the same network of this package. A name that both have must be at the same
+    place.
+    """
+    own = model.state_dict()
+    pairs = list(zip(own.items(), tensors.items(), strict=False))
+    alike = len(own) == len(tensors) and all(
+        name.rpartition(".")[2] == other.rpartition(".")[2]
+        and getattr(value, "shape", None) == tensor.shape
+        and (name == other or not (name in tensors or other in own))
+        for (name, value), (other, tensor) in pairs
+    )
+    return {name: tensor for (name, _), (_, tensor) in pairs} if alike else tensors
 
 
 def _check_not_compressed(path: Path) -> None:

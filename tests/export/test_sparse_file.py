@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import hypersparse
-from hypersparse import models
+from hypersparse import Mask, models
 from hypersparse.errors import ModelError, OptionError, RunError
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.sparse_file import deployed, exact, load_graph, save_graph
@@ -137,3 +137,14 @@ def test_what_is_no_json_about_a_network_gets_a_sentence(about: Any, tmp_path: P
     with pytest.raises(OptionError, match="`about` is plain JSON"):
         hypersparse.save_sparse(nn.Linear(2, 2), tmp_path / "a.hsp", input_shape=(2,), about=about)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dropped_weight_that_is_not_zero_is_an_error_and_nothing_is_written(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    mask = Mask.top({"weight": model.weight.detach().abs()}, 3)
+    with pytest.raises(ModelError, match=r"^5 weights of `weight` are not 0\.0 although the mask drops them"):
+        hypersparse.save_sparse(model, tmp_path / "a.hsp", input_shape=(4,), mask=mask)
+    assert not list(tmp_path.iterdir())
+    mask.apply_to_(model)
+    hypersparse.save_sparse(model, tmp_path / "a.hsp", input_shape=(4,), mask=mask)
+    assert Mask.from_zeros(hypersparse.load_sparse(tmp_path / "a.hsp")).kept == 3

@@ -1,5 +1,6 @@
 """What the one-shot methods have in common: a mask before the first step, on any network, and nothing else changed."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ ON_DATA = ["snip", "grasp", "iter_snip"]
 
 
 def test_every_file_of_the_family_is_here() -> None:
-    plans = {name: methods.find(name)().plan(1) for name in methods.names()}
+    plans = {name: methods.find(name)().plan(4) for name in methods.names()}
     first = {name: getattr(plan[0].on_enter, "__name__", "") for name, plan in plans.items()}
     assert set(ALL) == {name for name, action in first.items() if action == "prune"}
 
@@ -166,3 +167,13 @@ def test_scores_on_a_shared_linear_layer() -> None:
         mask = method.mask(state_of(Tied(), Task(cross_entropy, three_classes())))
         assert list(mask) == ["one.weight", "last.weight"]
         assert mask.kept == keep_count(54, 0.8)
+
+
+@pytest.mark.parametrize("kind", [SNIP, IterSNIP, partial(GraSP, redraw_linear=False), SynFlow])
+def test_scores_that_are_all_zero_choose_nothing(kind: Any) -> None:
+    model = perceptron()
+    with torch.no_grad():
+        model[3].weight.zero_()  # type: ignore[operator]
+        model[0].weight.zero_()  # type: ignore[operator]
+    with pytest.raises(OptionError, match="All scores are 0, so that no mask is better than another"):
+        trained(kind(sparsity=0.8), model, three_classes())

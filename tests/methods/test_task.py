@@ -1,12 +1,17 @@
 """Tasks: how a network is scored."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from hypersparse.errors import OptionError
+from hypersparse.methods import task
 from hypersparse.methods.task import RunningMean, Task, accuracy
 
 INPUTS, LABELS = torch.ones(3, 2), torch.ones(3, dtype=torch.long)
@@ -224,3 +229,48 @@ def test_a_metric_of_nan_is_never_compared(whole: bool) -> None:
     )
     with pytest.raises(OptionError, match="metric of the task is NaN"):
         task.score(nn.Linear(3, 2))
+
+
+class Stream(IterableDataset[tuple[Tensor, Tensor]]):
+    """Samples that never end, and how many were read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for self.read in count(1):
+            yield torch.tensor([0.0, 1.0]), torch.tensor(1)
+
+
+@pytest.mark.parametrize("over_dataset", [False, True])
+def test_a_loader_that_never_ends_is_an_error_unless_bounded(
+    over_dataset: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "MOST_BATCHES", 20)
+    stream = Stream()
+    options: dict[str, Any] = {"metric": lambda *pair: accuracy(*pair).mean()} if over_dataset else {}
+    options["metric_over_dataset"] = over_dataset
+    endless = Task(nn.functional.cross_entropy, DataLoader(stream, batch_size=2), **options)
+    with pytest.raises(OptionError, match=r"has no length and did not end after 20 batches.*max_batches=N"):
+        endless.score(Identity())
+    assert stream.read >= 40
+    stream.read = 0
+    assert replace(endless, max_batches=3).score(Identity()) == 1.0
+    assert stream.read == 6
+
+
+def test_samples_of_classes_that_never_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "MOST_BATCHES", 20)
+    endless = Task(nn.functional.cross_entropy, DataLoader(Stream(), batch_size=2), classes=2)
+    with pytest.raises(OptionError, match="did not end after 20 batches"):
+        endless.per_class(1, passes=1, device=torch.device("cpu"))
+    first = replace(endless, classes=None, max_batches=2).per_class(4, passes=1, device=torch.device("cpu"))
+    assert [len(labels) for _, labels in first] == [4]
+
+
+def test_a_long_loader_that_says_its_length_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "MOST_BATCHES", 20)
+    assert Task(nn.functional.cross_entropy, unequal_batches() * 25).score(Identity()) == 0.5
+
+
+def test_a_generator_that_ends_is_read_to_its_end() -> None:
+    assert Task(nn.functional.cross_entropy, (batch for batch in unequal_batches())).score(Identity()) == 0.5

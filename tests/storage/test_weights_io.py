@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.nn.utils import prune
 
 from hypersparse import models
 from hypersparse.errors import ModelError
@@ -133,3 +134,62 @@ def test_names_of_a_state_dict_are_texts(tmp_path: Path) -> None:
     torch.save({0: torch.zeros(2)}, tmp_path / "n.pt")
     with pytest.raises(ModelError, match="should hold a state_dict: tensors by their names"):
         load_weights_(network(1), tmp_path / "n.pt")
+
+
+class Authors(nn.Module):
+    """The same network under the names of other code: an `fc` at the end, as the HyperSparse authors have it."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        for name, child in network.named_children():
+            self.add_module({"linear": "fc"}.get(name, name), child)
+
+
+@pytest.mark.parametrize("change", [None, "order", "shape", "kind", "count"])
+def test_a_checkpoint_of_the_authors_fills_the_same_network(change: str | None, tmp_path: Path) -> None:
+    model = network()
+    names = dict(Authors(model).state_dict())
+    if change == "order":
+        names = {name: names[name] for name in sorted(names, key=lambda name: name != "fc.bias")}
+    elif change == "shape":
+        names["fc.weight"] = names["fc.weight"][:5]
+    elif change == "kind":
+        names = {name.replace("fc.bias", "fc.offset"): tensor for name, tensor in names.items()}
+    elif change == "count":
+        del names["fc.bias"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    checkpoint = {"epoch": 3, "state_dict": names, "acc": 91.2, "optimizer": optimizer.state_dict()}
+    torch.save(checkpoint, tmp_path / "best.pth.tar")
+    other = network(1)
+    if change is None:
+        load_weights_(other, tmp_path / "best.pth.tar")
+        assert same(model, other)
+        return
+    with pytest.raises(ModelError, match="do not fit ResNet: "):
+        load_weights_(other, tmp_path / "best.pth.tar")
+
+
+def test_a_name_that_both_have_elsewhere_is_not_filled_by_place(tmp_path: Path) -> None:
+    made, other = (nn.ModuleDict({name: nn.Linear(2, 2) for name in pair}) for pair in (("a", "b"), ("b", "c")))
+    torch.save(made.state_dict(), tmp_path / "n.pt")
+    with pytest.raises(ModelError, match="do not fit ModuleDict"):
+        load_weights_(other, tmp_path / "n.pt")
+
+
+@pytest.mark.parametrize("wrapper", ["state_dict", "model", "model_state_dict", "net"])
+def test_a_checkpoint_of_torch_prune_is_read(wrapper: str, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(6, 12), nn.Linear(12, 3))
+    prune.l1_unstructured(model[0], "weight", amount=0.75)
+    torch.save({wrapper: model.state_dict(), "epoch": 1}, tmp_path / "n.pt")
+    other = nn.Sequential(nn.Linear(6, 12), nn.Linear(12, 3))
+    load_weights_(other, tmp_path / "n.pt")
+    prune.remove(model[0], "weight")
+    assert torch.equal(other[0].weight, model[0].weight)
+    assert Mask.from_zeros(other).kept_by_layer() == {"0.weight": 18, "1.weight": 36}
+    assert not torch.signbit(other[0].weight[other[0].weight == 0]).any()
+
+
+def test_a_mask_of_another_shape_in_a_checkpoint_is_one_sentence(tmp_path: Path) -> None:
+    torch.save({"weight_orig": torch.ones(2, 2), "weight_mask": torch.ones(3)}, tmp_path / "n.pt")
+    with pytest.raises(ModelError, match=r"`weight_mask` has the shape \(3,\); `weight_orig` \(2, 2\)"):
+        load_weights_(nn.Linear(2, 2), tmp_path / "n.pt")
