@@ -41,6 +41,7 @@ def finish_epoch(sparsifier: "Sparsifier") -> None:
     """After the last step of an epoch: check what the loop did, and ask the method whether its phase is over."""
     if not sparsifier.is_open:
         raise LoopError("`finish_epoch()` ends what `begin_epoch()` began; no epoch is open.")
+    _join(sparsifier)  # if it was loaded in the middle of this epoch
     phase, state, position, ranks = sparsifier.phase, sparsifier.state, sparsifier.position, sparsifier.ranks
     state.observed.sum_over_(ranks)
     with ranks.together():
@@ -70,12 +71,16 @@ def act(sparsifier: "Sparsifier", action: Action | None) -> None:
 
 
 def _join(sparsifier: "Sparsifier") -> None:
-    """Before anything is drawn: all ranks draw what rank 0 would."""
-    if not sparsifier.position.joined:
-        generator = sparsifier.state.generator
+    """Before anything is drawn: all ranks are at the same place, and draw what rank 0 would."""
+    state, position, ranks = sparsifier.state, sparsifier.position, sparsifier.ranks
+    if not position.joined:
         check_in_place(sparsifier.weights)
-        generator.set_state(sparsifier.ranks.from_first(generator.get_state))
-        sparsifier.position.joined = True
+        phase = "the end" if sparsifier.done else f"phase {sparsifier.phase.name}"
+        names = ", ".join(phase.name for phase in sparsifier.plan)
+        ranks.check_same_place(f"{phase} of {names}, epoch {state.epoch}, step {state.step}")
+        state.generator.set_state(ranks.from_first(state.generator.get_state))
+        ranks.check_same(sparsifier.weights.mask)
+        position.joined = True
 
 
 def _enter_phase(sparsifier: "Sparsifier") -> None:

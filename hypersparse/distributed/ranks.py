@@ -160,6 +160,16 @@ class Ranks:
                 distributed.broadcast(flat, group=self._group, group_src=0)
             _spread_(alike, flat)
 
+    def check_same_place(self, place: str) -> None:
+        """Raise an error on all ranks if they are at different places of their plans."""
+        places = self.gather(place)
+        for rank, other in enumerate(places):
+            if other != places[0]:
+                raise LoopError(
+                    f"Rank {rank} is at {other}, and rank 0 at {places[0]}. Attach the same method on all ranks, and "
+                    "load the same state on all of them, or on none."
+                )
+
     def check_same(self, layers: Mapping[str, Tensor] | None) -> None:
         """Raise an error on all ranks if they have different masks; of sharded ones, those with the same part."""
         if not self.several:

@@ -11,21 +11,23 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 import hypersparse
-from hypersparse import GMP, SET, SNIP, GraSP, IterSNIP, Magnitude, Method, RigL, Sparsifier, SynFlow, Task
+from hypersparse import GMP, SNIP, GraSP, IterSNIP, Magnitude, Method, RigL, Sparsifier, SynFlow, Task
 from hypersparse.distributed import Ranks
 from hypersparse.errors import LoopError, OptionError
+from hypersparse.methods import registry
 from hypersparse.sparsity import scores
 from tests.distributed.processes import in_processes
 from tests.plain_loop import attached, batches, cross_entropy, epochs_of, network, sgd, short_art, train_step
 
 pytestmark = [pytest.mark.ddp, pytest.mark.slow]
+DEFAULTS: dict[str, Any] = {name: registry.find(name) for name in registry.names() if name != "dense"}
 METHODS: dict[str, Method] = {
+    **{name: method(sparsity=0.8) for name, method in DEFAULTS.items()},
     "art": short_art(max_regularized_epochs=4),
     "snip": SNIP(sparsity=0.8, data="batch"),
     "iter_snip": IterSNIP(sparsity=0.8, per_class=2, rounds=3),
     "grasp": GraSP(sparsity=0.8, per_class=2),
     "synflow": SynFlow(sparsity=0.8, rounds=5),
-    "set": SET(sparsity=0.8),
     "gmp": GMP(sparsity=0.8, start=0.0, end=0.9),
     "rigl": RigL(sparsity=0.8, distribution="erk", search=1.0, update_every=2),
 }
@@ -145,6 +147,28 @@ def prune_others() -> str:
 
 def test_another_mask_raises_on_all_ranks(tmp_path: Path) -> None:
     assert in_processes(2, prune_others, tmp_path) == ["said", "said"]
+
+
+def load_on_one() -> None:
+    for count in (1, 3):  # at the end of an epoch, and in one that is open
+        saved: dict[str, Any] = {}
+        for loads in (False, distributed.get_rank() == 0):
+            model = network()
+            sparsifier = attached(nn.parallel.DistributedDataParallel(model), sgd(model))
+            if loads:
+                sparsifier.load_state_dict(saved)
+            if saved:
+                with pytest.raises(LoopError, match=r"Rank 1 is at phase pre-train .* load the same state on all"):
+                    list(epochs_of(sparsifier))
+                continue
+            for number, _ in enumerate(epochs_of(sparsifier), start=1):
+                if number == count:
+                    saved = sparsifier.state_dict()
+                    break
+
+
+def test_a_state_that_only_one_rank_loads_raises_on_all(tmp_path: Path) -> None:
+    in_processes(2, load_on_one, tmp_path, timeout=20.0)
 
 
 def train_uneven() -> str:
