@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.fuzz_runs --cases 10000 --seed 0
 
-A finding is an exception that is not one of the package's own, a command that takes longer than a minute, more memory
-than a gigabyte, or a file that appears outside the folder that was meant.
+A finding is an exception that is not one of the package's own, a command that takes longer than three minutes, more
+memory than a gigabyte, or a file that appears outside the folder that was meant.
 """
 
 import argparse
@@ -22,12 +22,15 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
+from unittest import mock
 
 from torch import nn
 
 from hypersparse.analysis.layers import layer_weights
 from hypersparse.analysis.report.gather import gather
+from hypersparse.cli.registry import COMMANDS, Family
 from hypersparse.errors import HypersparseError
 from hypersparse.recipe import merge, resolve
 from hypersparse.runs.pack import INDEX, pack, unpack
@@ -40,22 +43,16 @@ from hypersparse.storage.weights_io import read_weights
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.resume import saved_position, take_checkpoint
-from hypersparse.training.stop import Stopped
+from hypersparse.training.stop import Stopped, StopRequest
 from tests.cli.commands import run as run_command
 from tests.fuzz.damage import copy, damage
 from tests.runs.tiny import TABLES
 from tests.training.small import StopAfter
 
-SECONDS, BYTES = 60, 1 << 30
+SECONDS, BYTES = 180, 1 << 30  # of the clock: other programs may have the cores
 LABEL = "runs"
-ANALYSES = (
-    "intersection",
-    "layers",
-    "accuracy",
-    "crossing",
-    "effective",
-    "classes",
-)
+FAMILY = COMMANDS["analyze"]
+ANALYSES = tuple(FAMILY.commands) if isinstance(FAMILY, Family) else ()
 READERS: tuple[tuple[str, ...], ...] = (
     ("runs", "--runs-dir", LABEL, "--format", "json"),
     ("show", "{run}", "--png", "out/a.png"),
@@ -65,9 +62,46 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("export", "{run}", "-o", "out/a.hsp"),
     ("train", "--recipe", "recipe.toml", "--seed", "{seed}", "--runs-dir", LABEL, "--stop-after", "0s", "--no-report"),
     ("pack", "{run}", "-o", "out/pack"),
-    ("analyze", "{analysis}", "{run}", "-o", "out"),
+    ("shrink", "{run}", "-o", "out/small.hsp", "--verify-images", "0"),
+    ("serve", "{run}", "--port", "0", "--no-browser"),
+    ("sweep", "sweep.toml", "--results", LABEL, "--dry-run"),
+    ("sweep", "sweep.toml", *("--jobs", "1", "--device", "cpu", "--stop-after", "0s", "--no-report")),
+    ("plan", "--recipe", "{run}/recipe.toml"),
+    ("analyze", "{analysis}", "--runs-dir", LABEL, "-o", "out"),
 )
+NOT_OF_RUNS = ("compare", "methods", "zoo", "doctor")  # read no run, or as `sweep` does
+EXPERIMENT = """
+title = "Small"
+[options.data]
+images = 64
+test_images = 32
+size = 8
+channels = 1
+[options.model]
+width = 4
+[options.training]
+epochs = 2
+batch_size = 32
+[options.method]
+pretrain_epochs = 1
+max_regularized_epochs = 2
+[[grid]]
+data = "synthetic"
+model = "resnet8"
+method = "art"
+sparsity = 0.95
+seeds = [0, 1]
+"""
 PACK_READER = ("unpack", "packs/pack", "--runs-dir", LABEL)
+
+
+class StopAtOnce(StopRequest):
+    """Ends a server as soon as it listens."""
+
+    def requested(self) -> bool:
+        """Whether to stop now: yes."""
+        self.stop("it listens")
+        return True
 
 
 class TooSlowError(BaseException):
@@ -75,14 +109,16 @@ class TooSlowError(BaseException):
 
 
 def make_template(root: Path) -> Path:
-    """A store with a finished run and one that was stopped with a mask."""
+    """A store with two finished runs and one that was stopped with a mask."""
     recipe = resolve(merge(TABLES, {"data": {"images": 64, "test_images": 32}}))
     machine, store = Machine(device="cpu", threads=1, checkpoint_seconds=0.0), RunStore(root / LABEL)
-    train(recipe, 0, machine, store.folder(recipe, 0).path)
+    for seed in (0, 2):
+        train(recipe, seed, machine, store.folder(recipe, seed).path)
     callback = StopAfter(7)
     with contextlib.suppress(Stopped):
         train(recipe, 1, machine, store.folder(recipe, 1).path, callback=callback, stop=callback.request)
     (root / "recipe.toml").write_text(recipe.to_toml())
+    (root / "sweep.toml").write_text(EXPERIMENT)
     (root / "packs").mkdir()
     pack([run.path for run in store.runs()], root / "packs" / "pack")
     return root
@@ -122,7 +158,7 @@ def attempt(command: Sequence[str], folder: Path) -> str | None:
         if not command:
             read_all(folder)
             return None
-        done = run_command(*command, folder=folder)
+        done = start(command, folder)
     except TooSlowError:
         return f"took more than {SECONDS} s"
     except HypersparseError:
@@ -132,6 +168,12 @@ def attempt(command: Sequence[str], folder: Path) -> str | None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return None if done.returncode in (0, 1, 2) else f"exit code {done.returncode}: {done.stderr[-500:]}"
+
+
+def start(command: Sequence[str], folder: Path) -> CompletedProcess[str]:
+    """A command until it ends; a server ends once it listens."""
+    with mock.patch("hypersparse.cli.serve.StopRequest", StopAtOnce):
+        return run_command(*command, folder=folder)
 
 
 def read_all(folder: Path) -> None:

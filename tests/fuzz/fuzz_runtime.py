@@ -14,7 +14,6 @@ import argparse
 import tempfile
 import time
 from collections import Counter
-from math import prod
 from pathlib import Path
 from random import Random
 
@@ -25,11 +24,11 @@ from hypersparse_runtime import Graph, SparseModel
 from hypersparse_runtime.container import FileError
 from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.file import pack, unpack
-from hypersparse_runtime.graph import GraphError, shapes
+from hypersparse_runtime.graph import GraphError
 from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.kernel_program import write_program
 from hypersparse_runtime.lazy_bias import with_lazy_bias
-from hypersparse_runtime.limits import estimate
+from hypersparse_runtime.limits import _sizes, estimate
 from hypersparse_runtime.lowering import dense_products, layers_of
 from hypersparse_runtime.plane_layout import place, rows_fit
 from hypersparse_runtime.tuning import TILES, VECTOR
@@ -72,7 +71,7 @@ class Attempt:
                 raise FindingError(f"several lines: {error}") from None
             return Outcome("refused", str(error))
         _check_seconds(time.process_time() - began)
-        elements = sum(prod(shape) for shape in shapes(graph).values())
+        elements = sum(size for _, _, size in _sizes(graph))
         if dense_products(graph) + estimate(graph).products + elements > MOST_RUN:
             return Outcome("loaded")
         self._compare(seed, graph, sparse)
