@@ -26,10 +26,10 @@ from hypersparse.data.batches import ShuffledBatches
 from hypersparse.data.dataset import Dataset, Split
 from hypersparse.recipe import Recipe, resolve
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.concurrency.cuda_streams import own_stream, side_by_side
+from hypersparse.training.concurrency.cuda_streams import own_stream, run_concurrently
+from hypersparse.training.engines import CapturedStep
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
-from hypersparse.training.step import CapturedStep
 
 SCALED_PASSES, SCALED_SECONDS = 3, 2.0  # timed passes over a part of the images, if their time is scaled
 TEST_IMAGES = 64  # not scored here, but a data set needs some
@@ -64,7 +64,7 @@ def measure_phase(phase: str, trainings: Sequence[Training], case: TrainingCase,
     for training in trainings:
         with own_stream(device) if case.runs > 1 else nullcontext():
             build_step(training, case.engine)
-            training.scorer.prepare(training.images)
+            training.compiled_eval.prepare(training.images)
     wait_for_stream(device)
     compile_seconds = time.perf_counter() - began
     image_factor = case.workload.images / effort.images_of(case.workload)
@@ -114,7 +114,7 @@ def time_concurrently(trainings: Sequence[Training], effort: Effort, image_facto
         return [time_or_abort(trainings[0])]
     device = trainings[0].sparsifier.weights.device
     try:
-        return side_by_side([partial(time_or_abort, training) for training in trainings], device)
+        return run_concurrently([partial(time_or_abort, training) for training in trainings], device)
     except threading.BrokenBarrierError:
         raise failures[0] from None
 

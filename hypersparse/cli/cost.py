@@ -44,9 +44,9 @@ def cost_table(found: Cost) -> Table:
     for (place, variant, phase), row in found.rows.items():
         if place != before[0]:
             shown.add_row(f"[bold]{escape(place)}[/]")
-        pace = f"{row.seconds / row.epochs:.2f}" if row.known and row.epochs else ""
+        epoch_time = f"{row.seconds / row.epochs:.2f}" if row.known and row.epochs else ""
         time = duration(row.seconds) if row.known else UNKNOWN
-        words = [str(len(row.jobs)), str(row.epochs), pace, time, ", ".join(row.bases)]
+        words = [str(len(row.jobs)), str(row.epochs), epoch_time, time, ", ".join(row.bases)]
         shown.add_row("" if (place, variant) == before else escape(variant), phase, *words)
         before = place, variant
     shown.add_row("all", "", str(found.runs), str(found.epochs), "", total_time(found), "")

@@ -102,7 +102,11 @@ def sweep(
     display = forecast(console, jobs, machine, runs_dir, results=results)
     workers: AbstractContextManager[Executor] = (
         RayCluster(
-            machine, folders=options.folders, address=chosen.ray_address, gpus=chosen.gpus_per_run, at_once=options.jobs
+            machine,
+            folders=options.folders,
+            address=chosen.ray_address,
+            gpus=chosen.gpus_per_run,
+            concurrency=options.jobs,
         )
         if chosen.executor == "ray"
         else nullcontext(LocalExecutor(machine, load, options.jobs))

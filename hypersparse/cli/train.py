@@ -141,7 +141,7 @@ def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
             [replace(job, callback=tell(job, display.callback(job))) for job in jobs],
             session.machine,
             session.dataset,
-            at_once=options.jobs,
+            concurrency=options.jobs,
             stop=stop,
             phase_cache=options.phase_cache,
             record=session.record,

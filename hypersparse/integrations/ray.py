@@ -45,7 +45,7 @@ class RayCluster:
     """A cluster to train runs on: the one at `address`, or this machine's cores and GPUs without one.
 
     A run takes one core and `gpus` GPUs, by default one where the cluster has any; at 0.5 or less several runs share
-    one. `at_once` is how many runs are sent at a time, by default as many as fit the cluster at the beginning.
+    one. `concurrency` is how many runs are sent at a time, by default as many as fit the cluster at the beginning.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RayCluster:
         folders: Sequence[Path] = (),
         address: str | None = None,
         gpus: float | None = None,
-        at_once: int | None = None,
+        concurrency: int | None = None,
     ) -> None:
         self._ray = needed("ray", "ray", "`--executor ray`")
         if machine.device not in ("auto", "cpu", "cuda"):
@@ -67,7 +67,7 @@ class RayCluster:
         if gpus and machine.device == "cpu":
             raise OptionError(f"`--gpus-per-run {gpus:g}` and `--device cpu` contradict each other; leave one out.")
         self._machine = replace(machine, checkpoint_seconds=min(machine.checkpoint_seconds, CHECKPOINT_SECONDS))
-        self._address, self._asked_gpus, self._at_once = address, gpus, at_once
+        self._address, self._asked_gpus, self._concurrency = address, gpus, concurrency
         self._folders = tuple(folder.absolute() for folder in folders)
         self._began = False
 
@@ -138,7 +138,7 @@ class RayCluster:
             sent = (told, job.seed, machine, job.folder.absolute(), phase_cache, self._folders, stopper)
             return self._watch(job, lambda: task.remote(*sent), stopper, stop)
 
-        count = min(len(jobs), self._at_once or self.places)
+        count = min(len(jobs), self._concurrency or self.places)
         return work_through(jobs, train_one, count=count, caches=caches, stop=stop, ended=ended)
 
     def _remote(self, function: Any) -> Any:

@@ -23,7 +23,7 @@ Load = Callable[[Recipe], Dataset]
 AS_LARGE = {"cifar10": "cifar100", "cifar100": "cifar10"}  # equal numbers and sizes of images, so equal times
 
 
-class Pace(NamedTuple):
+class EpochTime(NamedTuple):
     """Seconds per epoch, None if unknown, and their source."""
 
     seconds: float | None
@@ -57,7 +57,7 @@ def measured_in(stores: Iterable[RunStore], machine: Machine) -> list[Measured]:
     return [phase for phases in found.values() for phase in phases]
 
 
-def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | None:
+def epoch_time_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> EpochTime | None:
     """From runs of the method in this phase, else from all runs on the same model and data of the same size."""
     for kind, place in _kinds(recipe):
         alike = [each for each in measured if _kind(each.recipe) == kind]
@@ -65,7 +65,7 @@ def pace_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> Pace | 
         if near := same or alike:
             count = len({each.run for each in near})
             seconds = sum(each.seconds for each in near) / sum(each.epochs for each in near)
-            return Pace(seconds, f"{count} like it{place}" if same else f"{count} other{'s' * (count > 1)}{place}")
+            return EpochTime(seconds, f"{count} like it{place}" if same else f"{count} other{'s' * (count > 1)}{place}")
     return None
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from hypersparse.recipe import Recipe, own_code_of
 from hypersparse.runs.epoch_times import (
+    EpochTime,
     Load,
     Measured,
-    Pace,
+    epoch_time_of,
     expected_epochs,
     measured_in,
-    pace_of,
     tried,
 )
 from hypersparse.runs.recipe_names import variants
@@ -36,13 +36,13 @@ class Row:
     known: bool = True  # for all epochs
     bases: list[str] = field(default_factory=list)
 
-    def add(self, job: Job, epochs: int, pace: Pace) -> None:
+    def add(self, job: Job, epochs: int, epoch_time: EpochTime) -> None:
         """Add epochs."""
         self.jobs.add(job.folder)
         self.epochs += epochs
-        self.seconds += epochs * (pace.seconds or 0.0)
-        self.known = self.known and pace.seconds is not None
-        self.bases += [pace.basis] * (pace.basis not in self.bases)
+        self.seconds += epochs * (epoch_time.seconds or 0.0)
+        self.known = self.known and epoch_time.seconds is not None
+        self.bases += [epoch_time.basis] * (epoch_time.basis not in self.bases)
 
 
 Rows = Mapping[tuple[str, str, str], Row]  # by data and model, variant, phase
@@ -113,11 +113,11 @@ def cost(
             row = rows.setdefault((", ".join(place), name, shown), Row())  # in the order of plans, if empty
             if not epochs:
                 continue
-            pace = pace_of(recipe, phase, measured)
-            if pace is None:
+            epoch_time = epoch_time_of(recipe, phase, measured)
+            if epoch_time is None:
                 if place not in trials:
                     trials[place] = trial(recipe)
-                pace = Pace(trials[place], NO_RUNS[trials[place] is None])
+                epoch_time = EpochTime(trials[place], NO_RUNS[trials[place] is None])
             for each in (row, by_job.setdefault(job.folder, Row())):
-                each.add(job, epochs, pace)
+                each.add(job, epochs, epoch_time)
     return Cost(len(jobs), {key: row for key, row in rows.items() if row.epochs}, by_job)

@@ -39,7 +39,7 @@ class LocalExecutor:
 
     machine: Machine
     load: Callable[[Recipe], Dataset]
-    at_once: int | None = None
+    concurrency: int | None = None
 
     def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
         """Train the runs in order, several concurrently."""
@@ -56,7 +56,13 @@ class LocalExecutor:
                     ended(job, error)
                 continue
             outcomes += train_together(
-                same, self.machine, dataset, at_once=self.at_once, stop=stop, phase_cache=phase_cache, ended=ended
+                same,
+                self.machine,
+                dataset,
+                concurrency=self.concurrency,
+                stop=stop,
+                phase_cache=phase_cache,
+                ended=ended,
             )
         return outcomes
 

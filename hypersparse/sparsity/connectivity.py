@@ -239,7 +239,7 @@ def _is_attribute(func: Callable[..., Any]) -> bool:
     return True
 
 
-def _as_it_is(
+def _unchanged(
     _func: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any], active: list[Tensor]
 ) -> Tensor:
     return active[0]
@@ -296,7 +296,7 @@ def _scaled(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 RULES: tuple[tuple[frozenset[str], Rule], ...] = (
-    (ACTIVATIONS, _as_it_is),
+    (ACTIVATIONS, _unchanged),
     (MOVES, _moved),
     (MEANS, _averaged),
     (frozenset(POOLS), _pooled),

@@ -22,7 +22,7 @@ from hypersparse.storage.record import levels_of
 from hypersparse.storage.schemas import Entry, PhaseEnd, checked
 
 ONLY_LATER = ("epochs", "schedule", "milestones", "gamma")  # training options that a held learning rate never sees
-# Of a machine and its versions, what decides the bits of a stage.
+# Of a machine and its versions, what decides the bits of a phase.
 SAME = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "code")
 log = logging.getLogger("hypersparse")
 Recorded = Callable[[int], list[Epoch] | None]

@@ -18,7 +18,7 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.memory import is_streamed
 
 SCORING_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
-FIRST_LOOK_SEED = 2_000_003  # and so are those that weights are scored with before training
+INITIAL_SCORING_SEED = 2_000_003  # and so are those that weights are scored with before training
 EVAL_NUMBERS = 2500 * 3 * 64 * 64  # in a batch that is scored on a GPU
 
 
@@ -74,7 +74,7 @@ class Images:
     scoring: ShuffledBatches | EvalLoader  # what a method scores the network on
     test: EvalLoader
     validation: EvalLoader | None
-    first_look: ScoringLoader  # what weights are scored with before training
+    initial_scoring: ScoringLoader  # what weights are scored with before training
 
 
 def bring_images(
@@ -103,7 +103,9 @@ def bring_images(
         scoring=make(scored, seed + SCORING_SEED) if augmented else clean(scored),
         test=clean(dataset.test),
         validation=clean(held_out) if held_out else None,
-        first_look=ScoringLoader(lambda: make(train, seed + FIRST_LOOK_SEED, None)),  # the same samples on all ranks
+        initial_scoring=ScoringLoader(
+            lambda: make(train, seed + INITIAL_SCORING_SEED, None)
+        ),  # the same samples on all ranks
     )
 
 

@@ -35,7 +35,8 @@ from hypersparse.storage.weights_io import check_digest, load_weights_, save_wei
 from hypersparse.training import optimizers
 from hypersparse.training.callbacks import Callback, NullCallback
 from hypersparse.training.compiled_eval import CompiledEval
-from hypersparse.training.concurrency.cuda_streams import GATE
+from hypersparse.training.concurrency.cuda_streams import CAPTURE_LOCK
+from hypersparse.training.engines import EpochLoss, Step, build_forward_backward, build_step
 from hypersparse.training.evaluate import evaluate
 from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.flop_counter import FlopCounter, inference_cost, total_cost
@@ -45,8 +46,7 @@ from hypersparse.training.network import build_network, channels_last_
 from hypersparse.training.recorder import Recorder
 from hypersparse.training.result import describe, make_result
 from hypersparse.training.resume import resume_, state_of, unless_past
-from hypersparse.training.step import EpochLoss, Step, build_learner, build_step
-from hypersparse.training.step_driver import StepDriver
+from hypersparse.training.sparsifier_driver import SparsifierDriver
 from hypersparse.training.stop import Stopped, StopRequest
 
 STEPS_BETWEEN_QUESTIONS = 16  # whether to stop or save, where several ranks have to agree
@@ -87,14 +87,14 @@ def train(
         if result is not None:
             return result
         recipe = replace(recipe, until=until)
-        with GATE.building():  # it sets the random numbers that all threads have in common
+        with CAPTURE_LOCK.building():  # it sets the random numbers that all threads have in common
             with ranks.together():
                 dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
                 training = Training(
                     recipe, seed, machine, device, dataset, run, phase_cache, record=record, ranks=ranks
                 )
             resume_(training)
-            training.scorer.prepare(training.images)
+            training.compiled_eval.prepare(training.images)
         if ranks.first:  # only now: what could not even begin leaves no run behind, and takes no result away
             run.write_recipe(recipe, seed)
             run.result_file.unlink(missing_ok=True)
@@ -155,18 +155,22 @@ class Training:
         self.images = bring_images(recipe, seed, dataset, device, machine, ranks)
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
-        self.scorer = CompiledEval(self.model, machine)
+        self.compiled_eval = CompiledEval(self.model, machine)
         recorded = record and ranks.first
-        self.recorder = Recorder(run.history, recipe.method, weights, self.images, self.scorer) if recorded else None
-        self.meter = FlopCounter(forward_cost(self.model, weights, dataset.shape), weights, self.scorer.run)
+        self.recorder = (
+            Recorder(run.history, recipe.method, weights, self.images, self.compiled_eval) if recorded else None
+        )
+        self.flop_counter = FlopCounter(
+            forward_cost(self.model, weights, dataset.shape), weights, self.compiled_eval.run
+        )
         self.input_shape, self.classes = dataset.shape, dataset.classes
         self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
-        self.driver = StepDriver(self.sparsifier, FlatMemory(self.sparsifier.weights))
+        self.driver = SparsifierDriver(self.sparsifier, FlatMemory(self.sparsifier.weights))
         if isinstance(optimizer, optimizers.FlatSGD):
             looked_at = any(phase.around_step for phase in self.sparsifier.plan)  # they see gradients before the step
             optimizer.use_flat(self.driver.memory, add_penalty=not looked_at)
         self.epoch_loss = EpochLoss(device)
-        self.learner = build_learner(self.driver, machine, ranks=ranks)
+        self.forward_backward = build_forward_backward(self.driver, machine, ranks=ranks)
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
         self.phase_cache = (  # what several ranks train has other bits
             PhaseCache(phase_cache, recipe, seed, describe(machine), record=record)
@@ -183,8 +187,8 @@ class Training:
             functional.cross_entropy,
             self.images.scoring,
             on_scores=self.on_scores,
-            forward=self.meter.run,
-            train_loader=self.images.first_look,
+            forward=self.flop_counter.run,
+            train_loader=self.images.initial_scoring,
             classes=classes,
         )
         sparsifier = Sparsifier(
@@ -222,22 +226,22 @@ class Training:
             while self.begin_epoch():
                 self.train_epoch(self.step_of_phase(), callback, stop, writer)
                 phase = self.sparsifier.phase
-                with GATE.working():
+                with CAPTURE_LOCK.working():
                     callback.finished_epoch(self.finish_epoch())
                     state = state_of(self)
                 self.submit(writer, state)
-                self.keep_stage(phase, state)
+                self.keep_phase_end(phase, state)
                 if self.agreed(stop.requested()) and not self.sparsifier.done:
                     raise Stopped(stop.reason)
         finally:
             writer.close()
             self.batches.close()
-        with GATE.working():
+        with CAPTURE_LOCK.working():
             return self.finish()
 
     def begin_epoch(self) -> bool:
         """Enter the next epoch; False when the plan is done."""
-        with GATE.working():
+        with CAPTURE_LOCK.working():
             self.model.train()
             began = self.sparsifier.begin_epoch()
             if began and self.recorder and self.sparsifier.state.epoch == 0 and self.batches.position == 0:
@@ -245,7 +249,7 @@ class Training:
                     self.recorder.start(self.sparsifier)
             return began
 
-    def keep_stage(self, phase: Phase, state: dict[str, Any]) -> None:
+    def keep_phase_end(self, phase: Phase, state: dict[str, Any]) -> None:
         """If that epoch was the last of its phase, keep its end for other runs."""
         plan = self.sparsifier.plan
         if self.phase_cache and (self.sparsifier.phase is not phase or self.sparsifier.done):
@@ -257,7 +261,7 @@ class Training:
         phase, masked = self.sparsifier.phase, self.sparsifier.mask is not None
         if self.step is None or self.step[0] is not phase or self.step[1] != masked:
             self.step = None  # frees the last one's memory first
-            built = build_step(self.driver, self.batches, self.epoch_loss, self.machine, self.learner)
+            built = build_step(self.driver, self.batches, self.epoch_loss, self.machine, self.forward_backward)
             self.step = phase, masked, built
         return self.step[2]
 
@@ -277,7 +281,7 @@ class Training:
             late = self.ranks.first and now - saved > max(self.machine.checkpoint_seconds, 1.0)
             stopped = stop.requested()
             if self.agreed(stopped or late):
-                with GATE.working():
+                with CAPTURE_LOCK.working():
                     self.check_loss()
                     self.submit(writer, state_of(self))
                 saved = now
@@ -301,14 +305,14 @@ class Training:
             "train_accuracy": sparsifier.state.observed.value(),
             "kept": kept,
             "total": sparsifier.weights.total,
-            **self.meter.epoch(sparsifier, images=self.epoch_loss.loss.count, steps=len(self.batches)),
+            **self.flop_counter.epoch(sparsifier, images=self.epoch_loss.loss.count, steps=len(self.batches)),
         }
         with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():
             with sparsifier.averaged():
                 said |= self.measure()
             sparsifier.finish_epoch()
         seconds = self.epoch_seconds + time.monotonic() - self.began
-        said = {**sparsifier.log, **said, **self.meter.scoring_of_epoch(), "seconds": seconds}
+        said = {**sparsifier.log, **said, **self.flop_counter.scoring_of_epoch(), "seconds": seconds}
         entry = cast("Entry", said)
         self.epoch_seconds = 0.0
         self.entries.append(entry)
@@ -334,18 +338,18 @@ class Training:
 
     def on_scores(self, scores: Tensor) -> None:
         """Receive per-sample scores that the method asked for."""
-        self.meter.on_scores(scores)
+        self.flop_counter.on_scores(scores)
         if self.recorder:
             self.recorder.on_scores(scores)
 
     def measure(self) -> dict[str, float]:
         """Accuracy and loss on the test images, and on held-out ones where there are any."""
-        test = evaluate(self.model, self.images.test, self.scorer.run, ranks=self.ranks)
+        test = evaluate(self.model, self.images.test, self.compiled_eval.run, ranks=self.ranks)
         if self.recorder:
             self.recorder.tested(test.hits)
         found = {"test_accuracy": test.accuracy, "test_loss": test.loss}
         if self.images.validation is not None:
-            held_out = evaluate(self.model, self.images.validation, self.scorer.run, ranks=self.ranks)
+            held_out = evaluate(self.model, self.images.validation, self.compiled_eval.run, ranks=self.ranks)
             found["validation_accuracy"] = held_out.accuracy
         return found
 
@@ -381,7 +385,7 @@ class Training:
         result["classes"] = list(self.classes)
         result["machine"] |= {"ranks": self.ranks.size} if self.ranks.several else {}
         result |= {"effective_kept": paths.effective_kept, "effective_sparsity": paths.effective_sparsity}
-        result |= {**total_cost(self.entries), **inference_cost(self.meter.cost, result["kept_by_layer"])}
+        result |= {**total_cost(self.entries), **inference_cost(self.flop_counter.cost, result["kept_by_layer"])}
         metadata = {"recipe": self.recipe.to_toml(), "seed": str(self.seed)}
         result["final_bytes"] = save_weights(self.run.final_file, weights, metadata)
         result["dense_bytes"] = sum(tensor.nbytes for tensor in self.model.state_dict().values())

@@ -46,9 +46,9 @@ class Recorder:
     """
 
     def __init__(
-        self, history: History, method: Method, weights: PrunableWeights, images: Images, scorer: CompiledEval
+        self, history: History, method: Method, weights: PrunableWeights, images: Images, compiled_eval: CompiledEval
     ) -> None:
-        self.history, self._scorer = history, scorer
+        self.history, self._compiled_eval = history, compiled_eval
         self.sparsity = method.sparsity
         self.levels = levels_of(method)
         self._method = method
@@ -157,7 +157,7 @@ class Recorder:
     def _right(self, sparsifier: Sparsifier) -> Tensor:
         """Which training images the network gets right as it is."""
         images = self._images.batches.in_order(self._images.test.batch_size)
-        return pack_bits(evaluate(sparsifier.state.model, images, self._scorer.run).hits)
+        return pack_bits(evaluate(sparsifier.state.model, images, self._compiled_eval.run).hits)
 
     def _by_class(self, hits: Tensor) -> Tensor:
         right = self._labels[hits.cpu().numpy()]

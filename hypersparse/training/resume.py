@@ -77,7 +77,7 @@ def state_of(training: "Training") -> dict[str, Any]:
         "batches": training.batches.state_dict(),
         "scoring_images": scoring.state_dict() if isinstance(scoring, ShuffledBatches) else None,
         "record": to_cpu(record),
-        "scoring": dict(training.meter.scoring),
+        "scoring": dict(training.flop_counter.scoring),
         "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state() if cuda else None,
     }
@@ -112,15 +112,15 @@ def _found(training: "Training") -> Checkpoint | PhaseEnd | None:
     if state is not None:
         return state
     training.run.cut_log(0)
-    stage = training.phase_cache.load(training.sparsifier.plan) if training.phase_cache else None
-    if stage is None:
+    phase_end = training.phase_cache.load(training.sparsifier.plan) if training.phase_cache else None
+    if phase_end is None:
         return None
-    for entry in stage["entries"]:
+    for entry in phase_end["entries"]:
         entry["shared"] = True
         training.run.append_log(entry)
-    for number, epoch in enumerate(stage["history"]):
+    for number, epoch in enumerate(phase_end["history"]):
         training.run.history.write(number, epoch)
-    return stage
+    return phase_end
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def _restore_(training: "Training", state: Checkpoint) -> None:
     if isinstance(training.images.scoring, ShuffledBatches) and state["scoring_images"] is not None:
         training.images.scoring.load_state_dict(state["scoring_images"])
     training.epoch_loss.load_state_dict(state["record"])
-    training.meter.scoring |= state["scoring"]
+    training.flop_counter.scoring |= state["scoring"]
     torch.set_rng_state(state["random"])
     if state["random_cuda"] is not None:
         torch.cuda.set_rng_state(state["random_cuda"])

@@ -112,7 +112,7 @@ def test_runs_in_processes_are_shown_too(tmp_path: Path) -> None:
     kept = {job.folder: Kept() for job in jobs}
     with Trackers(lambda job: kept[job.folder]) as views:
         watched = [Job(job.recipe, job.seed, job.folder, views.callback(job)) for job in jobs]
-        train_together(watched, CPU, data.load("synthetic", options=recipe.data.options), at_once=2)
+        train_together(watched, CPU, data.load("synthetic", options=recipe.data.options), concurrency=2)
     assert [view.seen for view in kept.values()] == [list(range(7))] * 2
 
 

@@ -32,7 +32,7 @@ class TrainAndPrune(Method):
 class AtOnce(Method):
     """Prune before training."""
 
-    name: ClassVar[str] = "at_once"
+    name: ClassVar[str] = "concurrency"
     citation: ClassVar[str] = "none"
 
     def plan(self, epochs: int) -> Sequence[Phase]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hypersparse.recipe import Recipe, resolve
-from hypersparse.runs.epoch_times import Measured, Pace, expected_epochs, measured_in, pace_of
+from hypersparse.runs.epoch_times import EpochTime, Measured, epoch_time_of, expected_epochs, measured_in
 from hypersparse.runs.store import RunStore
 from hypersparse.training.machine import Machine
 from tests.runs.finished import finish
@@ -23,8 +23,8 @@ def test_each_phase_has_the_pace_of_runs_of_its_method(tmp_path: Path) -> None:
     finish(store, small(), seed=1, seconds=slower)
     measured = measured_in([store, store], CPU)  # both count once
     other = small(method={"sparsity": 0.5})
-    assert pace_of(other, "pre-train", measured) == Pace(15.0, "2 like it")
-    assert pace_of(other, "regularize", measured) == Pace(30.0, "2 like it")
+    assert epoch_time_of(other, "pre-train", measured) == EpochTime(15.0, "2 like it")
+    assert epoch_time_of(other, "regularize", measured) == EpochTime(30.0, "2 like it")
 
 
 def test_where_no_run_of_the_method_is_there_others_on_the_data_and_model_count(tmp_path: Path) -> None:
@@ -32,14 +32,14 @@ def test_where_no_run_of_the_method_is_there_others_on_the_data_and_model_count(
     finish(store, small())
     measured = measured_in([store], CPU)
     snip = small(method={"name": "snip", "sparsity": 0.9})
-    assert pace_of(snip, "train", measured) == Pace(150 / 8, "1 other")
+    assert epoch_time_of(snip, "train", measured) == EpochTime(150 / 8, "1 other")
     for elsewhere in (
         small(model={"width": 8}),
         small(data={"images": 256}),
         small(training={"batch_size": 16}),
         small(model={"narrow": 0.5}),
     ):
-        assert pace_of(elsewhere, "pre-train", measured) is None
+        assert epoch_time_of(elsewhere, "pre-train", measured) is None
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_of_cifar100_nothing_is_known_at_first_but_cifar10_has_as_many_images_of
     finish(store, cifar("cifar10"))
     finish(store, resolve({"data": {"name": "tinyimagenet"}, "method": {"name": "dense"}}))
     measured = measured_in([store], CPU)
-    assert pace_of(cifar("cifar100"), "regularize", measured) == Pace(30.0, "1 like it on cifar10")
+    assert epoch_time_of(cifar("cifar100"), "regularize", measured) == EpochTime(30.0, "1 like it on cifar10")
     snip = resolve({"data": {"name": "cifar100"}, "method": {"name": "snip", "sparsity": 0.9}})
-    assert pace_of(snip, "train", measured) == Pace(150 / 8, "1 other on cifar10")
-    assert pace_of(resolve({"data": {"name": "cifar100"}, "model": {"name": "vgg19"}}), "train", measured) is None
+    assert epoch_time_of(snip, "train", measured) == EpochTime(150 / 8, "1 other on cifar10")
+    assert epoch_time_of(resolve({"data": {"name": "cifar100"}, "model": {"name": "vgg19"}}), "train", measured) is None
     assert regularized(cifar("cifar100"), measured) == 4
     assert regularized(cifar("cifar100", 0.998), measured) == 100  # a third of the way: no run at that sparsity
 
@@ -98,7 +98,7 @@ def test_runs_on_the_data_themselves_say_more_than_those_on_others(tmp_path: Pat
     later = {"pre-train": 2, "regularize": 8, "fine-tune": 2}
     finish(store, cifar("cifar100"), epochs=later, seconds=slow)
     measured = measured_in([store], CPU)
-    assert pace_of(cifar("cifar100"), "regularize", measured) == Pace(50.0, "1 like it")
+    assert epoch_time_of(cifar("cifar100"), "regularize", measured) == EpochTime(50.0, "1 like it")
     assert regularized(cifar("cifar100"), measured) == 8
 
 

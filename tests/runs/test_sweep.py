@@ -34,7 +34,7 @@ def load(recipe: Recipe) -> Dataset:
 
 def go(runs: list[Run], tmp_path: Path, **more: Any) -> list[Any]:
     store, phase_cache = RunStore(tmp_path / "runs"), tmp_path / "stages"
-    return sweep(runs, LocalExecutor(CPU, load, at_once=1), store, phase_cache=phase_cache, **more)
+    return sweep(runs, LocalExecutor(CPU, load, concurrency=1), store, phase_cache=phase_cache, **more)
 
 
 def test_a_failing_run_is_recorded_and_the_others_continue(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_layouts_and_threads_give_the_same_bits(graph: Graph) -> None:
     single = np.concatenate([one(images[n : n + 1]) for n in range(len(images))])
     np.testing.assert_array_equal(one(images), single)
     np.testing.assert_array_equal(two(images), single)
-    side_by_side = one._engine._side_by_side()  # type: ignore[attr-defined]
+    run_concurrently = one._engine._side_by_side()  # type: ignore[attr-defined]
     many = np.empty_like(single)
-    side_by_side.run(images.ctypes.data, many.ctypes.data, len(images))
+    run_concurrently.run(images.ctypes.data, many.ctypes.data, len(images))
     np.testing.assert_array_equal(many, single)
 
 

@@ -14,9 +14,9 @@ from hypersparse import data
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.concurrency.cuda_streams import CaptureLock
+from hypersparse.training.engines import CapturedStep, EagerStep, build_forward_backward
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
-from hypersparse.training.step import CapturedStep, EagerStep, build_learner
 from tests.training.small import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
@@ -59,7 +59,7 @@ def begun(recipe: Recipe, folder: Path) -> Training:
     machine = Machine(device="cpu")
     dataset = data.load(recipe.data.name, options=recipe.data.options)
     training = Training(recipe, 0, machine, torch.device("cpu"), dataset, RunFolder(folder))
-    training.learner = build_learner(training.driver, machine, compiled=False)
+    training.forward_backward = build_forward_backward(training.driver, machine, compiled=False)
     training.sparsifier.begin_epoch()
     training.model.train()
     return training
@@ -118,7 +118,7 @@ def test_steps_that_move_weights_are_alone_once(tmp_path: Path, monkeypatch: pyt
     step = training.step_of_phase()
     assert type(step) is CapturedStep
     gate = Notes()
-    monkeypatch.setattr("hypersparse.training.step.GATE", gate)
+    monkeypatch.setattr("hypersparse.training.engines.CAPTURE_LOCK", gate)
     for number in range(6):  # of which the second, fourth and sixth move weights
         step(number % 4)
     assert gate.entered == ["alone", "beside others", "beside others"]

@@ -36,12 +36,12 @@ def metered(phase: Phase) -> tuple[Sparsifier, FlopCounter]:
 
 
 def epochs(phase: Phase, *, steps: int = 5) -> list[dict[str, float]]:
-    sparsifier, meter = metered(phase)
+    sparsifier, flop_counter = metered(phase)
     found = []
     for _ in sparsifier.epochs():
         for _ in range(steps):
             sparsifier.state.optimizer.step()
-        found.append(meter.epoch(sparsifier, images=10, steps=steps))
+        found.append(flop_counter.epoch(sparsifier, images=10, steps=steps))
     return found
 
 
@@ -81,25 +81,25 @@ def test_weights_that_learn_unused_count_once() -> None:
 
 
 def test_scoring_counts_forward_and_gradients_count_thrice() -> None:
-    sparsifier, meter = metered(Phase("sparse", epochs=1, on_enter=half_of_the_first))
+    sparsifier, flop_counter = metered(Phase("sparse", epochs=1, on_enter=half_of_the_first))
     loader = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))]
-    task = Task(nn.functional.cross_entropy, loader, on_scores=meter.on_scores, forward=meter.run)
+    task = Task(nn.functional.cross_entropy, loader, on_scores=flop_counter.on_scores, forward=flop_counter.run)
     task.score(sparsifier.state.model)
-    assert meter.scoring_of_epoch() == {"scoring_flops": 4 * COST, "scoring_flops_sparse": 4 * COST}
+    assert flop_counter.scoring_of_epoch() == {"scoring_flops": 4 * COST, "scoring_flops_sparse": 4 * COST}
     sparsifier.begin_epoch()
     task.score(sparsifier.state.model)
-    assert meter.scoring_of_epoch() == {"scoring_flops": 4 * COST, "scoring_flops_sparse": 4 * 14}
+    assert flop_counter.scoring_of_epoch() == {"scoring_flops": 4 * COST, "scoring_flops_sparse": 4 * 14}
     task.forward(sparsifier.state.model, loader[0][0])
-    assert meter.scoring_of_epoch() == {"scoring_flops": 12 * COST, "scoring_flops_sparse": 12 * 14}
-    assert meter.scoring_of_epoch() == {"scoring_flops": 0, "scoring_flops_sparse": 0}
+    assert flop_counter.scoring_of_epoch() == {"scoring_flops": 12 * COST, "scoring_flops_sparse": 12 * 14}
+    assert flop_counter.scoring_of_epoch() == {"scoring_flops": 0, "scoring_flops_sparse": 0}
 
 
 def test_what_is_not_known_is_none() -> None:
     sparsifier, _ = metered(Phase("dense", epochs=1))
-    meter = FlopCounter(None, sparsifier.weights, call_model)
-    meter.on_scores(torch.ones(3))
-    assert meter.epoch(sparsifier, images=10, steps=5) == {}
-    assert meter.scoring_of_epoch() == {}
+    flop_counter = FlopCounter(None, sparsifier.weights, call_model)
+    flop_counter.on_scores(torch.ones(3))
+    assert flop_counter.epoch(sparsifier, images=10, steps=5) == {}
+    assert flop_counter.scoring_of_epoch() == {}
     unknown = total_cost([{"epoch": 0}])
     assert unknown == {"training_flops": None, "training_flops_sparse": None, "scoring_flops": None}
     assert inference_cost(None, {}) == {"inference_flops": None, "inference_flops_sparse": None}

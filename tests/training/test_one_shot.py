@@ -74,13 +74,13 @@ def test_weights_are_scored_with_augmented_training_images_the_same_ones_every_t
     recipe = small()
     dataset = data.load("synthetic", (), options=recipe.data.options)
     images = bring_images(recipe, 0, dataset, torch.device("cpu"), Machine())
-    looks = [[batch for batch, _ in images.first_look] for _ in range(2)]
+    looks = [[batch for batch, _ in images.initial_scoring] for _ in range(2)]
     assert all(torch.equal(one, two) for one, two in zip(*looks, strict=True))
     trained = [batch for batch, _ in images.batches]
     assert [batch.shape for batch in looks[0]] == [batch.shape for batch in trained]
     assert not torch.equal(looks[0][0], trained[0])
     other = bring_images(recipe, 1, dataset, torch.device("cpu"), Machine())
-    assert not torch.equal(next(iter(other.first_look))[0], looks[0][0])
+    assert not torch.equal(next(iter(other.initial_scoring))[0], looks[0][0])
     # Cropped and flipped: not all of them are in the clean images.
     clean = torch.cat([batch for batch, _ in images.batches.in_order(64)]).flatten(1)
     found = (torch.cat(looks[0]).flatten(1)[:, None] == clean[None]).all(dim=2).any(dim=1)

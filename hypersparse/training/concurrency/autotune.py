@@ -13,7 +13,7 @@ import torch
 from hypersparse.data.dataset import Dataset
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.concurrency.cuda_streams import own_stream, side_by_side
+from hypersparse.training.concurrency.cuda_streams import own_stream, run_concurrently
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
 
@@ -24,7 +24,7 @@ WORTH_IT = 1.05  # more runs at once must train faster in all by this factor, si
 SHARE_OF_MEMORY = 0.8
 
 
-def best_at_once(recipe: Recipe, machine: Machine, device: torch.device, dataset: Dataset, *, most: int) -> int:
+def best_concurrency(recipe: Recipe, machine: Machine, device: torch.device, dataset: Dataset, *, most: int) -> int:
     """How many runs of this kind to train at once, `most` at the most; on a CPU one."""
     if device.type != "cuda":
         return 1
@@ -57,7 +57,7 @@ def begun(
     """A run in its first epoch, its step built; it writes nothing."""
     with own_stream(device):
         quiet = replace(machine, on_collapse="ignore")  # the runs themselves will say it
-        training = Training(recipe, seed, quiet, device, dataset, RunFolder(folder))
+        training = Training(recipe, seed, quiet, device, dataset, RunFolder(folder), record=False)
         training.begin_epoch()
         training.step_of_phase()
     return training
@@ -79,7 +79,7 @@ def seconds_a_step(trainings: Sequence[Training], device: torch.device, *, steps
         _wait(device)
         return began, time.perf_counter()
 
-    times = side_by_side([partial(work, training) for training in trainings], device)
+    times = run_concurrently([partial(work, training) for training in trainings], device)
     return (max(end for _, end in times) - min(began for began, _ in times)) / steps
 
 

@@ -1,7 +1,7 @@
 """Several runs at once on one device: a thread and a stream of work each on a GPU, a process each on a CPU.
 
 One run of a small network leaves most of a GPU idle; captured steps of several runs fill it. The runs share nothing but
-the data set on the device and the stages on disk, so that each is what it would be alone.
+the data set on the device and the phases on disk, so that each is what it would be alone.
 """
 
 import json
@@ -25,8 +25,8 @@ from hypersparse.storage.phase_cache import PhaseCache
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Result
 from hypersparse.training.callbacks import Callback
-from hypersparse.training.concurrency.autotune import best_at_once
-from hypersparse.training.concurrency.cuda_streams import side_by_side
+from hypersparse.training.concurrency.autotune import best_concurrency
+from hypersparse.training.concurrency.cuda_streams import run_concurrently
 from hypersparse.training.concurrency.processes import Processes
 from hypersparse.training.loop import SMALL_NETWORK, is_complete, train
 from hypersparse.training.machine import Machine, cores
@@ -36,7 +36,7 @@ from hypersparse.training.result import describe
 from hypersparse.training.stop import Stopped, StopRequest
 
 CPU = torch.device("cpu")
-SECONDS_BETWEEN_LOOKS = 0.5  # for a stage that another run is training
+SECONDS_BETWEEN_LOOKS = 0.5  # for a phase that another run is training
 log = logging.getLogger("hypersparse")
 
 
@@ -59,13 +59,13 @@ def train_together(
     machine: Machine,
     dataset: Dataset,
     *,
-    at_once: int | None = None,
+    concurrency: int | None = None,
     stop: StopRequest | None = None,
     phase_cache: Path | None = None,
     record: bool = True,
     ended: Ended | None = None,
 ) -> list[Outcome]:
-    """Train several runs on one data set, `at_once` of them side by side; without it a short trial finds the fastest.
+    """Train several runs on one data set, `concurrency` of them at a time; by default a short trial finds the best.
 
     Results come in the order of the jobs. A run that fails or is stopped leaves its exception in its place and the
     others go on. A run whose beginning another run is training waits for it, if it is kept in `phase_cache`. `ended`
@@ -74,7 +74,7 @@ def train_together(
     stop = stop or StopRequest()
     with machine.active() as device:
         dataset = dataset if is_streamed(dataset, machine) else dataset.to(device)
-        count = _at_once(at_once, unfinished(jobs), machine, device, dataset)
+        count = _concurrency(concurrency, unfinished(jobs), machine, device, dataset)
         several = count > 1 and device.type == "cpu"
         asked: dict[str, Any] = {"stop": stop, "phase_cache": phase_cache, "record": record}
         with Processes(count, machine, dataset) if several else nullcontext() as processes:
@@ -117,7 +117,7 @@ def work_through(
             if ended:
                 ended(jobs[number], outcomes[number])
 
-    side_by_side([work] * count, device)
+    run_concurrently([work] * count, device)
     return [outcomes.get(number, Stopped(stop.reason)) for number in range(len(jobs))]
 
 
@@ -140,7 +140,9 @@ def is_failure(outcome: Outcome) -> TypeGuard[Exception]:
     return isinstance(outcome, Exception) and not isinstance(outcome, Stopped)
 
 
-def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: torch.device, dataset: Dataset) -> int:
+def _concurrency(
+    asked: int | None, jobs: Sequence[Job], machine: Machine, device: torch.device, dataset: Dataset
+) -> int:
     most = max(1, min(len(jobs), asked or len(jobs)))
     if most == 1:
         return 1
@@ -149,7 +151,7 @@ def _at_once(asked: int | None, jobs: Sequence[Job], machine: Machine, device: t
     if machine.chosen_engine() == "compiled" or any(_draws(job.recipe, dataset) for job in jobs):
         log.warning("These runs are trained one after another: dropout and the compiled engine cannot share a process.")
         return 1
-    return most if asked else best_at_once(jobs[0].recipe, machine, device, dataset, most=most)
+    return most if asked else best_concurrency(jobs[0].recipe, machine, device, dataset, most=most)
 
 
 def _network(recipe: Recipe, dataset: Dataset) -> nn.Module:
@@ -171,7 +173,7 @@ def _draws(recipe: Recipe, dataset: Dataset) -> bool:
 def _caches(
     jobs: Sequence[Job], machine: Machine, dataset: Dataset, phase_cache: Path, *, record: bool, threads: int
 ) -> list[PhaseCache]:
-    """The stages of each job, by the names that the thread or process which trains it will give them."""
+    """The phases of each job, by the names that the thread or process which trains it will give them."""
     found = describe(machine)
     used: dict[str, int] = {}  # threads, by model
     caches = []
@@ -185,12 +187,12 @@ def _caches(
 
 
 class _Queue:
-    """The jobs nobody has taken; one that can begin from a stage in the making is left until that is there."""
+    """The jobs nobody has taken; one that can begin from a phase in the making is left until that is there."""
 
     def __init__(self, jobs: Sequence[Job], caches: Sequence[PhaseCache] | None) -> None:
         self._jobs, self._caches, self._waiting = jobs, caches, list(range(len(jobs)))
         self._changed = threading.Condition()
-        self._making: dict[Path, int] = {}  # which job is training a stage
+        self._making: dict[Path, int] = {}  # which job is training a phase
 
     def take(self, stop: StopRequest) -> int | None:
         """The next job to train; None when there is none left or a stop was asked for."""
@@ -208,7 +210,7 @@ class _Queue:
     def ended(self, number: int) -> None:
         """A job has ended, well or not; what it did not finish another one may."""
         with self._changed:
-            self._making = {stage: maker for stage, maker in self._making.items() if maker != number}
+            self._making = {phase: maker for phase, maker in self._making.items() if maker != number}
             self._changed.notify_all()
 
     def _missing_phases(self, number: int) -> list[Path]:

@@ -64,10 +64,10 @@ class CaptureLock:
         known.add(what)
 
 
-GATE = CaptureLock()  # of this process, as its device is
+CAPTURE_LOCK = CaptureLock()  # of this process, as its device is
 
 
-def side_by_side(works: Sequence[Callable[[], T]], device: torch.device) -> list[T]:
+def run_concurrently(works: Sequence[Callable[[], T]], device: torch.device) -> list[T]:
     """Run each in a thread with a stream of its own; results in order, the first error once all have ended."""
     results: dict[int, T] = {}
     errors: dict[int, BaseException] = {}

@@ -73,11 +73,11 @@ def _sum_shares(
 
 
 @triton.jit(do_not_specialize=["shares"])
-def _add_shares(sums, gradient, total, shares, at_once: tl.constexpr, block: tl.constexpr):
+def _add_shares(sums, gradient, total, shares, chunk: tl.constexpr, block: tl.constexpr):
     weight = tl.program_id(0) * block + tl.arange(0, block)
-    totals = tl.zeros([at_once, block], tl.float32)
-    for first in range(0, shares, at_once):
-        share = first + tl.arange(0, at_once)
+    totals = tl.zeros([chunk, block], tl.float32)
+    for first in range(0, shares, chunk):
+        share = first + tl.arange(0, chunk)
         totals += tl.load(sums + share[:, None] * total + weight[None, :], mask=(share < shares)[:, None], other=0.0)
     tl.store(gradient + weight, tl.sum(totals, 0))
 
@@ -99,9 +99,9 @@ def weight_gradient(images: Tensor, gradients: Tensor, convolution: Convolution,
         images, gradients, sums, convolution.pixels, tiling.blocks(convolution), **constants(convolution, tiling)
     )
     if shares > 1:
-        at_once = min(triton.next_power_of_2(shares), SHARES)
+        chunk = min(triton.next_power_of_2(shares), SHARES)
         grid = (convolution.weights // WEIGHTS,)
-        _add_shares[grid](sums, result, convolution.weights, shares, at_once=at_once, block=WEIGHTS, num_warps=4)
+        _add_shares[grid](sums, result, convolution.weights, shares, chunk=chunk, block=WEIGHTS, num_warps=4)
     return result
 
 

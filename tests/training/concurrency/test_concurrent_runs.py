@@ -18,9 +18,9 @@ from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.callbacks import NullCallback
 from hypersparse.training.concurrency import concurrent_runs
-from hypersparse.training.concurrency.autotune import begun, best_at_once, seconds_a_step
+from hypersparse.training.concurrency.autotune import begun, best_concurrency, seconds_a_step
 from hypersparse.training.concurrency.concurrent_runs import Job, train_together
-from hypersparse.training.concurrency.cuda_streams import side_by_side
+from hypersparse.training.concurrency.cuda_streams import run_concurrently
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped, StopRequest
@@ -53,7 +53,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 def check_same_as_alone(tmp_path: Path, machine: Machine) -> None:
     recipes = [small(), small(method={"sparsity": 0.5}), small(training={"epochs": 1})]
-    results = train_together(jobs_in(tmp_path / "packed", recipes), machine, images(recipes[0]), at_once=3)
+    results = train_together(jobs_in(tmp_path / "packed", recipes), machine, images(recipes[0]), concurrency=3)
     for seed, recipe in enumerate(recipes):
         alone = train(recipe, seed, machine, tmp_path / "alone" / f"{seed}")
         found = results[seed]
@@ -80,13 +80,13 @@ def test_captured_runs_on_the_gpu_train_side_by_side(tmp_path: Path, caplog: pyt
     recipes = [small(method={"strength": 1e-4}) for _ in range(4)]
     recipes += [small(method={"name": "rigl", "sparsity": 0.9, "update_every": 2}) for _ in range(2)]
     jobs = jobs_in(tmp_path, recipes)
-    for result in train_together(jobs, machine, images(recipes[0]), at_once=4, phase_cache=tmp_path / "stages"):
+    for result in train_together(jobs, machine, images(recipes[0]), concurrency=4, phase_cache=tmp_path / "stages"):
         assert isinstance(result, dict)
         assert result["kept"] == result["total"] - int(result["total"] * 0.9)
     assert "line by line" not in caplog.text
     with machine.active() as device:
         on_device = images(recipes[0]).to(device)
-        assert 1 <= best_at_once(recipes[0], machine, device, on_device, most=3) <= 3
+        assert 1 <= best_concurrency(recipes[0], machine, device, on_device, most=3) <= 3
 
 
 class CountsDense(NullCallback):
@@ -107,7 +107,7 @@ def test_a_common_beginning_is_trained_once(tmp_path: Path, monkeypatch: pytest.
     recipes = [small(method={"sparsity": sparsity}) for sparsity in (0.9, 0.95, 0.98)]
     callback = CountsDense()
     jobs = [Job(recipe, 0, tmp_path / f"{recipe.key}", callback) for recipe in recipes]
-    results = train_together(jobs, CPU, images(recipes[0]), at_once=2, phase_cache=tmp_path / "stages")
+    results = train_together(jobs, CPU, images(recipes[0]), concurrency=2, phase_cache=tmp_path / "stages")
     assert all(isinstance(result, dict) for result in results)
     assert callback.dense == 2
     for recipe in recipes:
@@ -134,7 +134,7 @@ def test_runs_that_part_after_the_mask_make_it_once(tmp_path: Path, monkeypatch:
     recipes = [small(**table) for table in tables]
     callback = CountsPhases()
     jobs = [Job(recipe, 0, tmp_path / recipe.key, callback) for recipe in recipes]
-    results = train_together(jobs, CPU, images(recipes[0]), at_once=3, phase_cache=tmp_path / "stages")
+    results = train_together(jobs, CPU, images(recipes[0]), concurrency=3, phase_cache=tmp_path / "stages")
     epochs = [result["epochs"] for result in results if isinstance(result, dict)]
     assert len(epochs) == 3
     assert callback.counts["pre-train"] == 2
@@ -150,7 +150,7 @@ def test_a_stage_is_looked_for_by_the_name_that_its_process_gives_it(tmp_path: P
     recipes, phase_cache = [small(until="pre-train")] * 2, tmp_path / "stages"
     torch.set_num_threads(2)  # of this process; those that train such small networks take one
     try:
-        train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=2, phase_cache=phase_cache)
+        train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), concurrency=2, phase_cache=phase_cache)
         jobs = jobs_in(tmp_path, recipes)
         caches = concurrent_runs._caches(jobs, CPU, images(recipes[0]), phase_cache, record=True, threads=2)
         assert [cache.missing(job.recipe.plan()) for cache, job in zip(caches, jobs, strict=True)] == [[], []]
@@ -161,7 +161,7 @@ def test_a_stage_is_looked_for_by_the_name_that_its_process_gives_it(tmp_path: P
 @pytest.mark.slow
 def test_a_run_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     recipes = [small(), small(training={"lr": 1e30}), small()]
-    results = train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=2)
+    results = train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), concurrency=2)
     assert isinstance(results[1], DivergedError)
     assert isinstance(results[0], dict)
     assert isinstance(results[2], dict)
@@ -180,18 +180,18 @@ class StopAfterEpochs(NullCallback):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_stopped_runs_go_on_later(tmp_path: Path, at_once: int) -> None:
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_stopped_runs_go_on_later(tmp_path: Path, concurrency: int) -> None:
     held = tmp_path / "held"
     slow = small(training={"epochs": 30}, model=model(held))
     recipes = [slow, slow, small()]
     callback = StopAfterEpochs(4)
     jobs = jobs_in(tmp_path, recipes, callback)
-    results = train_together(jobs, CPU, images(recipes[0]), at_once=at_once, stop=callback.request)
+    results = train_together(jobs, CPU, images(recipes[0]), concurrency=concurrency, stop=callback.request)
     assert all(isinstance(result, Stopped) for result in results)
     assert not (tmp_path / "2").exists()
     held.unlink()
-    train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), at_once=at_once)
+    train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), concurrency=concurrency)
     for seed, recipe in enumerate(recipes):
         train(recipe, seed, CPU, tmp_path / "alone" / f"{seed}")
         assert_same_run(tmp_path / f"{seed}", tmp_path / "alone" / f"{seed}")
@@ -207,7 +207,7 @@ def test_a_killed_process_is_said_and_its_run_goes_on(tmp_path: Path) -> None:
             for child in multiprocessing.active_children():
                 child.kill()
 
-    results = train_together(jobs_in(tmp_path, [recipe] * 2, Kills()), CPU, images(recipe), at_once=2)
+    results = train_together(jobs_in(tmp_path, [recipe] * 2, Kills()), CPU, images(recipe), concurrency=2)
     assert all(isinstance(result, RunError) and "was killed" in str(result) for result in results)
     held.unlink()
     (result,) = train_together(jobs_in(tmp_path, [recipe]), CPU, images(recipe))
@@ -222,7 +222,7 @@ def test_networks_that_draw_random_numbers_are_trained_one_by_one(
 ) -> None:
     recipe = small(model={"name": "wide_resnet", "depth": 10, "factor": 1, "dropout": 0.3})
     machine = Machine(device="cuda", engine="eager", deterministic=True)
-    train_together(jobs_in(tmp_path, [recipe] * 2), machine, images(recipe), at_once=2)
+    train_together(jobs_in(tmp_path, [recipe] * 2), machine, images(recipe), concurrency=2)
     assert "one after another" in caplog.text
     train(recipe, 1, machine, tmp_path / "alone")
     assert_same_run(tmp_path / "1", tmp_path / "alone")
@@ -244,14 +244,14 @@ def test_the_first_error_is_raised_after_all_have_ended() -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        side_by_side([fails, lambda: ended.append(1)], torch.device("cpu"))
+        run_concurrently([fails, lambda: ended.append(1)], torch.device("cpu"))
     assert ended == [1]
-    assert side_by_side([lambda: 1, lambda: 2], torch.device("cpu")) == [1, 2]
+    assert run_concurrently([lambda: 1, lambda: 2], torch.device("cpu")) == [1, 2]
 
 
 def test_a_trial_times_runs_and_writes_nothing(tmp_path: Path) -> None:
     recipe, device = small(), torch.device("cpu")
     runs = [begun(recipe, seed, CPU, device, images(recipe), tmp_path) for seed in range(2)]
     assert seconds_a_step(runs, device, steps=3) > 0
-    assert best_at_once(recipe, CPU, device, images(recipe), most=4) == 1
+    assert best_concurrency(recipe, CPU, device, images(recipe), most=4) == 1
     assert not list(tmp_path.iterdir())

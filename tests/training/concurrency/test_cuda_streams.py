@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hypersparse.cli.signals import stopped_by_signals
-from hypersparse.training.concurrency.cuda_streams import CaptureLock, side_by_side
+from hypersparse.training.concurrency.cuda_streams import CaptureLock, run_concurrently
 from hypersparse.training.stop import StopRequest
 
 
@@ -105,4 +105,4 @@ def test_a_signal_that_reaches_another_thread_is_heard() -> None:
         return stop.requested()
 
     with stopped_by_signals(stop):
-        assert side_by_side([work], torch.device("cpu")) == [True]
+        assert run_concurrently([work], torch.device("cpu")) == [True]

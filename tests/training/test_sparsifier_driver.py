@@ -9,17 +9,17 @@ from hypersparse import EverySteps, Phase, Sparsifier, Task
 from hypersparse.loop_errors import LoopCalls
 from hypersparse.methods.phase_plan import plan_of
 from hypersparse.training.flat_memory import FlatMemory
-from hypersparse.training.step_driver import StepDriver
+from hypersparse.training.sparsifier_driver import SparsifierDriver
 from tests.plain_loop import batches, cross_entropy, network, sgd, short_art
 
 
-def driver_of(plan: Sequence[Phase], **options: Any) -> StepDriver:
+def driver_of(plan: Sequence[Phase], **options: Any) -> SparsifierDriver:
     model = network()
     sparsifier = Sparsifier(model, sgd(model), plan, task=Task(cross_entropy, batches()), penalty=None, **options)
-    return StepDriver(sparsifier, FlatMemory(sparsifier.weights))
+    return SparsifierDriver(sparsifier, FlatMemory(sparsifier.weights))
 
 
-def step(driver: StepDriver) -> None:
+def step(driver: SparsifierDriver) -> None:
     inputs, labels = batches()[0]
     state = driver.sparsifier.state
     cross_entropy(state.model(inputs), labels).backward()  # type: ignore[no-untyped-call]

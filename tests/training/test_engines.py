@@ -14,12 +14,12 @@ from hypersparse.methods.task import accuracy
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.engines import CapturedStep, EagerStep, EpochLoss
 from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.forward_backward import ForwardBackward, replica_of
 from hypersparse.training.loop import Training, train
 from hypersparse.training.machine import Machine
 from hypersparse.training.resume import resume_
-from hypersparse.training.step import CapturedStep, EagerStep, EpochLoss
 from hypersparse.training.stop import Stopped
 from tests.training.small import StopAfter, small
 
@@ -70,7 +70,7 @@ def check_parity(
     assert eager.sparsifier.phase.name == phase
     assert other.step is not None
     assert isinstance(other.step[2], CapturedStep if engine == "cudagraph" else EagerStep)  # no fallback in disguise
-    assert (other.learner._replica is not None) == (precision == "bf16")
+    assert (other.forward_backward._replica is not None) == (precision == "bf16")
     one, two = (run.sparsifier.weights.vector().detach() for run in (eager, other))
     assert distance(one, two) < tolerance
     assert abs(eager.epoch_loss.loss.value() - other.epoch_loss.loss.value()) < 10 * tolerance
@@ -193,9 +193,11 @@ def test_a_network_that_cannot_be_compiled_runs_line_by_line(
         raise RefusedError("unsupported: this operator\nand a long trace")
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: refuse)
-    learner = ForwardBackward(FlatMemory(PrunableWeights(Small())), accuracy, Machine(device="cpu"), compiled=True)
+    forward_backward = ForwardBackward(
+        FlatMemory(PrunableWeights(Small())), accuracy, Machine(device="cpu"), compiled=True
+    )
     for _ in range(2):
-        loss, scores = learner.loss(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
+        loss, scores = forward_backward.loss(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
         assert loss.isfinite()
         assert scores.shape == (3,)
     assert caplog.text.count("run line by line, since it cannot be compiled: unsupported: this operator") == 1

@@ -19,10 +19,10 @@ from hypersparse.distributed import Ranks
 from hypersparse.errors import HypersparseError
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.training.concurrency.cuda_streams import GATE, side_stream
+from hypersparse.training.concurrency.cuda_streams import CAPTURE_LOCK, side_stream
 from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.machine import Machine
-from hypersparse.training.step_driver import StepDriver
+from hypersparse.training.sparsifier_driver import SparsifierDriver
 
 WARM_UP_STEPS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
 log = logging.getLogger("hypersparse")
@@ -83,9 +83,9 @@ class EagerStep:
     """A step as PyTorch runs it, line by line. Nothing in it waits for the device."""
 
     def __init__(
-        self, learner: ForwardBackward, driver: StepDriver, batches: ShuffledBatches, record: EpochLoss
+        self, forward_backward: ForwardBackward, driver: SparsifierDriver, batches: ShuffledBatches, record: EpochLoss
     ) -> None:
-        self.learner, self.driver, self.batches, self.record = learner, driver, batches, record
+        self.forward_backward, self.driver, self.batches, self.record = forward_backward, driver, batches, record
 
     def __call__(self, number: int) -> None:
         """Train on one batch."""
@@ -96,9 +96,9 @@ class EagerStep:
         driver, sparsifier = self.driver, self.driver.sparsifier
         optimizer = sparsifier.state.optimizer
         with driver.around_gradient():
-            loss, scores = self.learner.loss(images, labels)
+            loss, scores = self.forward_backward.loss(images, labels)
             optimizer.zero_grad(set_to_none=True)
-            self.learner.backward_(loss, share=len(labels) / of)
+            self.forward_backward.backward_(loss, share=len(labels) / of)
         driver.add_penalty_gradient_()
         if driver.optimizer_steps:
             optimizer.step()
@@ -124,7 +124,7 @@ class CapturedStep:
         """Train on one batch."""
         size, acts = self.batches.size(number), self.eager.driver.method_acts
         if size != self.samples or acts:
-            with GATE.first_alone(self.met, (size, acts)):
+            with CAPTURE_LOCK.first_alone(self.met, (size, acts)):
                 self.eager(number)
             return
         if number != self.next:
@@ -178,12 +178,16 @@ def _capturable(optimizer: Optimizer) -> Iterator[None]:
 
 
 def build_step(
-    driver: StepDriver, batches: ShuffledBatches, record: EpochLoss, machine: Machine, learner: ForwardBackward
+    driver: SparsifierDriver,
+    batches: ShuffledBatches,
+    record: EpochLoss,
+    machine: Machine,
+    forward_backward: ForwardBackward,
 ) -> Step:
     """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
     phase = driver.sparsifier.phase
-    learner.set_extra_loss(driver.sparsifier.extra_loss)
-    eager = EagerStep(learner, driver, batches, record)
+    forward_backward.set_extra_loss(driver.sparsifier.extra_loss)
+    eager = EagerStep(forward_backward, driver, batches, record)
     acts_always = phase.on_step is not None and phase.on_step.every == 1
     full_batches = batches.size(0) == batches.batch_size
     if machine.chosen_engine() != "cudagraph" or acts_always or not full_batches:
@@ -192,7 +196,7 @@ def build_step(
         log.warning("The step of phase %s is compiled but not captured, since its images are streamed.", phase.name)
         return eager
     try:
-        with GATE.building():
+        with CAPTURE_LOCK.building():
             batches.compile_()
             record.compile_()
             return CapturedStep(eager, batches)
@@ -201,13 +205,13 @@ def build_step(
     except Exception as error:  # of CUDA, the compiler or Triton, which have no common kind
         name, reason = phase.name, (str(error) or type(error).__name__).splitlines()[0]
         log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)
-        plain = build_learner(driver, machine, compiled=False)
+        plain = build_forward_backward(driver, machine, compiled=False)
         plain.set_extra_loss(driver.sparsifier.extra_loss)
         return EagerStep(plain, driver, batches, record)
 
 
-def build_learner(
-    driver: StepDriver, machine: Machine, *, compiled: bool | None = None, ranks: Ranks | None = None
+def build_forward_backward(
+    driver: SparsifierDriver, machine: Machine, *, compiled: bool | None = None, ranks: Ranks | None = None
 ) -> ForwardBackward:
     """The network with its loss, compiled where the machine's engine wants that."""
     if compiled is None:

@@ -1,4 +1,4 @@
-"""`StepDriver`: what our own steps ask of a sparsifier beyond what a user's loop does."""
+"""`SparsifierDriver`: what our own steps ask of a sparsifier beyond what a user's loop does."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,7 +11,7 @@ from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.flat_memory import FlatMemory
 
 
-class StepDriver:
+class SparsifierDriver:
     """Adds penalty gradients in place, finishes steps, and keeps count of those that are repeated or do not count."""
 
     def __init__(self, sparsifier: Sparsifier, memory: FlatMemory) -> None:
