@@ -186,3 +186,25 @@ def test_momentum_is_no_copy() -> None:
     train(sparsifier)
     momentum: Tensor = optimizer.state[model.first.weight]["momentum_buffer"]
     assert bool(momentum[model.first.weight == 0].any()), "it is left alone"
+
+
+@pytest.mark.parametrize("attached_last", [True, False])
+def test_a_second_optimizer_steps_first_or_is_said(attached_last: bool) -> None:
+    model = network()
+    optimizers = [SGD(model.first.parameters(), lr=0.1), SGD(model.last.parameters(), lr=0.1)]
+    sparsifier = attached(model, optimizers[1], GMP(sparsity=0.8), epochs=4)
+
+    def train_all() -> None:
+        for _ in sparsifier.epochs():
+            for inputs, labels in batches():
+                model.zero_grad()
+                cross_entropy(model(inputs), labels).backward()
+                for optimizer in optimizers if attached_last else optimizers[::-1]:
+                    optimizer.step()
+
+    if attached_last:
+        train_all()
+        assert is_sparse(sparsifier)
+    else:
+        with pytest.raises(LoopError, match=r"dropped weights were not 0\.0, the first in `first\.weight`"):
+            train_all()

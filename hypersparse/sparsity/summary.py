@@ -26,15 +26,15 @@ class SummaryRow:
         return self.layer, shape, f"{prod(self.shape):,}" if self.prunable else "no", self.density, self.why_not
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
-    """What may be pruned and what not; `print` it."""
+    """What may be pruned and what not, as a table."""
 
     rows: tuple[SummaryRow, ...]
     vectors: int  # biases and norms, which have no row
     mask: Mask | None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         table = [HEADER, *(row.cells() for row in self.rows)]
         widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
         lines = [
