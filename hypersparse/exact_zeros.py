@@ -10,10 +10,8 @@ from torch.optim import Optimizer
 from hypersparse.distributed.shards import local
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import Phase
-from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 
-WATCHED_STEPS = 16  # with a new mask; Lookahead, for one, changes weights in every fifth or sixth
 NEAR = 0.5  # a state tensor at less than this relative distance from its weight is a copy; no momentum ever is
 KNOWN = {"z", "lookahead_slow_buff"}  # of schedule-free optimizers and timm's Lookahead: copies, however far they are
 OF_AVERAGE = ("k", "weight_sum", "lr_max")  # what schedule-free optimizers count in their groups
@@ -27,29 +25,15 @@ class ExactZeros:
         self._compared: set[str] = set()  # keys of the optimizer's state
         self._near: dict[str, list[Tensor]] = {}  # by key, whether it is near the weights; read when an epoch ends
         self._copies: set[str] = set()  # keys that hold copies of the weights
-        self._mask: Mask | None = None
-        self._steps = 0  # since it is this mask
-        self._wrong: Tensor | None = None  # by layer, how many were found before a step
-
-    def before_step(self) -> None:
-        """In the first steps with a mask, count such weights before they are masked again; read when the epoch ends."""
-        if self._weights.mask is not self._mask:
-            self._mask, self._steps = self._weights.mask, 0
-        elif self._mask is not None and self._steps < WATCHED_STEPS:
-            self._steps += 1
-            found = self._weights.count_nonzero_dropped()
-            self._wrong = found if self._wrong is None else self._wrong.maximum(found)
 
     def check(self) -> None:
-        """Raise an error where a dropped weight is not 0.0, or was not before a step."""
+        """At the end of an epoch: raise an error where a dropped weight is not 0.0."""
         self._read_comparisons()
-        found = self._weights.count_nonzero_dropped()
-        counts = (found if self._wrong is None else found.maximum(self._wrong)).tolist()
-        self._wrong = None
+        counts = self._weights.count_nonzero_dropped().tolist()
         if any(counts):
             first = next(name for name, count in zip(self._weights, counts, strict=True) if count)
             raise LoopError(
-                f"{sum(counts)} dropped weights were not 0.0, the first in `{first}`: something changed them after the "
+                f"{sum(counts)} dropped weights are not 0.0, the first in `{first}`: something changed them after the "
                 "optimizer's step, such as Lookahead around it, another optimizer or loaded weights. Attach to the "
                 "outermost optimizer, or call `sparsifier.mask.apply_to_(model)` after it."
             )

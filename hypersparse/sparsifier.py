@@ -239,7 +239,6 @@ class Sparsifier:
         """Before an optimizer step: enter an epoch if it is steps that make epochs."""
         if self.penalty_mode is None:
             return
-        self.zeros.before_step()
         if self.learning_rate is not None and self.is_open:
             self.learning_rate.check()
         if self.counts_steps:
