@@ -1,6 +1,9 @@
 """A real browser for tests: headless Chromium, driven by Playwright. The fixture `browser` stands in conftest.py."""
 
+import base64
+import re
 import shutil
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -45,6 +48,38 @@ class Seen:
     @property
     def foreign(self) -> list[str]:
         return [url for url in self.requests if not self.is_own(url)]
+
+    def draw(self, stroke: Sequence[tuple[float, float]]) -> None:
+        """Draw on the field of a demo page, without lifting the pen; points are in a square from 0 to 1."""
+        box = self.page.locator("#pad").bounding_box()
+        points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
+        self.page.mouse.move(*points[0])
+        self.page.mouse.down()
+        for point in points[1:]:
+            self.page.mouse.move(*point, steps=3)
+        self.page.mouse.up()
+
+    def give(
+        self, how: str, content: bytes, kind: str = "image/png", *, target: str = "body", name: str = "image"
+    ) -> None:
+        """Drop or paste a file, as a browser tells the page of it."""
+        self.page.evaluate(
+            """([how, content, kind, target, name]) => {
+                const bytes = Uint8Array.from(atob(content), (one) => one.charCodeAt(0));
+                const data = new DataTransfer();
+                data.items.add(new File([bytes], name, { type: kind }));
+                const options = { bubbles: true, cancelable: true };
+                const event = how === "paste"
+                    ? new ClipboardEvent("paste", { ...options, clipboardData: data })
+                    : new DragEvent(how, { ...options, dataTransfer: data });
+                document.querySelector(target).dispatchEvent(event);
+            }""",
+            [how, base64.b64encode(content).decode(), kind, target, name],
+        )
+
+    def says(self, name: str) -> None:
+        """Wait until the answer is this class."""
+        self.page.locator("#class", has_text=re.compile(f"^{re.escape(name)}$")).wait_for()
 
     @property
     def too_wide(self) -> int:

@@ -16,7 +16,7 @@ PACKAGE = Path(hypersparse.__file__).parent
 # From the ground up. A part may import parts below it and itself; parts on one line do not know each other.
 LAYERS = (
     {"errors", "runtime"},
-    {"distributed", "extras", "own_code", "regular_file"},
+    {"distributed", "extras", "own_code", "pages", "regular_file"},
     {"options", "paper", "sparsity"},
     {"methods"},
     {"exact_zeros", "gradient_hooks", "learning_rate", "loop_errors", "penalty_gradient", "techniques"},

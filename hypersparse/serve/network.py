@@ -74,6 +74,7 @@ class Served:
             "draws": self.shape[0] == 1,
             "digits": self.shape == DIGIT or all(len(name) == 1 and name.isdigit() for name in self.labels.classes),
             "classes": len(self.labels.classes),
+            "names": list(self.labels.classes),
             "layers": self.layers,
             "kept": sum(layer["kept"] for layer in self.layers),
             "total": sum(layer["total"] for layer in self.layers),

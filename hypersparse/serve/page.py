@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypersparse import __version__
-from hypersparse.analysis.report.template import asset, fill, source_hash, to_json
+from hypersparse.pages.template import asset, fill, script_of, source_hash, to_json
 from hypersparse.serve.images import FORMATS
 from hypersparse.serve.network import Served
 
-SCRIPTS = ("pad", "answer", "main")  # after those it shares with the report
+SHARED_SCRIPTS = ("elements", "theme", "numbers", "pad", "samples", "verdict", "picking")
+SCRIPTS = ("answer", "main")
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class Page:
 def make_page(networks: Sequence[Served], most_bytes: int) -> Page:
     """The page on which these networks are tried with images of at most so many bytes."""
     names = ", ".join(network.name for network in networks)
-    style = asset("report.css") + asset("serve.css", __package__)
-    parts = [asset("elements.js"), asset("theme.js"), *(asset(f"{name}.js", __package__) for name in SCRIPTS)]
-    script = '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
+    style = asset("base.css") + asset("demo.css") + asset("serve.css", __package__)
+    shared = (asset(f"{name}.js") for name in SHARED_SCRIPTS)
+    script = script_of(*shared, *(asset(f"{name}.js", __package__) for name in SCRIPTS))
     content = {
         "version": __version__,
         "most_bytes": most_bytes,
@@ -33,8 +34,15 @@ def make_page(networks: Sequence[Served], most_bytes: int) -> Page:
         "networks": [network.about() for network in networks],
     }
     text = fill(
-        asset("serve.html", __package__),
-        {"TITLE": html.escape(f"{names}: hypersparse"), "STYLE": style, "DATA": to_json(content), "SCRIPT": script},
+        asset("demo.html"),
+        {
+            "POLICY": "",
+            "PACKED": "",
+            "TITLE": html.escape(f"{names}: hypersparse"),
+            "STYLE": style,
+            "DATA": to_json(content),
+            "SCRIPT": script,
+        },
     )
     policy = (
         f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:; "

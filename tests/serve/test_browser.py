@@ -1,7 +1,5 @@
 """The page in a real browser: drawing, dropping, choosing, pasting, by mouse, finger and keyboard."""
 
-import base64
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from hypersparse.serve import connection
 from hypersparse.serve.network import Served
 from hypersparse.serve.server import MOST_BYTES, Server
 from tests.browser import NEEDS_BROWSER
-from tests.browser import Seen as TerminalView
+from tests.browser import Seen as SeenPage
 from tests.serve.made import STROKES, drawing, file_of, linear, served
 
 pytestmark = NEEDS_BROWSER
@@ -22,36 +20,11 @@ HOSTILE = "<b onclick=alert(1)>-</script><!--"
 COLOURS = ("red", "light_green", HOSTILE)
 
 
-class Seen(TerminalView):
+class Seen(SeenPage):
     """The page of a server."""
 
     def __init__(self, browser: Any, server: Server, **options: object) -> None:
         super().__init__(browser, server.address, server.address, "data:", "blob:", **options)
-
-    def draw(self, digit: int) -> None:
-        box = self.page.locator("#pad").bounding_box()
-        points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in STROKES[digit]]
-        self.page.mouse.move(*points[0])
-        self.page.mouse.down()
-        for point in points[1:]:
-            self.page.mouse.move(*point, steps=3)
-        self.page.mouse.up()
-
-    def give(self, how: str, content: bytes, kind: str = "image/png", target: str = "body") -> None:
-        """Drop or paste a file, as a browser tells the page of it."""
-        self.page.evaluate(
-            """([how, content, kind, target]) => {
-                const bytes = Uint8Array.from(atob(content), (one) => one.charCodeAt(0));
-                const data = new DataTransfer();
-                data.items.add(new File([bytes], "image", { type: kind }));
-                const options = { bubbles: true, cancelable: true };
-                const event = how === "paste"
-                    ? new ClipboardEvent("paste", { ...options, clipboardData: data })
-                    : new DragEvent(how, { ...options, dataTransfer: data });
-                document.querySelector(target).dispatchEvent(event);
-            }""",
-            [how, base64.b64encode(content).decode(), kind, target],
-        )
 
     def hold(self) -> list[Any]:
         """What is asked from now on, which waits until the test lets it through."""
@@ -98,10 +71,6 @@ class Seen(TerminalView):
         )
         return list(found)[:3]
 
-    def says(self, name: str) -> None:
-        """Wait until the answer is this class."""
-        self.page.locator("#class", has_text=re.compile(f"^{re.escape(name)}$")).wait_for()
-
     def fails(self) -> str:
         failed = self.page.locator(".failed")
         failed.wait_for()
@@ -124,7 +93,7 @@ def server() -> Iterator[Server]:
 def test_a_drawn_digit_is_told(browser: Any, server: Server, digit: int) -> None:
     seen = Seen(browser, server)
     assert "Draw something" in seen.page.locator(".verdict").inner_text()
-    seen.draw(digit)
+    seen.draw(STROKES[digit])
     seen.says(str(digit))
     assert seen.page.locator(".bars li").count() == 5
     assert "sure" in seen.page.locator(".verdict").inner_text()
@@ -143,11 +112,11 @@ def test_a_pause_that_the_server_does_not_wait_for(browser: Any, monkeypatch: py
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
     with Server([served()]).running() as hasty:
         seen = Seen(browser, hasty)
-        seen.draw(2)
+        seen.draw(STROKES[2])
         seen.says("2")
         seen.page.wait_for_timeout(1000)
         seen.page.locator("#clear").click()
-        seen.draw(0)
+        seen.draw(STROKES[0])
         seen.says("0")
     assert seen.complaints == []
 
@@ -156,20 +125,20 @@ def test_a_server_with_too_much_to_do_is_said(browser: Any, server: Server, monk
     seen = Seen(browser, server)
     with monkeypatch.context() as full:
         full.setattr(connection, "MOST_WAITING", 0)
-        seen.draw(2)
+        seen.draw(STROKES[2])
         assert "too much to do" in seen.fails()
-    seen.draw(0)
+    seen.draw(STROKES[0])
     seen.page.locator("#class").wait_for()
     assert seen.page.locator(".failed").is_hidden()
 
 
 def test_clear_and_another_digit(browser: Any, server: Server) -> None:
     seen = Seen(browser, server)
-    seen.draw(2)
+    seen.draw(STROKES[2])
     seen.says("2")
     seen.page.locator("#clear").click()
     assert "Draw something" in seen.page.locator(".verdict").inner_text()
-    seen.draw(0)
+    seen.draw(STROKES[0])
     seen.says("0")
     assert seen.complaints == []
 
@@ -177,7 +146,7 @@ def test_clear_and_another_digit(browser: Any, server: Server) -> None:
 def test_clear_is_not_undone_by_an_answer_on_its_way(browser: Any, server: Server) -> None:
     seen = Seen(browser, server)
     held = seen.hold()
-    seen.draw(2)
+    seen.draw(STROKES[2])
     seen.wait_for(held, 1)
     seen.let_through(held[0])  # of the beginning; what is asked next is of all that was drawn
     seen.wait_for(held, 2)
@@ -186,7 +155,7 @@ def test_clear_is_not_undone_by_an_answer_on_its_way(browser: Any, server: Serve
     assert "Draw something" in seen.page.locator(".verdict").inner_text()
     assert seen.page.locator("#said").inner_text() == "Cleared."
     seen.page.unroute("**/api/predict?*")
-    seen.draw(0)  # is asked about as ever
+    seen.draw(STROKES[0])  # is asked about as ever
     seen.says("0")
     assert seen.complaints == []
 
@@ -194,7 +163,7 @@ def test_clear_is_not_undone_by_an_answer_on_its_way(browser: Any, server: Serve
 def test_an_answer_that_fails_after_clear_is_not_told(browser: Any, server: Server) -> None:
     seen = Seen(browser, server)
     held = seen.hold()
-    seen.draw(2)
+    seen.draw(STROKES[2])
     seen.wait_for(held, 1)
     seen.page.locator("#clear").click()
     with seen.page.expect_event("requestfailed"):
@@ -221,7 +190,7 @@ def test_a_picture_decoded_late_does_not_cover_what_came_after_it(browser: Any, 
     seen.page.locator("#clear").click()
     seen.page.locator("#network").select_option("0")
     seen.give("drop", file_of(drawing(4)))
-    seen.draw(0)
+    seen.draw(STROKES[0])
     drawn = seen.page.evaluate("document.getElementById('pad').toDataURL()")
     seen.decode(3)
     assert seen.page.evaluate("document.getElementById('pad').toDataURL()") == drawn
@@ -245,7 +214,7 @@ def test_a_printed_digit_is_dropped_pasted_and_chosen(browser: Any, server: Serv
         seen.page.locator("#choose").click()
     chooser.value.set_files(tmp_path / "five.webp")
     seen.says("5")
-    seen.draw(0)  # a stroke begins anew
+    seen.draw(STROKES[0])  # a stroke begins anew
     seen.says("0")
     assert seen.complaints == []
     assert seen.foreign == []
@@ -270,6 +239,21 @@ def test_colour_images_go_to_a_network_for_them(browser: Any, server: Server) ->
     assert seen.complaints == []
 
 
+def test_a_sample_answers_at_once(browser: Any, server: Server) -> None:
+    seen = Seen(browser, server)
+    samples = seen.page.locator(".sample")
+    for digit in ("2", "3", "5", "8"):
+        seen.page.get_by_role("button", name=f"Sample: {digit}").click()
+        seen.says(digit)
+    assert samples.count() == 4
+    seen.page.locator("#network").select_option("1")
+    assert samples.count() > 10  # none of its classes is among them, so all are offered
+    seen.page.get_by_role("button", name="Sample: frog").click()
+    seen.page.locator("#class").wait_for()
+    assert seen.complaints == []
+    assert seen.foreign == []
+
+
 def test_what_cannot_be_used_is_one_sentence(browser: Any, server: Server) -> None:
     seen = Seen(browser, server)
     seen.give("drop", b"no image at all", "text/plain")
@@ -287,7 +271,7 @@ def test_what_cannot_be_used_is_one_sentence(browser: Any, server: Server) -> No
     )
     seen.page.locator(".failed", has_text="10 MiB at most").wait_for()
     assert len(seen.requests) == before
-    seen.draw(2)
+    seen.draw(STROKES[2])
     seen.says("2")
     assert seen.page.locator(".failed").is_hidden()
     assert [line for line in seen.complaints if "status of 400" not in line] == []  # the browser's own words
@@ -296,9 +280,9 @@ def test_what_cannot_be_used_is_one_sentence(browser: Any, server: Server) -> No
 def test_a_server_that_is_gone_is_said(browser: Any) -> None:
     with Server([served()]).running() as short:
         seen = Seen(browser, short)
-        seen.draw(2)
+        seen.draw(STROKES[2])
         seen.says("2")
-    seen.draw(0)
+    seen.draw(STROKES[0])
     assert "is it still running?" in seen.fails()
 
 
@@ -326,7 +310,7 @@ def test_light_dark_and_phone(browser: Any, server: Server) -> None:
     bright = []
     for scheme in ("light", "dark"):
         seen = Seen(browser, server, color_scheme=scheme)
-        seen.draw(2)
+        seen.draw(STROKES[2])
         seen.says("2")
         colour = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
         bright.append(sum(int(part) for part in colour[4:-1].split(",")) > 3 * 127)

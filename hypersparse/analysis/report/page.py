@@ -9,14 +9,13 @@ from typing import Any
 from hypersparse import __version__
 from hypersparse.analysis.report.averages import compare, group_of, name_variants
 from hypersparse.analysis.report.gather import Gathered, RunPage, gather
-from hypersparse.analysis.report.template import asset, fill, source_hash, to_json
 from hypersparse.errors import RunError
+from hypersparse.pages.template import asset, fill, script_of, source_hash, to_json
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.run_folder import RunFolder
 
+SHARED_SCRIPTS = ("elements", "theme")
 SCRIPTS = (  # in the order they are needed
-    "elements",
-    "theme",
     "formats",
     "looks",
     "charts",
@@ -63,17 +62,18 @@ def render(found: Gathered, *, title: str | None = None, missing: int = 0) -> st
         "networks": networks,
         "comparison": compare(found.pages, names) if len(found.pages) > 1 else [],
     }
-    script = '(() => {\n"use strict";\n' + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
-    library = asset("vendor/echarts.min.js")
+    shared = (asset(f"{name}.js") for name in SHARED_SCRIPTS)
+    script = script_of(*shared, *(asset(f"{name}.js", __package__) for name in SCRIPTS))
+    library = asset("vendor/echarts.min.js", __package__)
     parts = {
         "TITLE": html.escape(shown),
         "POLICY": f"script-src {source_hash(library)} {source_hash(script)}",
-        "STYLE": asset("report.css"),
+        "STYLE": asset("base.css") + asset("report.css", __package__),
         "DATA": to_json(content),
         "LIBRARY": library,
         "SCRIPT": script,
     }
-    return fill(asset("report.html"), parts)
+    return fill(asset("report.html", __package__), parts)
 
 
 def _with_network(run: Mapping[str, Any], networks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,27 +9,22 @@ let again = false; // whether there is something newer to ask about
 let turn = 0; // raised when what is asked about is thrown away; answers of an earlier turn are not shown
 
 const network = () => data.networks[number];
-const failed = el("p", { class: "failed", role: "alert", hidden: true });
 const result = el("section", { class: "card", "aria-label": "Answer" });
 const beside = el("section", { class: "card" });
 const layers = el("section", { class: "card layers" });
-const chooser = el("input", {
-  type: "file",
-  id: "file",
-  accept: data.types.join(","),
-  class: "unseen",
-  tabindex: -1,
-  "aria-label": "Image",
+const picker = new Picker({
+  types: data.types,
+  drew,
+  take,
+  clear,
+  words: "Images can be dropped anywhere on the page or pasted. They go to this server and nowhere else, and are not kept.",
 });
-const pad = new Pad(drew, () => chooser.click());
-
-function fail(sentence) {
-  failed.textContent = sentence;
-  failed.hidden = !sentence;
-}
+const { pad } = picker;
 
 function show(answer) {
-  result.replaceChildren(el("h2", null, "Answer"), ...verdict(network(), answer));
+  const dense = answer?.dense.class;
+  const note = dense === answer?.sparse.class ? "The dense network says the same." : `The dense network says ${spoken(dense)}.`;
+  result.replaceChildren(el("h2", null, "Answer"), ...verdict(network(), answer && { ...answer, note }));
   beside.replaceChildren(
     el("h2", null, "Beside the dense network"),
     el("div", { class: "scroll plain" }, comparison(network(), answer)),
@@ -84,7 +79,6 @@ async function predict(content, drawn, began) {
 }
 
 function take(file) {
-  if (!file) return;
   if (file.size > data.most_bytes) {
     fail(`An image may have ${data.most_bytes / 2 ** 20} MiB at most; this one has ${bytes(file.size)}.`);
     return;
@@ -118,11 +112,7 @@ function choose(place) {
   show(null);
   notes.replaceChildren(...now.notes.map((words) => el("p", null, words)));
   notes.hidden = !now.notes.length;
-  heading.textContent = now.draws
-    ? now.digits
-      ? "Draw a digit, or drop an image"
-      : "Draw, or drop an image"
-    : "Drop an image";
+  picker.show(now);
   const used = `${thousands(now.kept)} of ${thousands(now.total)} weights`;
   layers.replaceChildren(
     el("h2", null, "Weights used per layer"),
@@ -140,32 +130,7 @@ function choose(place) {
   ask();
 }
 
-const heading = el("h2", null);
 const notes = el("div", { class: "notice", hidden: true });
-const input = el(
-  "section",
-  { class: "card", id: "input", "aria-label": "Input" },
-  heading,
-  pad.node,
-  el(
-    "div",
-    { class: "row" },
-    el(
-      "button",
-      { type: "button", class: "quiet strong", id: "choose", onclick: () => chooser.click() },
-      icon("image"),
-      "Choose an image",
-    ),
-    el("button", { type: "button", class: "quiet", id: "clear", onclick: clear }, icon("reset"), "Clear"),
-  ),
-  chooser,
-  el(
-    "p",
-    { class: "small" },
-    "Images can be dropped anywhere on the page or pasted. They go to this server and nowhere else, and are not kept.",
-  ),
-  failed,
-);
 
 function networkField() {
   if (data.networks.length === 1) return null;
@@ -175,46 +140,8 @@ function networkField() {
   return el("div", { class: "field" }, el("label", { for: "network" }, "Network"), select);
 }
 
-chooser.addEventListener("change", () => {
-  take(chooser.files[0]);
-  chooser.value = ""; // the same file may be chosen again
-});
-document.addEventListener("paste", (event) => {
-  const file = [...(event.clipboardData?.files || [])].find((one) => one.type.startsWith("image/"));
-  if (file) take(file);
-});
-for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
-  document.addEventListener(name, (event) => {
-    event.preventDefault(); // a browser would leave the page for the file
-    input.classList.toggle("over", name === "dragenter" || name === "dragover");
-    if (name === "drop") take(event.dataTransfer?.files[0]);
-  });
-}
-document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault();
-  main.focus();
-});
-
 const single = data.networks.length === 1 ? data.networks[0].name : "Sparse networks";
-document.querySelector("header.top").append(
-  el(
-    "div",
-    { class: "brand" },
-    logo(),
-    el("div", null, el("h1", null, single), el("p", { class: "small" }, "a sparse network beside its dense twin")),
-  ),
-  el(
-    "div",
-    { class: "actions" },
-    networkField() || "",
-    themeButton(() => {}),
-  ),
-);
-document
-  .querySelector("footer.bottom")
-  .append(
-    el("p", { class: "small" }, `hypersparse ${data.version}. Nothing on this page is loaded from anywhere else.`),
-  );
-main.replaceChildren(notes, el("div", { class: "try" }, input, el("div", { class: "right" }, result, beside)), layers);
+pageFrame(single, "a sparse network beside its dense twin", data.version, networkField() || "");
+main.replaceChildren(notes, el("div", { class: "try" }, picker.node, el("div", { class: "right" }, result, beside)), layers);
 pad.setUp(network());
 choose(0);

@@ -7,6 +7,7 @@ const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowD
 
 Object.assign(ICONS, {
   pen: "M3 13l.8-3.2 7.4-7.4 2.4 2.4-7.4 7.4zM9.6 4l2.4 2.4",
+  camera: "M2 5h2.8l1.2-1.8h4L11.2 5H14v7.5H2zM8 6.6a2 2 0 1 0 0 4 2 2 0 1 0 0-4",
   image: "M2.5 3.5h11v9h-11zM2.5 11l3.5-3.5 3 3 2-2 2.5 2.5M10.5 6.2v.1",
 });
 
@@ -67,6 +68,15 @@ class Pad {
     this.isDrawn = true;
     this.hint.hidden = true;
     this.changed();
+  }
+
+  // Points in a square from 0 to 1, as one stroke.
+  draw(points) {
+    const places = points.map(([x, y]) => ({ x: SIDE * x, y: SIDE * y }));
+    const changed = this.changed;
+    this.changed = () => {}; // once, at the end
+    places.slice(1).forEach((place, before) => this.line(places[before], place));
+    this.changed = changed;
   }
 
   listenToPointers() {
@@ -145,7 +155,11 @@ class Pad {
     } catch {
       return;
     }
-    if (this.turn !== began) return;
+    if (this.turn === began) this.paint(picture, whole);
+  }
+
+  // The middle of something that a canvas can draw, or the whole.
+  paint(picture, whole) {
     this.clear();
     const fit = whole ? Math.max(picture.width, picture.height) : Math.min(picture.width, picture.height);
     const [width, height] = [(SIDE * picture.width) / fit, (SIDE * picture.height) / fit];

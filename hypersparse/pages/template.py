@@ -41,6 +41,11 @@ def source_hash(text: str) -> str:
 
 
 @cache
-def asset(name: str, package: str = "hypersparse.analysis.report") -> str:
+def asset(name: str, package: str = "hypersparse.pages") -> str:
     """A file of a package's folder `assets`."""
     return (files(package) / "assets" / name).read_text(encoding="utf-8")
+
+
+def script_of(*parts: str) -> str:
+    """Scripts that share one scope, which nothing else on the page sees."""
+    return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"

@@ -1,0 +1,1 @@
+"""What pages of one file share: templates, hashes of scripts for their policy, styles and scripts."""
