@@ -141,14 +141,26 @@ FOUR(3, STILL) FOUR(4, STILL)
    NAME(two_6_##mode), NAME(two_7_##mode), NAME(two_8_##mode)}
 #else
 #define TILES(mode) \
-  ONE(1, mode) ONE(2, mode) ONE(3, mode) ONE(4, mode) ONE(5, mode) ONE(6, mode) ONE(7, mode) \
+  ONE(1, mode) ONE(2, mode) ONE(3, mode) ONE(4, mode) ONE(5, mode) ONE(6, mode) ONE(7, mode) LONG_TILES(mode) \
   TWO(1, mode) TWO(2, mode) TWO(3, mode) TWO(4, mode)
 #define ONES(mode) \
   {0, NAME(one_1_##mode), NAME(one_2_##mode), NAME(one_3_##mode), NAME(one_4_##mode), NAME(one_5_##mode), \
-   NAME(one_6_##mode), NAME(one_7_##mode)}
+   NAME(one_6_##mode), NAME(one_7_##mode) LONG_ONES(mode)}
 #define TWOS(mode) {0, NAME(two_1_##mode), NAME(two_2_##mode), NAME(two_3_##mode), NAME(two_4_##mode)}
+#if MAX_TILE_1 == 12
+#define LONG_TILES(mode) ONE(8, mode) ONE(9, mode) ONE(10, mode) ONE(11, mode) ONE(12, mode)
+#define LONG_ONES(mode) \
+  , NAME(one_8_##mode), NAME(one_9_##mode), NAME(one_10_##mode), NAME(one_11_##mode), NAME(one_12_##mode)
+#else
+#define LONG_TILES(mode)
+#define LONG_ONES(mode)
+#endif
 #endif
 TILES(STILL)
+#ifdef __wasm__ /* programs for it have zeros between rows, so that no sum is shifted */
+static const NAME(run_tile) NAME(one_tiles)[1][MAX_TILE_1 + 1] = {ONES(STILL)};
+static const NAME(run_tile) NAME(two_tiles)[1][MAX_TILE_2 + 1] = {TWOS(STILL)};
+#else
 TILES(SHORT_ROWS)
 TILES(PAIRS)
 TILES(LONG_ROWS)
@@ -157,6 +169,7 @@ static const NAME(run_tile) NAME(one_tiles)[4][MAX_TILE_1 + 1] = {ONES(STILL), O
                                                                  ONES(LONG_ROWS)};
 static const NAME(run_tile) NAME(two_tiles)[4][MAX_TILE_2 + 1] = {TWOS(STILL), TWOS(SHORT_ROWS), TWOS(PAIRS),
                                                                  TWOS(LONG_ROWS)};
+#endif
 
 static const NAME(run_tile) NAME(four_tiles)[MAX_TILE_4 + 1] = FOURS(STILL);
 
@@ -173,8 +186,12 @@ TARGET static inline void NAME(clear_pads)(const struct step *step, float *outpu
 TARGET static void NAME(conv)(const struct step *step, const struct memory *memory) {
   const int32_t *tables = memory->tables;
   const int64_t vectors = (step->segment_length + VL - 1) / VL, tile = step->tile;
+#ifdef __wasm__
+  const enum mode mode = STILL;
+#else
   const int64_t wide = step->out_pitch / VL;
   const enum mode mode = step->shifts < 0 ? STILL : wide <= 1 ? SHORT_ROWS : wide == 2 ? PAIRS : LONG_ROWS;
+#endif
   const NAME(run_tile) *tiles = step->chains == 4   ? NAME(four_tiles)
                                 : step->chains == 2 ? NAME(two_tiles)[mode]
                                                     : NAME(one_tiles)[mode];
@@ -230,3 +247,5 @@ TARGET static void NAME(dot)(const struct step *step, const struct memory *memor
 #undef ONES
 #undef TWOS
 #undef TILES
+#undef LONG_TILES
+#undef LONG_ONES

@@ -5,7 +5,12 @@
 
 #include "simd.h"
 
+#ifdef __wasm__
+#define CONV_FEW 0 /* programs for it have no such steps */
+#else
 #include "conv_few_taps.h"
+#define CONV_FEW NAME(conv_few_taps)
+#endif
 #include "data_movement.h"
 #include "conv.h"
 
@@ -20,11 +25,11 @@
 #define CONV_SHARED 0
 #endif
 
-static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),  NAME(split),  NAME(max_pool),
-                                       NAME(mean), NAME(pack), NAME(unpack), NAME(conv_few_taps),
-                                       CONV_SMALL,     CONV_SHARED,    NAME(repeat_rows),   NAME(clear),
-                                       softmax,    log_softmax};
+static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),   NAME(split),       NAME(max_pool), NAME(mean),
+                                       NAME(pack), NAME(unpack), CONV_FEW,          CONV_SMALL,     CONV_SHARED,
+                                       NAME(repeat_rows), NAME(clear), softmax, log_softmax};
 
+#ifndef __wasm__
 /* Billions of floating-point operations per second with operands in registers: an upper bound for every kernel. */
 TARGET static double NAME(peak)(int64_t rounds) {
   VEC sum[10];
@@ -39,10 +44,12 @@ TARGET static double NAME(peak)(int64_t rounds) {
   }
   return 2e-9 * VL * 10 * (double)rounds / (seconds() - began);
 }
+#endif
 
 #undef VEC
 #undef IVEC
 #undef INLINE
 #undef KEEP
+#undef CONV_FEW
 #undef CONV_SMALL
 #undef CONV_SHARED

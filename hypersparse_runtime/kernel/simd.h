@@ -4,7 +4,11 @@ typedef float NAME(vec) __attribute__((vector_size(VL * 4), aligned(4), may_alia
 typedef int32_t NAME(ivec) __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 #define VEC NAME(vec)
 #define IVEC NAME(ivec)
+#ifdef __wasm__
+#define KEEP(vector)
+#else
 #define KEEP(vector) __asm__("" : "+v"(vector)) /* in its register: compilers would load it again for each use */
+#endif
 #define INLINE TARGET static inline __attribute__((always_inline))
 
 INLINE VEC NAME(load)(const float *from) { return *(const VEC *)AT(from, VL); }
