@@ -9,7 +9,7 @@ from hypersparse.cli.console import Console
 from hypersparse.cli.load_network import NetworkQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import OptionError
-from hypersparse.export.formats import HSP, format_of
+from hypersparse.export.formats import DEPLOYABLE, format_of
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import deployed
 from hypersparse.export.trace import trace
@@ -41,16 +41,16 @@ def export(
         "--out",
         "-o",
         dir_okay=False,
-        help="The file; its suffix is the format: .hsp, .onnx, .c (and .h) or .safetensors.",
+        help="The file; its suffix is the format: .hsp, .html, .onnx, .c (and .h) or .safetensors.",
     ),
     deploy: bool = typer.Option(
-        False, "--deploy", help="For .hsp: dead structure removed, batch norm folded, values in fp16."
+        False, "--deploy", help="For .hsp and .html: dead structure removed, batch norm folded, values in fp16."
     ),
     shrunk: bool = typer.Option(False, "--shrink", help="For other files: dead structure removed, batch norm folded."),
     batch: int | None = typer.Option(None, min=1, help="For .onnx: fixed batch size; any by default."),
     images: Images = None,
 ) -> None:
-    """Write a trained network as a small .hsp file, ONNX, C source or a state_dict, and test it on the test images."""
+    """Write a trained network as a small .hsp file, a web page, ONNX, C or a state_dict, and test it on test images."""
     _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch)
     stored = open_to_write(network, asked, tested=images != 0)
     console = Console()
@@ -83,10 +83,10 @@ def _check(stored: TrainedModel | BareModel, images: int | None, *, deploy: bool
 
 def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None) -> None:
     chosen = format_of(out)
-    if deploy and out.suffix != HSP:
-        raise OptionError("--deploy is for .hsp files; for others pass --shrink.")
-    if shrunk and (deploy or out.suffix == HSP):
-        raise OptionError("--shrink is for .onnx, .c and .safetensors; for .hsp files pass --deploy.")
+    if deploy and out.suffix not in DEPLOYABLE:
+        raise OptionError("--deploy is for .hsp and .html files; for others pass --shrink.")
+    if shrunk and (deploy or out.suffix in DEPLOYABLE):
+        raise OptionError("--shrink is for .onnx, .c and .safetensors; for .hsp and .html files pass --deploy.")
     if batch is not None and not chosen.fixed_batch:
         raise OptionError("--batch is for .onnx files; the others take any number of inputs.")
 

@@ -15,11 +15,18 @@ from hypersparse.export.onnx import in_onnx_runtime, save_onnx
 from hypersparse.export.sparse_file import exact, load_sparse, save_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.verify import Predict
+from hypersparse.export.web.page import read_page, save_page
 from hypersparse_runtime.graph import Graph
 
 Write = Callable[[Graph, Path, int | None], int]
 Read = Callable[[Path, int | None], Predict]
-HSP = ".hsp"
+HSP, HTML = ".hsp", ".html"
+DEPLOYABLE = (HSP, HTML)  # that hold a network as a .hsp file does
+
+
+def _profiled(graph: Graph) -> Graph:
+    """A graph that says how it was made; one that does not is exact."""
+    return graph if "profile" in graph.about else exact(graph)
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,14 @@ class Format:
 
 FORMATS: Mapping[str, Format] = {
     HSP: Format(
-        write=lambda graph, path, _: save_graph(graph if "profile" in graph.about else exact(graph), path),
+        write=lambda graph, path, _: save_graph(_profiled(graph), path),
         read=lambda path, _: load_sparse(path),
         reader="the file loaded into PyTorch",
+    ),
+    HTML: Format(
+        write=lambda graph, path, _: save_page(_profiled(graph), path),
+        read=lambda path, _: to_module(read_page(path)),
+        reader="the network in the page, loaded into PyTorch",
     ),
     ".onnx": Format(
         write=lambda graph, path, batch: save_onnx(graph, path, batch=batch),

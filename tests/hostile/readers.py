@@ -14,6 +14,7 @@ from hypersparse.distributed.checkpoint import load_checkpoint
 from hypersparse.errors import HypersparseError
 from hypersparse.export.sparse_file import load_graph, load_sparse
 from hypersparse.export.trace import trace
+from hypersparse.export.web.page import read_page
 from hypersparse.serve.images import decode
 from hypersparse.serve.network import Served
 from hypersparse.serve.page import make_page
@@ -130,6 +131,7 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         **{f"the runtime {name}": call(lambda path: SparseModel.load(path), f"{name}.hsp") for name in NAMED},
         "the runtime": call(lambda path: SparseModel.load(path), "strings.hsp"),
         "the page of serve": call(_serve, "strings.hsp"),
+        "a page": call(read_page, "strings.hsp"),
         "images that are sent": call(lambda path: decode(path.read_bytes()), "images/train/a/z.png"),
         "a run's files": call(_run_files, "damaged/x-12345678/seed-0"),
         "a record": call(read_record, "damaged/x-12345678/seed-0/record.npz"),
@@ -159,7 +161,7 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
 OPENS: MappingProxyType[str, str] = MappingProxyType(
     {
         "hypersparse/analysis/paper.py": "* the paper's numbers, in the package",
-        "hypersparse/analysis/report/template.py": "* the page's template, in the package",
+        "hypersparse/pages/template.py": "* the page's template, in the package",
         "hypersparse/cli/recipe_options.py": "train foreign",
         "hypersparse/cli/registry.py": "* the package's own source",
         "hypersparse/data/cifar.py": "an archive of CIFAR",
@@ -172,6 +174,9 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/webdataset.py": "shards of WebDataset",
         "hypersparse/distributed/checkpoint.py": "a sharded checkpoint's entry",
         "hypersparse/export/c_writer.py": "* functions in C, in the package",
+        "hypersparse/export/web/modules.py": "* the runtime in JavaScript, in the package",
+        "hypersparse/export/web/package.py": "* files of the npm package, in the package",
+        "hypersparse/export/web/page.py": "a page",
         "hypersparse/integrations/pretrained.py": "a model of Transformers adapted",
         "hypersparse/integrations/ray.py": "* what the process itself sent",
         "hypersparse/integrations/transformers.py": "* the state of a trainer's own checkpoint, weights-only",
@@ -195,6 +200,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/zoo/__init__.py": "facts of a zoo",
         "hypersparse/zoo/find_network.py": "evaluate foreign-12345678",
         "hypersparse_runtime/compile_kernel.py": "* the kernel's source, in the package",
+        "hypersparse_runtime/compile_wasm.py": "* the kernel's source, in the package",
         "hypersparse_runtime/container.py": "the runtime",
         "hypersparse_runtime/file.py": "the runtime",
         "hypersparse_runtime/kernel_library.py": "* the kernel: tests/runtime/test_kernel_library.py",

@@ -1,0 +1,2 @@
+export { FileError, NetworkError } from "./errors.js";
+export { SparseModel } from "./model.js";
