@@ -71,7 +71,7 @@ def _errors_of(path: Path) -> Iterator[None]:
     """Turn the errors of pyarrow into one sentence."""
     try:
         yield
-    except (_arrow().ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
+    except (_arrow().ArrowException, LookupError, OSError, OverflowError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(f"{path} has a file that is damaged or cannot be read ({reason}).") from error
 

@@ -16,6 +16,7 @@ from hypersparse import data
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, OptionError
 from tests.data.pictures import encoded
+from tests.fuzz import fuzz_shards
 
 CLASSES = ["cat", "dog", "eel"]
 TRAIN, TEST = 20, 6
@@ -123,6 +124,20 @@ def test_labels_that_are_no_classes_are_said(tmp_path: Path, labels: list[Any], 
     images = [encoded(number) for number in range(2)]
     with pytest.raises(DataError, match=said):
         load(write(tmp_path / "images", {"image": images, "label": labels}))
+
+
+def test_a_file_without_the_columns_of_the_first_one_is_said(tmp_path: Path) -> None:
+    images = [encoded(number) for number in range(2)]
+    folder = write(tmp_path / "images", {"image": images, "label": [0, 1]})
+    pq.write_table(pa.table({"pixels": images, "label": [0, 1]}), folder / "test.parquet")
+    with pytest.raises(DataError, match="damaged or cannot be read"):
+        load(folder)
+
+
+def test_damaged_shards_are_refused_or_read(tmp_path: Path) -> None:
+    counts, findings = fuzz_shards.fuzz(range(150, 180), tmp_path)
+    assert findings == []
+    assert counts["refused"] > 5
 
 
 def test_images_that_are_elsewhere_are_not_opened(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import mmap
 import os
 import resource
+import shutil
 import signal
 import traceback
 import warnings
@@ -96,7 +97,7 @@ def run_cases(seeds: range, make: Step, attempt: Step, path: Path) -> tuple[Coun
             if outcome.kind == "finding":
                 findings.append(f"{seed}: {outcome.said}")
             else:
-                own.unlink(missing_ok=True)
+                shutil.rmtree(own) if own.is_dir() else own.unlink(missing_ok=True)
     return counts, findings
 
 
