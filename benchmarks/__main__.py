@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import inference_engines, networks, workloads
 from benchmarks import train as training
+from benchmarks import zoo as zoo_networks
 from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
 from benchmarks.inference import plan_cases as plan_inference
 from benchmarks.timing import Case
@@ -22,11 +24,12 @@ from hypersparse.errors import OptionError
 from hypersparse.models import factory_of
 from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
+from hypersparse.zoo import names
 from hypersparse_runtime.sparse_model import cores
 
 SLOW_TO_BUILD = "torch.compile"
 MASKS = Path(__file__).with_name("masks")
-TEXTS = ("model", "phase", "engine", "mask")  # columns; the others are numbers
+TEXTS = ("name", "model", "phase", "engine", "mask")  # columns; the others are numbers
 
 app = typer.Typer(help="Measure the speed of this machine.", pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -131,6 +134,24 @@ def inference(options: InferenceBenchOptions) -> None:
         write_json(options.out, measured.rows)
     if measured.wrong:
         raise typer.Exit(1)
+
+
+@app.command()
+def zoo(
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file for the rows.", dir_okay=False)] = None,
+    rounds: Annotated[int, typer.Option(help="Turns of each engine.", min=1)] = 25,
+) -> None:
+    """Time the networks of the zoo beside their dense twins: one image, one thread, the process's own CPU time."""
+    engines = zoo_networks.dense_engines(inference_engines.installed)
+    known = names()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("zoo", total=len(known))
+        rows = zoo_networks.time_zoo(known, engines, rounds, lambda name: progress.advance(task))
+    _print([{"name": row["name"], "engine": row["engine"], "ms": f"{row['milliseconds']:.3g}",
+             "speedup": f"{row['speedup']:.3g}x" if row["speedup"] else ""} for row in rows], [])  # fmt: skip
+    if out:
+        write_json(out, rows)
 
 
 class Bar:

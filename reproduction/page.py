@@ -8,12 +8,12 @@ import pandas as pd
 
 from hypersparse.analysis import allocation, intersection, masks, paper, tradeoffs
 from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError, load
-from hypersparse.analysis.plotting import AnalysisResult, write_figure, write_tables
+from hypersparse.analysis.plotting import AnalysisResult, write, write_figure, write_tables
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import write_text
 from hypersparse.storage.record import read_record
-from reproduction import goals, methods, positions_section, readme, stop_rules
+from reproduction import goals, headline, methods, positions_section, readme, stop_rules
 from reproduction.figure_tables import finetuning_table, layers_table
 from reproduction.figures import epochs, finetuning, gradients
 from reproduction.notes import INTRODUCTION, read_notes
@@ -196,7 +196,8 @@ def write_page(root: Path, notes: Path = NOTES) -> list[Path]:
     runs = load(folders)
     _check(runs)
     tables = [(section, section.make(store)) for section in TABLES]
-    lines = _introduction(tables, len(runs), written_by_hand)
+    found = headline.headline(store)
+    lines = [*_introduction(tables, len(runs), written_by_hand), *headline.lines(store, found)]
     if CLAIMS in written_by_hand:
         lines += [f"## {CLAIMS}", "", *written_by_hand[CLAIMS]]
     for section, frame in tables:
@@ -204,7 +205,7 @@ def write_page(root: Path, notes: Path = NOTES) -> list[Path]:
         lines += [*section.summary(frame), ""] if section.summary else []
         lines += [*cell_table(frame, section.covered), ""]
         lines += written_by_hand.get(section.heading, [])
-    written = []
+    written = write(root / PAGE.with_suffix(""), found) if len(found.data) else []
     for figures in FIGURES:
         drawn = list(_drawn(figures, runs))
         lines += _figure_lines(figures, drawn, written_by_hand)

@@ -1,40 +1,37 @@
-"""The README's table and figure: CIFAR, both networks, beside the paper's numbers."""
+"""The README's picture and table: accuracy over the sparsity with file sizes, and the networks of the zoo."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from hypersparse.analysis import paper, plotting
-from hypersparse.analysis.finished_runs import load
-from hypersparse.analysis.plotting import BLUE, FAINT, GREY, PAGE, TEXT, AnalysisResult, legend, panels, title
-from hypersparse.analysis.tables import format_cells
+from hypersparse import zoo
+from hypersparse.analysis import plotting
+from hypersparse.analysis.plotting import BLUE, GREY, ORANGE, PAGE, TEXT, AnalysisResult, legend, panels
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.files import write_text
-from hypersparse.storage.schemas import MachineTable
+from hypersparse.zoo import Entry
+from reproduction.headline import DATA, MODELS, accuracies
 from reproduction.tables import markdown
 
-METHOD, DENSE = "art-hypersparse", "dense"
-DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-MODELS = {"resnet32": "ResNet-32", "vgg19": "VGG-19"}
 README, RESULTS, FIGURES = Path("README.md"), Path("results"), Path("docs/reproduction")  # of a checkout
-BEGIN = "<!-- table of results: begin, written by `python -m reproduction` -->"
-END = "<!-- table of results: end -->"
-BESIDE = 0.12  # between markers of one sparsity
-ROWS = {"best": "best epoch", "last": "last epoch", "paper": "paper, best epoch"}
+TIMES = Path(__file__).parents[1] / "benchmarks" / "2026-11-19-zoo.json"
+BEGIN = "<!-- picture and table: begin, written by `python -m reproduction` -->"
+END = "<!-- picture and table: end -->"
+COLORS = dict(zip(MODELS, (BLUE, ORANGE), strict=True))
+PICTURE = "accuracy-and-size"
+PAPER: dict[str, Any] = {"linestyle": "", "marker": "s", "markersize": 5, "markerfacecolor": "none", "zorder": 3}
 
 
 def write(root: Path) -> list[Path]:
-    """Replace the text between the two marks of the README, and write the figure."""
+    """Replace the text between the two marks of the README, and write the picture."""
     before, after = split(root)
-    store = RunStore(root / RESULTS)
-    found = headline(store)
-    figures = plotting.write(root / FIGURES, found) if len(found.data) else []
-    write_text(root / README, before + "\n".join([BEGIN, "", *lines(store, found), "", END]) + after)
+    found = picture(RunStore(root / RESULTS), zoo.entries())
+    figures = plotting.write(root / FIGURES, found)
+    write_text(root / README, before + "\n".join([BEGIN, "", *lines(zoo.entries()), "", END]) + after)
     return [root / README, *figures]
 
 
@@ -47,151 +44,81 @@ def split(root: Path) -> tuple[str, str]:
     return before, after
 
 
-def headline(store: RunStore) -> AnalysisResult:
-    """The paper's cells and ours; `data` has only those with runs of ours."""
-    cells = paper.accuracy(store, _own(paper.table("accuracy"), "method", METHOD, DENSE))
-    known = _own(paper.table("regularized_epochs"), "penalty", METHOD.removeprefix("art-"))  # it has not all of them
-    names = {"dataset": "data", "epochs_mean": "paper_epochs", "epochs_std": "paper_epochs_deviation"}
-    known = known.rename(columns=names)[["model", "sparsity", *names.values()]]
-    cells = cells.merge(known, on=["data", "model", "sparsity"], how="left")
-    ours = [_epochs(store, *cell) for cell in _places(cells)]
-    columns: dict[str, Any] = {
-        "epochs": [each.mean for each in ours],
-        "epochs_deviation": [each.deviation for each in ours],
-    }
-    cells = cells.assign(**columns)
-    there = cells[cells["seeds"] > 0].reset_index(drop=True)
-    return AnalysisResult("headline", _draw(cells), there)
-
-
-def lines(store: RunStore, found: AnalysisResult) -> list[str]:
-    """The rows, the figure and the machines, as Markdown."""
-    if found.data.empty:
-        return ["Missing: there is no finished run of these networks yet."]
-    runs = [run for cell in _places(found.data) for run in paper.runs_of(_cell(*cell), store)]
-    results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
-    machines = sorted({_machine(result["machine"]) for result in results})
-    count = f"{len(results)} run{'s' if len(results) > 1 else ''}"
+def lines(entries: Sequence[Entry]) -> list[str]:
+    """The picture and a row for each network of the zoo, as Markdown."""
+    times = pd.read_json(TIMES)
+    shown = [each for each in entries if each.name == f"{each.data}-{each.model}-{_level(each)}"]
+    rows = [{**_row(each), **_times(times[times["name"] == each.name])} for each in shown]
     return [
-        *markdown(_rows(found.data)),
+        f"![Accuracy over sparsity, with file sizes]({FIGURES}/{PICTURE}.png)",
         "",
-        f"![Accuracy over sparsity, ours and the paper's]({FIGURES}/{found.name}.png)",
+        *markdown(pd.DataFrame(rows)),
         "",
-        "Test accuracy in per cent of dense networks and of ART with HyperSparse, mean ± sample deviation over seeds.",
-        "The number of seeds is in brackets if there are several; the paper has five.",
-        f"The table is made of {count} in [results](results), on {' and on '.join(machines)}.",
-        f"Best epochs are picked on the test set, as in the paper's code.{_without_runs(found.data)}",
-        f"`python -m reproduction` regenerates it and [all tables and figures]({FIGURES}.md), also of other methods.",
+        "[Networks of the package](docs/zoo.md) by ART: accuracy of the file in per cent, time of one image on one",
+        "thread of an AMD EPYC (Zen 5), and of its dense twin in the faster of ONNX Runtime and OpenVINO",
+        f"([measurement](benchmarks/{TIMES.stem}.md)). Try one with `hypersparse serve NAME`.",
     ]
 
 
-def _rows(there: pd.DataFrame) -> pd.DataFrame:
-    """Three rows for each network: its best and last epoch and the paper's, with a column for each sparsity."""
-    shown = format_cells(there)
-    several = [f" ({seeds})" if seeds > 1 else "" for seeds in there["seeds"]]
-    cells = {
-        (row, *place): text + (also if row == "best" else "")
-        for row in ROWS
-        for place, text, also in zip(_places(there), shown[row], several, strict=True)
+def _level(entry: Entry) -> str:
+    """The sparsity in the name of a network that was trained by its preset's recipe."""
+    return entry.name.rpartition("-")[2]
+
+
+def _row(entry: Entry) -> dict[str, str]:
+    return {
+        "network": f"`{entry.name}`",
+        "accuracy": f"{100 * entry.test_accuracy:.2f}",
+        "kept weights": f"{entry.kept:,}",
+        "kB": f"{entry.bytes / 1e3:.0f}",
     }
-    levels = sorted(_own(paper.table("accuracy"), "method", METHOD, DENSE)["sparsity"].unique())
-    networks = list(dict.fromkeys((data, model) for data, model, _ in _places(there)))
-    return pd.DataFrame(
-        [
-            {"network": _named(*network) if row == "best" else "", "accuracy": words}
-            | {
-                _level(level): cells.get((row, *network, level), "" if row == "paper" else "missing")
-                for level in levels
-            }
-            for network in networks
-            for row, words in ROWS.items()
-        ]
-    )
 
 
-def _without_runs(there: pd.DataFrame) -> str:
-    """A sentence that names the networks without a row, if there are any."""
-    known = {(data, model) for data, model, _ in _places(there)}
-    gone = [_named(data, model) for data in DATA for model in MODELS if (data, model) not in known]
-    return f"\nMissing so far: {'; '.join(gone)}." if gone else ""
+def _times(rows: pd.DataFrame) -> dict[str, str]:
+    """Milliseconds of the sparse runtime and of the better dense engine; missing where they were not measured."""
+    if rows.empty:
+        return {"ms": "missing", "dense ms": "missing", "speedup": "missing"}
+    ours = rows["engine"] == "hypersparse"
+    sparse, dense = float(rows.loc[ours, "milliseconds"].min()), float(rows.loc[~ours, "milliseconds"].min())
+    return {"ms": f"{sparse:.3f}", "dense ms": f"{dense:.2f}", "speedup": f"{dense / sparse:.1f}x"}
 
 
-def _places(cells: pd.DataFrame) -> list[tuple[str, str, float]]:
-    return list(zip(cells["data"], cells["model"], cells["sparsity"], strict=True))
+def picture(store: RunStore, entries: Sequence[Entry]) -> AnalysisResult:
+    """Accuracy of the best epoch over the sparsity, ours and the paper's; points of the zoo have their kilobytes."""
+    cells = accuracies(store)
+    figure, axes = panels(1, len(DATA), width=PAGE, height=2.7)
+    for each, (data, name) in zip(axes[0], DATA.items(), strict=True):
+        _draw(each, cells[cells["data"] == data], [entry for entry in entries if entry.data == data])
+        each.set_title(name, loc="left", fontsize=TEXT)
+    axes[0][0].set_ylabel("test accuracy (%)", fontsize=TEXT)
+    legend(axes[0][0], loc="lower left")
+    return AnalysisResult(PICTURE, figure, cells)
 
 
-def _named(data: str, model: str) -> str:
-    return f"{DATA[data]}, {MODELS[model]}"
+def _draw(axes: Axes, cells: pd.DataFrame, entries: Sequence[Entry]) -> None:
+    for model, words in MODELS.items():
+        own = cells[(cells["model"] == model) & (cells["sparsity"] > 0)]
+        if own["seeds"].any():
+            there = own[own["seeds"] > 0]
+            look: dict[str, Any] = {"color": COLORS[model], "marker": "o", "markersize": 4, "linewidth": 1.2}
+            axes.plot(1 - there["sparsity"], there["best"], **look, label=f"{words}, ours")
+            _write_sizes(axes, there, [entry for entry in entries if entry.model == model], COLORS[model])
+        axes.plot(1 - own["sparsity"], own["paper"], **PAPER, markeredgecolor=COLORS[model])
+    axes.plot([], [], **PAPER, markeredgecolor=GREY, label="paper")
+    plotting.sparsity_axis(axes, cells.loc[cells["sparsity"] > 0, "sparsity"])
 
 
-def _level(sparsity: float) -> str:
-    return f"{100 * sparsity:g} %" if sparsity else DENSE
-
-
-def _draw(cells: pd.DataFrame) -> Figure:
-    trained = cells[cells["seeds"] > 0]
-    places = [data for data in DATA if data in set(trained["data"])] or list(DATA)[:1]
-    figure, axes = panels(len(places), len(MODELS), width=PAGE, height=0.3 + 2.4 * len(places))
-    for row, data in zip(axes, places, strict=True):
-        for each, model in zip(row, MODELS, strict=True):
-            own = cells[(cells["data"] == data) & (cells["model"] == model)]
-            _draw_model(each, own)
-            each.set_title(
-                _named(data, model) + ("" if own["seeds"].any() else ": no runs yet"), loc="left", fontsize=TEXT
-            )
-        row[0].set_ylabel("test accuracy (%)", fontsize=8)
-    for each in axes[-1]:
-        each.set_xlabel("sparsity", fontsize=8)
-    legend(axes[0, 0], loc="lower left")
-    title(figure, "ART with HyperSparse: our runs and the paper")
-    return figure
-
-
-def _draw_model(axes: Axes, cells: pd.DataFrame) -> None:
-    look: dict[str, Any] = {
-        "linestyle": "",
-        "markersize": 5,
-        "capsize": 2,
-        "linewidth": 1.2,
-    }  # a line would hide what lies below it
-    dense, cells = cells[cells["sparsity"] == 0], cells[cells["sparsity"] > 0].reset_index(drop=True)
-    for column, words, color in (("paper", "paper", FAINT), ("best", "ours, best epoch", BLUE)):
-        dashes: dict[str, Any] = {"color": color, "linestyle": "--", "linewidth": 1.2}
-        axes.plot([], [], label=f"dense: {words}", **dashes)  # in the legend, though one network's may be missing
-        for level in dense[column].dropna():
-            axes.axhline(level, **dashes)
-    places = cells.index - BESIDE
-    axes.errorbar(
-        places, cells["paper"], yerr=cells["paper_deviation"], label="paper, best epoch", color=GREY, marker="s", **look
-    )
-    ours = cells[cells["seeds"] > 0]
-    for name, fill, beside in (("best", BLUE, 0.0), ("last", "white", BESIDE)):
-        spread = ours[f"{name}_deviation"].astype(float)
-        axes.errorbar(
-            ours.index + beside, ours[name], yerr=spread, label=f"ours, {name} epoch", color=BLUE, marker="o",
-            markerfacecolor=fill, **look,
-        )  # fmt: skip
-    axes.set_xticks(range(len(cells)), [_level(sparsity) for sparsity in cells["sparsity"]])
-
-
-def _epochs(store: RunStore, data: str, model: str, sparsity: float) -> paper.SeedValues:
-    counts = [paper.epochs_to_mask(run) for run in paper.runs_of(_cell(data, model, sparsity), store)]
-    return paper.SeedValues(tuple(float(count) for count in counts if count is not None))
-
-
-def _own(known: pd.DataFrame, column: str, *wanted: str) -> pd.DataFrame:
-    """The rows of one of the paper's tables for these data and models."""
-    rows = known[known["dataset"].isin(DATA) & known["model"].isin(MODELS) & known[column].isin(wanted)]
-    return rows.sort_values(["dataset", "model", "sparsity"])
-
-
-def _cell(data: str, model: str, sparsity: float) -> SimpleNamespace:
-    """A cell, with the fields of a row of the paper's table."""
-    return SimpleNamespace(dataset=data, model=model, method=METHOD if sparsity else DENSE, sparsity=sparsity)
-
-
-def _machine(machine: MachineTable) -> str:
-    return f"{machine['device']} in {machine['precision']} with PyTorch {machine['torch'].partition('+')[0]}"
+def _write_sizes(axes: Axes, cells: pd.DataFrame, entries: Sequence[Entry], color: str) -> None:
+    for cell in cells.to_dict("records"):
+        name = f"{cell['data']}-{cell['model']}-{cell['sparsity']:g}"
+        for entry in entries:
+            if entry.name == name:
+                place: Any = (1 - cell["sparsity"], cell["best"])
+                first = cell["sparsity"] == cells["sparsity"].min()
+                axes.annotate(
+                    f"{entry.bytes / 1e3:.0f} kB", place, (-4 if first else -5, -14 if first else -9),
+                    textcoords="offset points", ha="left" if first else "right", fontsize=6.5, color=color,
+                )  # fmt: skip
 
 
 def _text(path: Path) -> str:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 import hypersparse
-from hypersparse import methods
+from hypersparse import PruningMethod, methods
 from hypersparse.options import help_of
 from tests.cli.commands import run
 
 ROOT = Path(hypersparse.__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -64,3 +65,17 @@ def test_links_between_pages_lead_somewhere() -> None:
             there = (ROOT / page).parent / target if target else ROOT / page
             assert there.exists(), f"{page}: {target}"
             assert not fragment or fragment in anchors(there), f"{page}: {target}#{fragment}"
+
+
+def test_the_readme_lists_every_method_as_it_is() -> None:
+    rows = re.findall(r"^\| \[`(\w+)`\].*?\| (\d+)(?: to (\d+))? \| .*? \| (yes|no) \|", README, re.MULTILINE)
+    assert sorted(name for name, *_ in rows) == sorted(methods.names())
+    for name, epochs, most, sharded in rows:
+        method = methods.find(name)
+        assert sharded == ("yes" if issubclass(method, PruningMethod) and method.sharded else "no")
+        total = sum(phase.epochs for phase in method().plan(160))
+        assert total == int(most or epochs), name
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150

@@ -1,14 +1,17 @@
-"""The README's headline is made of the stored runs and nothing else."""
+"""The page's first table and the README's picture are made of the stored runs and nothing else."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from hypersparse import zoo
 from hypersparse.errors import RunError
 from hypersparse.recipe import resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
-from reproduction.readme import BEGIN, END, headline, write
+from reproduction.headline import headline, lines
+from reproduction.readme import BEGIN, END, PICTURE, TIMES, write
 from tests.stored import whole_entry, whole_result
 
 MACHINE = {"device": "cpu", "precision": "fp32", "torch": "2.13.0+cpu"}
@@ -42,36 +45,55 @@ def readme(path: Path) -> Path:
 
 def test_rows_are_means_over_seeds_beside_the_papers(tmp_path: Path) -> None:
     for seed, best in ((0, 0.85), (1, 0.86)):
-        write_run(tmp_path / "results", seed=seed, best=best, last=best - 0.01)
-    page = readme(tmp_path / "README.md")
-    written = write(tmp_path)
-    text = page.read_text()
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert table == [
+        write_run(tmp_path, seed=seed, best=best, last=best - 0.01)
+    store = RunStore(tmp_path)
+    text = lines(store, headline(store))
+    assert [line for line in text if line.startswith("|")] == [
         "| network | accuracy | dense | 90 % | 95 % | 98 % | 99 % | 99.5 % | 99.8 % |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         f"| CIFAR-10, ResNet-32 | best epoch {'| missing ' * 6}| 85.50 ± 0.71 (2) |",
         f"|  | last epoch {'| missing ' * 6}| 84.50 ± 0.71 |",
         "|  | paper, best epoch |  |  |  |  |  |  | 84.45 ± 0.55 |",
     ]
-    assert "of 2 runs in [results](results), on cpu in fp32 with PyTorch 2.13.0." in text
-    assert "\nMissing so far: CIFAR-10, VGG-19; CIFAR-100, ResNet-32; CIFAR-100, VGG-19.\n" in text
-    assert "](docs/reproduction/headline.png)" in text
+    whole = "\n".join(text)
+    assert "of 2 runs in [results](../results), on cpu in fp32 with PyTorch 2.13.0." in whole
+    assert "\nMissing so far: CIFAR-10, VGG-19; CIFAR-100, ResNet-32; CIFAR-100, VGG-19.\n" in whole
+    assert "](reproduction/headline.png)" in whole
+
+
+def test_the_readme_has_the_networks_of_the_zoo_with_measured_times(tmp_path: Path) -> None:
+    write_run(tmp_path / "results", seed=0, best=0.85, last=0.84)
+    page = readme(tmp_path / "README.md")
+    written = write(tmp_path)
+    text = page.read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    shown = [row[0].strip("| `") for row in rows]
+    assert {*zoo.names()} - {*shown} == {
+        "cifar10-resnet32-0.998-slow",
+        "cifar10-resnet32-rigl-0.98",
+    }  # not the preset's
+    times = json.loads(TIMES.read_text())
+    for row, name in zip(rows, shown, strict=True):
+        entry = zoo.entry(name)
+        assert row[1:4] == [f"{100 * entry.test_accuracy:.2f}", f"{entry.kept:,}", f"{entry.bytes / 1e3:.0f}"]
+        of_engine = {each["engine"]: each["milliseconds"] for each in times if each["name"] == name}
+        assert float(row[4]) == pytest.approx(of_engine.pop("hypersparse"), abs=5e-4)
+        assert float(row[5]) == pytest.approx(min(of_engine.values()), abs=5e-3)
+    assert f"](docs/reproduction/{PICTURE}.png)" in text
     assert "what was there" not in text
     assert text.startswith("# Title\n")
     assert text.endswith("The rest.\n")
-    assert tmp_path / "docs" / "reproduction" / "headline.png" in written
-    again = write(tmp_path)
+    assert tmp_path / "docs" / "reproduction" / f"{PICTURE}.png" in written
+    assert write(tmp_path) == written
     assert page.read_text() == text
-    assert again == written
 
 
 def test_a_dense_network_has_a_row_and_a_line(tmp_path: Path) -> None:
-    write_dense_run(tmp_path / "results")
-    page = readme(tmp_path / "README.md")
-    write(tmp_path)
-    assert "| CIFAR-10, VGG-19 | best epoch | 93.10 | missing |" in page.read_text()
-    missing, axes = headline(RunStore(tmp_path / "results")).figure.axes
+    write_dense_run(tmp_path)
+    store = RunStore(tmp_path)
+    found = headline(store)
+    assert "| CIFAR-10, VGG-19 | best epoch | 93.10 | missing |" in "\n".join(lines(store, found))
+    missing, axes = found.figure.axes
     levels = [line.get_ydata()[0] for line in axes.lines if list(line.get_xdata()) == [0, 1]]  # type: ignore[arg-type, index]
     assert levels == pytest.approx([93.84, 93.1])
     assert missing.get_title(loc="left") == "CIFAR-10, ResNet-32: no runs yet"
@@ -95,10 +117,9 @@ def test_each_data_set_has_rows_and_panels(tmp_path: Path) -> None:
 
 
 def test_without_runs_it_is_missing(tmp_path: Path) -> None:
-    page = readme(tmp_path / "README.md")
-    assert write(tmp_path) == [page]
-    assert "Missing: there is no finished run" in page.read_text()
-    assert len(headline(RunStore(tmp_path / "results")).data) == 0
+    store = RunStore(tmp_path)
+    assert len(headline(store).data) == 0
+    assert lines(store, headline(store))[0].startswith("Missing: there is no finished run")
 
 
 def test_a_file_without_marks_is_left_as_it_is(tmp_path: Path) -> None:
