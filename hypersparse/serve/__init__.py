@@ -1,1 +1,1 @@
-"""A local page on which people try a sparse network beside its dense twin."""
+"""A local page that compares a sparse network with its dense twin."""

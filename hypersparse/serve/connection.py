@@ -1,4 +1,4 @@
-"""Connections and what they wait for: every wait has a deadline, and clients share places and turns."""
+"""Connections with deadlines, and fair shares of connections and computation for clients."""
 
 import asyncio
 from collections import Counter
@@ -11,13 +11,13 @@ from weakref import WeakValueDictionary
 
 from hypersparse.serve.request import MOST_BYTES, Refusal
 
-HEAD_SECONDS, BODY_SECONDS = 10.0, 20.0  # for all of a request's head, and all of its body
-ANSWER_SECONDS = 10.0  # in a queue and at work
-SEND_SECONDS = 20.0  # for an answer to be taken, or for what is refused to be read and thrown away
+HEAD_SECONDS, BODY_SECONDS = 10.0, 20.0  # for the head of a request, and for its body
+ANSWER_SECONDS = 10.0  # queueing and computing
+SEND_SECONDS = 20.0  # to send an answer, or to discard refused input
 MOST_HEAD, CHUNK = 2**16, 2**16
 MOST_OPEN = 224  # connections; macOS lets a process open 256 files
-MOST_HELD = 16 * MOST_BYTES  # of images that are being sent
-MOST_WAITING = 64  # requests in a queue, half of which clients share
+MOST_HELD = 16 * MOST_BYTES  # bytes of images in transfer
+MOST_WAITING = 64  # requests in a queue; clients share half of it
 BUSY = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     "The server has too much to do; try again in a moment.",
@@ -30,19 +30,19 @@ Result = TypeVar("Result")
 
 
 class Connection:
-    """A client's socket, and until when the server waits for it."""
+    """A client's socket, and the deadline of the current operation."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.client = str(writer.get_extra_info("peername")[0])
-        self.held = 0  # bytes of an image that is being sent
-        self.is_answered = self.is_heard = False  # it was before; of the next request something came
+        self.held = 0  # bytes of an image in transfer
+        self.is_answered = self.is_heard = False  # an earlier request was answered; bytes of the next one arrived
         self.waits_for_client = False
         self._deadline: asyncio.Timeout | None = None
-        writer.transport.set_write_buffer_limits(0)  # what is sent is sent once `drain` returns
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` returns after everything is sent
 
     async def head(self) -> bytes:
-        """The next request up to its empty line; raises ConnectionError where there is none."""
+        """Read the head of the next request, up to its empty line; raises ConnectionError without one."""
         async with self.within(HEAD_SECONDS, LATE):
             if not (first := await self._reader.read(1)):
                 raise ConnectionResetError
@@ -57,7 +57,7 @@ class Connection:
         raise Refusal(status, "The request is too long.")
 
     async def body(self, *, says_continue: bool) -> bytes:
-        """As many bytes as are held for it."""
+        """Read the body, `held` bytes."""
         async with self.within(BODY_SECONDS, LATE_BODY):
             if says_continue:
                 self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -70,13 +70,13 @@ class Connection:
                 self.held = 0
 
     async def send(self, content: bytes) -> None:
-        """Send it, as far as the client takes it in time."""
+        """Send content before the deadline."""
         async with self.within(SEND_SECONDS, LATE):
             self._writer.write(content)
             await self._writer.drain()
 
     async def finish(self) -> None:
-        """Throw away what still comes: a socket closed before that takes the answer back from who is sending."""
+        """Read and discard pending input. A socket closed before would drop the answer of a client that still sends."""
         self._writer.write_eof()
         async with self.within(SEND_SECONDS, LATE):
             while await self._reader.read(CHUNK):
@@ -84,7 +84,7 @@ class Connection:
 
     @asynccontextmanager
     async def within(self, seconds: float, refusal: tuple[Any, ...], *, for_client: bool = True) -> AsyncIterator[None]:
-        """Refuse what takes longer."""
+        """Raise a refusal if the block takes longer than `seconds`."""
         try:
             async with asyncio.timeout(seconds) as self._deadline:
                 self.waits_for_client = for_client
@@ -95,30 +95,30 @@ class Connection:
             self._deadline, self.waits_for_client = None, False
 
     def hurry(self, seconds: float = 0.0) -> None:
-        """Wait no longer than this for what is waited for."""
+        """Shorten the current deadline."""
         if self._deadline is not None and not self._deadline.expired():
             soon = asyncio.get_running_loop().time() + seconds
             self._deadline.reschedule(min(soon, self._deadline.when() or soon))
 
     def close(self) -> None:
-        """End it, whatever has not been sent."""
+        """Close the connection without sending pending data."""
         self._writer.transport.abort()
 
 
 class Places:
-    """The connections that are open, the one that was answered longest ago first."""
+    """The open connections, the least recently answered first."""
 
     def __init__(self) -> None:
         self.open: list[Connection] = []
 
     def put_last(self, connection: Connection) -> None:
-        """A new connection, or one that was answered."""
+        """Append a new connection, or move one that was answered to the end."""
         self.remove(connection)
         self.open.append(connection)
         self.make_room()
 
     def make_room(self) -> None:
-        """While there is too much, end the first that waits for its client, of the client who has most such."""
+        """Above the limits, close the first waiting connection of the client with most of them."""
         while (many := len(self.open) > MOST_OPEN) or sum(each.held for each in self.open) > MOST_HELD:
             waiting = [each for each in self.open if each.waits_for_client and (many or each.held)]
             if not waiting:
@@ -129,22 +129,22 @@ class Places:
             self.open.remove(ended)
 
     def remove(self, connection: Connection) -> None:
-        """If it is still there."""
+        """Remove a connection, if it is in the list."""
         if connection in self.open:
             self.open.remove(connection)
 
 
 class FairQueue:
-    """One thread's work: clients take turns, and each waits in its own line for the next of its turns."""
+    """Runs jobs in one thread; clients take turns, and each has its own queue."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._turn = asyncio.Lock()
         self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._waiting: list[str] = []  # whose requests
+        self._waiting: list[str] = []  # clients of the waiting requests
 
     async def run(self, client: str, job: Callable[[], Result]) -> Result:
-        """What the job returns, once it is its turn."""
+        """Run a job when it is the client's turn, and return its result."""
         share = max(MOST_WAITING // 2 // len({*self._waiting, client}), 1)
         if self._waiting.count(client) >= share or len(self._waiting) >= MOST_WAITING:
             raise Refusal(*BUSY)
@@ -157,5 +157,5 @@ class FairQueue:
             self._waiting.remove(client)
 
     def close(self) -> None:
-        """Wait for the job at work; others are not begun."""
+        """Wait for the current job, and cancel the others."""
         self._thread.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Which port a server takes, and what its networks are called."""
+"""The port of a server, and the names of its networks."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from hypersparse.serve.network import Served
 from hypersparse.serve.server import Server
 
 SUFFIX = ".hsp"
-PORT, FURTHER_PORTS = 8765, 9  # tried in turn where none is asked for, then any that is free
+PORT, FURTHER_PORTS = 8765, 9  # tried in order by default, then any free port
 
 
 def listen(networks: list[Served], host: str, port: int | None) -> Server:
-    """A server on the port that was asked for, or on the first that is free."""
+    """A server on the given port, or on the first free one."""
     ports = [PORT, *range(PORT + 1, PORT + 1 + FURTHER_PORTS), 0] if port is None else [port]
     for number in ports:
         try:
@@ -24,7 +24,7 @@ def listen(networks: list[Served], host: str, port: int | None) -> Server:
 
 
 def names_apart(paths: Sequence[Path]) -> list[str]:
-    """What to call files and runs: shortly, but each its own name.
+    """Short unique names of files and runs.
 
     >>> names_apart([Path("a/m.hsp"), Path("b/m.hsp"), Path("b/other.hsp"), Path("runs/art/seed-0")])
     ['a/m.hsp', 'b/m.hsp', 'other.hsp', 'art/seed-0']

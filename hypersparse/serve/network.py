@@ -1,4 +1,4 @@
-"""`Served`: a sparse network beside the same network with its zeros stored."""
+"""`Served`: a sparse network, and the same network with stored zeros."""
 
 import base64
 import time
@@ -22,9 +22,9 @@ from hypersparse_runtime.engine_selection import Engine
 from hypersparse_runtime.graph import shapes
 from hypersparse_runtime.onnx import to_onnx
 
-SHOWN = 5  # classes, the likeliest first
-CALLS, LEAST_CALLS = 25, 3  # of each network for one image, in turns
-SECONDS = 0.4  # after which no further call is made
+SHOWN = 5  # classes, the most probable first
+CALLS, LEAST_CALLS = 25, 3  # of each network per image, in turns
+SECONDS = 0.4  # the time limit of calls
 ENGINES = {
     "hypersparse": "hypersparse",
     "numpy": "numpy",
@@ -37,7 +37,7 @@ Outputs = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Labels:
-    """The classes, and what a person should know about how the file describes itself."""
+    """The classes, and notes about missing facts in the file."""
 
     classes: tuple[str, ...]
     normalisation: Normalisation
@@ -45,7 +45,7 @@ class Labels:
 
 
 class Served:
-    """A network that answers, and is timed beside its dense twin while it does."""
+    """A network that predicts, and is timed in turns with its dense twin."""
 
     def __init__(self, name: str, graph: Graph, file_bytes: int) -> None:
         self.name, self.bytes = name, file_bytes
@@ -64,7 +64,7 @@ class Served:
         self._about = graph.about
 
     def about(self) -> dict[str, Any]:
-        """What can be said before any image came, as plain JSON."""
+        """Facts about the network, as JSON values."""
         sparse = self._sparse.engine == "hypersparse"
         return {
             "name": self.name,
@@ -89,18 +89,18 @@ class Served:
 
     @property
     def dark_on_light(self) -> bool:
-        """Whether its images are brighter than dark, as drawings on paper are."""
+        """Whether its images are bright on average, as drawings on paper."""
         return sum(self.labels.normalisation.mean) / self.shape[0] > 0.5
 
     def predict(self, pixels: Pixels) -> dict[str, Any]:
-        """The likeliest classes for one image by the sparse network, and how long it took, as plain JSON."""
+        """The most probable classes of an image by the sparse network, and its time, as JSON values."""
         inputs, outputs = self.labels.normalisation(pixels[None]), self._room()
         began = time.perf_counter()
         self._sparse(inputs, out=outputs)
         return self._said(self._shares(outputs), time.perf_counter() - began)
 
     def compare(self, pixels: Pixels) -> dict[str, Any]:
-        """The same by both networks in turns, how their outputs differ, and what they saw."""
+        """Predictions and times of both networks in turns, the difference of outputs, and their input."""
         inputs, sparse, dense = self.labels.normalisation(pixels[None]), self._room(), self._room()
         times = timed_in_turns(
             lambda: self._sparse(inputs, out=sparse), lambda: self._dense.run(inputs, dense), seconds=SECONDS
@@ -132,7 +132,7 @@ class Served:
 
 
 class TorchEngine:
-    """PyTorch on the CPU, for where ONNX Runtime is not installed."""
+    """PyTorch on the CPU, used without ONNX Runtime."""
 
     name = "torch"
 
@@ -140,7 +140,7 @@ class TorchEngine:
         self._module = to_module(graph)
 
     def run(self, images: NDArray[Any], outputs: NDArray[Any]) -> None:
-        """From a dense batch of float32 to a dense batch of float32."""
+        """Compute a batch of outputs from a batch of inputs, both float32."""
         with torch.inference_mode():
             outputs[...] = self._module(torch.from_numpy(images)).numpy()
 
@@ -148,7 +148,7 @@ class TorchEngine:
 def timed_in_turns(
     first: Callable[[], object], second: Callable[[], object], *, seconds: float
 ) -> tuple[float, float, int]:
-    """The median seconds of each and how many calls of each that is of; the first calls warm up and do not count."""
+    """The median seconds of each function and the number of calls, without the warm-up calls."""
     first()
     second()
     times: tuple[list[float], list[float]] = ([], [])
@@ -162,7 +162,7 @@ def timed_in_turns(
 
 
 def softmax(outputs: Outputs) -> Outputs:
-    """Shares that add up to one.
+    """Probabilities of logits.
 
     >>> softmax(np.array([1000.0, 1000.0], np.float32)).tolist()
     [0.5, 0.5]
@@ -173,7 +173,7 @@ def softmax(outputs: Outputs) -> Outputs:
 
 
 def describe(about: Mapping[str, Any], shape: tuple[int, ...], outputs: int) -> Labels:
-    """Classes and normalisation as a file says; numbers and plain pixels, with a note, where it does not."""
+    """Classes and normalisation of a file; without them numbers and plain pixels, with a note."""
     notes = []
     classes = about.get("classes")
     if not (isinstance(classes, list) and len(classes) == outputs and all(isinstance(one, str) for one in classes)):
@@ -208,7 +208,7 @@ def _engine_words(engine: str) -> str:
 
 
 def _layers(graph: Graph) -> list[dict[str, Any]]:
-    """The layers with weights in their order: their names, shapes and how many weights are not zero."""
+    """Names, shapes and nonzero weights of the layers, in order."""
     layers = []
     for node in graph.nodes:
         weight = graph.array(node, "weight") if node.weighted else None

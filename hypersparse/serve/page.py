@@ -1,4 +1,4 @@
-"""The page: one file that asks nobody but the server it came from."""
+"""The page: one file that requests data from its own server only."""
 
 import html
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ SCRIPTS = ("answer", "main")
 
 @dataclass(frozen=True)
 class Page:
-    """The page and the policy that is sent with it: nothing in it may run, load or call but what it was made with."""
+    """The page and its content security policy, which allows its own scripts, styles and requests only."""
 
     text: str
     policy: str
 
 
 def make_page(networks: Sequence[Served], most_bytes: int) -> Page:
-    """The page on which these networks are tried with images of at most so many bytes."""
+    """The page of these networks, for images of at most `most_bytes`."""
     names = ", ".join(network.name for network in networks)
     style = asset("base.css") + asset("demo.css") + asset("serve.css", __package__)
     shared = (asset(f"{name}.js") for name in SHARED_SCRIPTS)

@@ -1,4 +1,4 @@
-"""The head of a request, and whether it comes from a page of this server."""
+"""Parsing of a request's head, and checks that it comes from a page of this server."""
 
 import io
 import re
@@ -10,13 +10,13 @@ from ipaddress import ip_address
 from types import MappingProxyType
 from urllib.parse import SplitResult, urlsplit
 
-MOST_BYTES = 10 * 2**20  # of an image as it is sent
-MOST_DIGITS = 12  # of a Content-Length
+MOST_BYTES = 10 * 2**20  # of an encoded image
+MOST_DIGITS = 12  # of the header Content-Length
 METHODS = ("GET", "HEAD", "POST")
 
 
 class Refusal(Exception):  # noqa: N818  # an answer, not an error of ours
-    """Why a request is not answered: a status and one sentence."""
+    """The reason to refuse a request: a status and one sentence."""
 
     def __init__(self, status: HTTPStatus, sentence: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(sentence)
@@ -25,7 +25,7 @@ class Refusal(Exception):  # noqa: N818  # an answer, not an error of ours
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks for; the body is not read yet."""
+    """The head of a request; its body is not read yet."""
 
     method: str
     address: SplitResult
@@ -33,7 +33,7 @@ class Request:
     keeps_alive: bool
 
     def length(self) -> int:
-        """The bytes of the image that follows."""
+        """The size of the image in bytes."""
         given = self.headers.get_all("Content-Length") or [""]
         if len(given) != 1 or not (given[0].isascii() and given[0].isdigit()) or "Transfer-Encoding" in self.headers:
             raise Refusal(HTTPStatus.LENGTH_REQUIRED, "An image is sent with its length (Content-Length).")
@@ -43,7 +43,7 @@ class Request:
         return int(given[0])
 
     def check_sender(self, host: str) -> None:
-        """Only pages of this server may ask: a foreign site may have made its name point here."""
+        """Refuse requests of foreign pages, such as by DNS rebinding."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not is_ours(hosts[0], host):
             raise Refusal(
@@ -56,7 +56,7 @@ class Request:
 
 
 def parse(head: bytes) -> Request:
-    """A request from the bytes up to its empty line.
+    """Parse the bytes of a request up to its empty line.
 
     >>> parse(b"GET /api/networks HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n").address.path
     '/api/networks'
@@ -83,7 +83,7 @@ def parse(head: bytes) -> Request:
 
 
 def is_at(origin: str, host: str) -> bool:
-    """Whether an Origin header is of a page of the server that a Host header names.
+    """Whether an Origin header belongs to the server that a Host header names.
 
     >>> is_at("http://localhost:80", "LOCALHOST:80"), is_at("http://evil.example", "localhost"), is_at("http://[", "[")
     (True, False, False)
@@ -95,9 +95,9 @@ def is_at(origin: str, host: str) -> bool:
 
 
 def is_ours(header: str, host: str) -> bool:
-    """Whether a Host header names this server: by `localhost`, by an address, or as it was told to be called.
+    """Whether a Host header names this server: `localhost`, an address, or the name in `--host`.
 
-    A foreign page whose name was made to point here sends its own name, never an address.
+    A foreign page with DNS rebinding sends its own name, never an address.
 
     >>> is_ours("localhost:8765", "127.0.0.1"), is_ours("[::1]:80", "::1"), is_ours("evil.example:8765", "127.0.0.1")
     (True, True, False)

@@ -1,7 +1,7 @@
-"""The server: the page, what it asks for, and one sentence for everything else.
+"""The server of the page and its requests; anything else gets one sentence.
 
-It is the standard library's event loop and two threads, because uvicorn has no deadline for a request's head, no limit
-per client and no room for newcomers once it is full: this file and `connection` would be written on top of it.
+It uses asyncio and two threads. uvicorn has no deadline for a request's head, no limit per client, and accepts no new
+clients when it is full. With it this file and `connection` would be needed as well.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from hypersparse.serve.network import Served
 from hypersparse.serve.page import make_page
 from hypersparse.serve.request import MOST_BYTES, Refusal, Request, parse
 
-STOP_SECONDS = 3.0  # for requests that have begun when the server is asked to stop
-ACCEPTED = 32  # connections at a time, so that all are heard before they are the oldest of `MOST_OPEN`
-BACKLOG = 1024  # connections that the system holds until then
+STOP_SECONDS = 3.0  # for started requests when the server stops
+ACCEPTED = 32  # connections at a time, so that all are read before they are the oldest of `MOST_OPEN`
+BACKLOG = 1024  # connections that the system queues
 SAFE_HEADERS = {
-    "Server": "hypersparse",  # nobody needs to know which Python this is
+    "Server": "hypersparse",  # without the version of Python
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -37,22 +37,22 @@ SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-FOREIGN = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)  # what binding to another machine's address gives
+FOREIGN = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)  # errors of binding to an address of another machine
 WAYS = {"/": ("GET", "HEAD"), "/api/networks": ("GET", "HEAD"), "/api/predict": ("POST",)}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent back."""
+    """An HTTP answer."""
 
     content: bytes
     status: HTTPStatus = HTTPStatus.OK
     kind: str = "application/json"
-    policy: str = "default-src 'none'; frame-ancestors 'none'"  # of answers that are not the page
+    policy: str = "default-src 'none'; frame-ancestors 'none'"  # of answers other than the page
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self, *, keeps_alive: bool, has_body: bool) -> bytes:
-        """As HTTP; the answer to HEAD has no body."""
+        """Encode the answer as HTTP; answers to HEAD have no body."""
         headers = {
             "Content-Type": self.kind,
             "Content-Length": str(len(self.content)),
@@ -66,7 +66,7 @@ class Answer:
 
 
 class Server:
-    """Serves networks; `address` says where."""
+    """Serves networks at `address`."""
 
     def __init__(self, networks: Sequence[Served], *, host: str = "127.0.0.1", port: int = 0) -> None:
         self.networks, self.host = tuple(networks), host
@@ -76,13 +76,13 @@ class Server:
         self._socket = _bound(host, port)
         self._bound_host, self.server_port = self._socket.getsockname()[:2]
         self._places, self._tasks, self._stop = Places(), set[asyncio.Task[None]](), asyncio.Event()
-        # Predictions have a thread to themselves: a comparison takes up to a second, a prediction a fraction of a
-        # millisecond. Only predictions decode: one image of the largest size takes some 350 MB.
+        # Predictions have their own thread: a comparison takes up to a second, a prediction less than a millisecond.
+        # Only this thread decodes, since an image of the largest size needs about 350 MB.
         self._predictions, self._comparisons = FairQueue(), FairQueue()
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Answers from a thread of its own until the end of the block."""
+        """Serve from a background thread until the end of the block."""
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_until_complete, args=(self._serve(),), name="server")
         thread.start()
@@ -95,24 +95,24 @@ class Server:
 
     @property
     def address(self) -> str:
-        """What to open in a browser on this machine."""
+        """The URL on this machine."""
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._bound_host, self._bound_host)
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.server_port}/"
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether it is reachable from this machine only."""
         return ip_address(self._bound_host).is_loopback
 
     def server_close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self._socket.close()
 
     async def _serve(self) -> None:
         listener = await asyncio.start_server(self._connected, sock=self._socket, limit=MOST_HEAD, backlog=ACCEPTED)
         self._socket.listen(BACKLOG)
         await self._stop.wait()
-        with suppress(NotImplementedError):  # on Windows; elsewhere what was just accepted gets its task before the end
+        with suppress(NotImplementedError):  # on Windows; elsewhere accepted connections get their task before the end
             asyncio.get_running_loop().remove_reader(self._socket)
             await asyncio.sleep(0.05)
         listener.close()
@@ -132,16 +132,16 @@ class Server:
         assert task is not None
         self._tasks.add(task)
         try:
-            with suppress(OSError, Refusal):  # who is gone, or does not take what is sent
+            with suppress(OSError, Refusal):  # the client is gone, or does not read
                 while await self._exchange(connection):
-                    await asyncio.sleep(0)  # others come between requests that were sent at once
+                    await asyncio.sleep(0)  # other clients are served between pipelined requests
         finally:
             self._tasks.discard(task)
             self._places.remove(connection)
             connection.close()
 
     async def _exchange(self, connection: Connection) -> bool:
-        """Answer one request; whether another may follow."""
+        """Answer one request; returns whether another may follow."""
         request, refused = None, None
         try:
             self._places.put_last(connection)

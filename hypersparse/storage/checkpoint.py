@@ -1,6 +1,6 @@
 """Checkpoints: a tree of numbers and tensors in one safetensors file, written by a background thread.
 
-The newest two are kept. A file carries its SHA-256, so that a damaged one is noticed and the one before it is used.
+The newest two are kept. A file contains its SHA-256: if it is damaged, the one before it is used.
 """
 
 import json
@@ -26,9 +26,9 @@ TENSOR = "tensor:"
 
 
 def save_tree(path: Path, tree: Mapping[str, Any], *, previous: Path | None = None) -> None:
-    """Write a tree of dicts, lists, numbers, strings and tensors as one file that appears by rename.
+    """Write a tree of dicts, lists, numbers, strings and tensors atomically as one file.
 
-    With `previous` the file that is there now is kept under that name.
+    With `previous` the existing file is kept under that name.
     """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(tree, tensors))
@@ -37,21 +37,21 @@ def save_tree(path: Path, tree: Mapping[str, Any], *, previous: Path | None = No
 
 
 def load_tree(path: Path) -> dict[str, Any]:
-    """Read what `save_tree` wrote."""
+    """Read a file that `save_tree` wrote."""
     with _opened(path) as (file, outline):
         decoded: dict[str, Any] = _decode(outline, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     return decoded
 
 
 def load_outline(path: Path) -> dict[str, Any]:
-    """The same with a word in place of each tensor, for the numbers alone."""
+    """Read the tree with a placeholder for each tensor."""
     with _opened(path) as (_, outline):
         return outline
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The file and its outline; says if it is damaged."""
+    """The open file and its outline; raises an error if it is damaged."""
     try:
         if not has_its_digest(path):
             raise ValueError("its content does not match its SHA-256")
@@ -84,7 +84,7 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def to_cpu(tree: Any) -> Any:
-    """A copy of a tree whose tensors no later step can change."""
+    """A copy of a tree on the CPU, which later steps do not change."""
     if isinstance(tree, Tensor):
         return tree.detach().to("cpu", copy=True)
     if isinstance(tree, Mapping):
@@ -95,7 +95,7 @@ def to_cpu(tree: Any) -> Any:
 
 
 def optimizer_state(optimizer: Optimizer, weights: PrunableWeights, learning: Mask | None) -> dict[str, Any]:
-    """The optimizer's state; of prunable weights only what belongs to those that learn, all if that is None."""
+    """The optimizer's state; of prunable weights only that of `learning` ones, or all of it if this is None."""
     saved = optimizer.state_dict()
     masks = _masks_by_index(optimizer, weights, learning)
     saved["state"] = {
@@ -126,7 +126,7 @@ def load_optimizer_state_(
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """The same numbers in the parameter's order of memory, which fused kernels take for granted."""
+    """The values in the parameter's memory layout, as fused kernels require."""
     if value.stride() == parameter.stride():
         return value
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
@@ -154,9 +154,9 @@ def _spread(value: Any, mask: Tensor | None) -> Any:
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a thread of its own: the newest one, at most every so many seconds.
+    """Writes the newest checkpoint in a background thread, at most once every `seconds`.
 
-    `check` is called before each is written; what it raises ends the writing.
+    `check` is called before each write; an error that it raises ends the writing.
     """
 
     def __init__(self, path: Path, readable: Path, seconds: float, *, check: Callable[[], None] = lambda: None) -> None:
@@ -169,14 +169,14 @@ class CheckpointWriter:
         self._thread.start()
 
     def submit(self, tree: dict[str, Any]) -> None:
-        """Hand over a checkpoint (already on the CPU); it replaces one that was not written yet."""
+        """Queue a checkpoint (already on the CPU) in place of one that is not written yet."""
         self._raise()
         with self._wake:
             self._pending = tree
             self._wake.notify()
 
     def close(self) -> None:
-        """Write what is pending and end the thread."""
+        """Write the pending checkpoint and end the thread."""
         with self._wake:
             self._closing = True
             self._wake.notify()

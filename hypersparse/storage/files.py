@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and that know if they were altered since."""
+"""Atomic writes of files, and SHA-256 digests inside safetensors files."""
 
 import errno
 import hashlib
@@ -20,16 +20,16 @@ from hypersparse.regular_file import open_regular
 
 DIGEST = "hypersparse_sha256"  # in a safetensors file's metadata: SHA-256 of the file with zeros in its place
 NO_DIGEST = "0" * 64
-LONGEST_HEADER = 100_000_000  # bytes; safetensors reads no longer one
+LONGEST_HEADER = 100_000_000  # bytes; the limit of safetensors
 CHUNK = 1 << 20
 LEFTOVER = re.compile(r"\.[\w.-]+\.(?:toml|jsonl?|safetensors|npz|txt|csv|png|svg|html|md)\.(\d{1,9})")  # .name.process
 HOUR = 3600.0  # seconds
 
 
 def write_atomically(path: Path, write: Callable[[Path], None], *, previous: Path | None = None) -> None:
-    """Let `write` fill a file beside `path`, then rename it: a kill leaves the old file or the new one.
+    """Call `write` with a temporary file beside `path`, then rename it: a kill leaves the old file or the new one.
 
-    With `previous` the old file is kept under that name. A kill between the two renames leaves only that one.
+    With `previous` the old file is kept under that name. A kill between the two renames leaves only this one.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):
@@ -50,7 +50,7 @@ def write_tensors(
     """Write a safetensors file atomically, with its own SHA-256 in its metadata."""
 
     def write(beside: Path) -> None:
-        # Not safetensors' save_file: it hides why a disk refused, and makes files nobody else can read.
+        # Not safetensors' save_file: it hides the reason of a failure, and its files are readable by their owner only.
         plain = {name: tensor.contiguous() for name, tensor in tensors.items()}  # some are channels-last
         with beside.open("wb") as file:
             file.writelines(_with_digest(save(plain, metadata={**metadata, DIGEST: NO_DIGEST})))
@@ -59,7 +59,7 @@ def write_tensors(
 
 
 def _with_digest(content: bytes) -> tuple[bytes, memoryview]:
-    """Head and body of a safetensors file; the head is sorted, since the library writes metadata in a random order."""
+    """Head and body of a safetensors file. The head is sorted, since the library writes metadata in random order."""
     length = int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight
@@ -99,7 +99,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON of a value; what is not a finite number, which JSON cannot say, is null."""
+    """JSON of a value; numbers that are not finite become null."""
     try:
         return json.dumps(value, indent=indent, allow_nan=False)
     except ValueError:
@@ -115,9 +115,9 @@ def _finite(value: Any) -> Any:
 
 
 def remove_leftovers(folder: Path, *, alone: bool) -> None:
-    """Delete the temporary files that killed processes left in a folder.
+    """Delete temporary files of killed processes.
 
-    Without `alone` others may write there, perhaps on another machine: files of the last hour stay.
+    Without `alone` other processes may write to the folder, also from other machines, so files of the last hour stay.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
         found = LEFTOVER.fullmatch(path.name)
@@ -130,25 +130,25 @@ def remove_leftovers(folder: Path, *, alone: bool) -> None:
 
 
 def is_alive(process: int) -> bool:
-    """Whether this machine has a process of that number."""
+    """Whether this machine has a process of this id."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # of another user
         pass
     return True
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, where they are not there yet."""
+    """Create a folder and its parents if they are missing."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in one sentence why a file could not be written."""
+    """Turn an `OSError` of the block into a `RunError` with the reason."""
     reasons = {
         errno.ENOSPC: "the disk is full: make room or choose another place",
         errno.EDQUOT: "the disk quota is used up: make room or choose another place",

@@ -1,8 +1,8 @@
-"""The history of a run: what its record will be made of, one small file an epoch.
+"""The history of a run: the data from which its record is computed, one small file per epoch.
 
-How much an epoch's largest weights have in common with the final mask can only be said when that mask is known. Until
-then every epoch leaves its masks here, one bit a weight. A file is never written again, so nothing of it is in the
-checkpoint; after a stop the epochs that will be trained again are forgotten.
+The intersection of an epoch's largest weights with the final mask needs the final mask. Until it is known, each epoch
+stores its masks here, one bit per weight. Files are never rewritten, so checkpoints do not contain them. After a stop
+the files of epochs that will be trained again are deleted.
 """
 
 import logging
@@ -45,7 +45,7 @@ class History:
         save_tree(self._start_file(epoch), content)
 
     def read(self, epoch: int) -> Epoch | None:
-        """What an epoch left; None where it left nothing, or nothing that can be read."""
+        """The data of an epoch; None if there is no file or it is damaged."""
         content = self._read(self._file(epoch), epoch)
         return None if content is None else {**(self._read(self._start_file(epoch), epoch) or {}), **content}
 
@@ -57,7 +57,7 @@ class History:
                 file.unlink()
 
     def delete(self) -> None:
-        """Forget everything."""
+        """Delete all files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _read(self, file: Path, epoch: int) -> Epoch | None:
@@ -77,7 +77,7 @@ class History:
 
 
 def pack_bits(bits: Tensor) -> Tensor:
-    """Booleans as bytes, eight in each, on the device they are on; the last byte is filled up with zeros.
+    """Pack booleans into bytes on their device, eight in each; the last byte is padded with zeros.
 
     >>> pack_bits(torch.tensor([True, False, False, False, False, False, False, True, True]))
     tensor([129, 128], dtype=torch.uint8)
@@ -88,7 +88,7 @@ def pack_bits(bits: Tensor) -> Tensor:
 
 
 def unpack_bits(packed: Tensor, count: int) -> Tensor:
-    """The first `count` booleans of what `pack_bits` made.
+    """The inverse of `pack_bits`: the first `count` booleans.
 
     >>> unpack_bits(torch.tensor([129, 128], dtype=torch.uint8), 9).int().tolist()
     [1, 0, 0, 0, 0, 0, 0, 1, 1]
@@ -98,9 +98,9 @@ def unpack_bits(packed: Tensor, count: int) -> Tensor:
 
 
 def nested_masks(magnitudes: Tensor, keeps: Sequence[int]) -> tuple[list[Tensor], Tensor]:
-    """The masks of the `keeps` largest of a vector, the longest first, and the smallest that each of them keeps.
+    """Packed masks of the `keeps` largest values of a vector, the longest first, and the smallest value of each.
 
-    They are packed, and each has bits only for what the one before it keeps: together little more than the first one.
+    Each mask has bits only for the values that the one before it keeps.
     """
     packed, smallest = [], []
     for keep in keeps:

@@ -12,20 +12,20 @@ from hypersparse.regular_file import open_regular
 from hypersparse.storage.files import writing
 
 NAME = ".lock"
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a file system without locks says
-ATTEMPTS = 10  # to lock a file that others replace meanwhile
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems without locks
+ATTEMPTS = 10  # if other processes replace the file
 log = logging.getLogger("hypersparse")
 
 
 class RunLock:
-    """Holds the lock of a folder until it is closed or the process ends, however that ends."""
+    """The lock of a folder, held until it is closed or the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         self._supported = True
         for _ in range(ATTEMPTS):
             with writing(self._path):
-                # Not truncated, and no link is followed: the file may not be ours.
+                # Does not truncate and follows no link, since the file may belong to another program.
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
             _open.add(self)
             try:
@@ -41,7 +41,7 @@ class RunLock:
         raise RunError(f"The lock {self._path} is replaced again and again; find out by whom, and try again.")
 
     def check(self) -> None:
-        """Say if the lock's file was deleted or replaced, so that another process may train here too."""
+        """Raise an error if the lock file was deleted or replaced: another process may then train here."""
         if not self._supported:
             return
         try:
@@ -55,7 +55,7 @@ class RunLock:
             )
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         _open.discard(self)
         os.close(self._file)
 
@@ -78,7 +78,7 @@ _open: WeakSet[RunLock] = WeakSet()
 
 
 def _close_all() -> None:
-    """In a forked process, such as one that decodes images: it would hold its parent's locks when that has ended."""
+    """Close all locks in a forked process, which would otherwise hold them after its parent has ended."""
     for lock in list(_open):
         lock.close()
 
@@ -87,11 +87,11 @@ os.register_at_fork(after_in_child=_close_all)
 
 
 class _ReplacedError(RunError):
-    """The lock's file is no longer the one that is locked."""
+    """The lock file is no longer the locked one."""
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds the lock of this run folder; nothing is written to find out."""
+    """Whether a process holds the lock of this run folder; writes nothing."""
     try:
         lock = open_regular(folder / NAME)
     except OSError:

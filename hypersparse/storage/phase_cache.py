@@ -21,7 +21,7 @@ from hypersparse.storage.history import Epoch
 from hypersparse.storage.record import levels_of
 from hypersparse.storage.schemas import Entry, PhaseEnd, checked
 
-ONLY_LATER = ("epochs", "schedule", "milestones", "gamma")  # training options that a held learning rate never sees
+ONLY_LATER = ("epochs", "schedule", "milestones", "gamma")  # training options without influence on a held learning rate
 # Of a machine and its versions, what decides the bits of a phase.
 SAME = ("device", "precision", "engine", "deterministic", "threads", "torch", "hypersparse", "code")
 log = logging.getLogger("hypersparse")
@@ -86,7 +86,7 @@ class PhaseCache:
         return paths[kept:]
 
     def paths(self, plan: list[Phase]) -> list[Path | None]:
-        """The file of each phase, stored or not; None from the first phase that is not shared."""
+        """The file of each phase, stored or not; None from the first phase on that is not shared."""
         return [self._path(plan[:end]) for end in range(1, len(plan) + 1)]
 
     def _path(self, phases: list[Phase]) -> Path | None:

@@ -1,8 +1,7 @@
-r"""The record of a run: `record.npz`, what figures and tables need of every epoch without its weights.
+r"""The record of a run: `record.npz`, the data of every epoch that figures and tables need, without weights.
 
-M_e are the `keep` weights with the largest magnitude after epoch e, for the run's own sparsity. Arrays with a
-place for each epoch have NaN or -1 where it has nothing to say: once the final mask holds, or if it was trained
-without a record.
+M_e are the `keep` weights with the largest magnitude after epoch e, for the run's own sparsity. Arrays over epochs
+have NaN or -1 for epochs without data: once the final mask holds, or if an epoch was trained without a record.
 
 | name | shape | content |
 | --- | --- | --- |
@@ -83,7 +82,7 @@ MANTISSA_BITS = 10  # kept of the curves, as in float16, whose range is too smal
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a record needs besides the history."""
+    """The data of a record that are not in the history."""
 
     phases: Sequence[str]  # the name of each epoch's
     sparsity: float | None
@@ -101,7 +100,7 @@ def levels_of(method: Method) -> list[float]:
 
 
 def make_record(history: Iterable[Epoch | None], known: Known) -> Arrays:
-    """What the epochs of a run left, as the arrays above."""
+    """Compute the arrays of a record from the history."""
     masks, dense, pruned = _Masks(known), _Count(known.samples), _Count(known.samples)
     class_correct: list[Any] = []
     curves: dict[int, Tensor] = {}
@@ -131,7 +130,7 @@ def make_record(history: Iterable[Epoch | None], known: Known) -> Arrays:
 
 
 def sample_of(final: Tensor | None) -> NDArray[np.uint8]:
-    """The final mask at evenly spaced weights, packed; all of it where it is small, nothing where there is none."""
+    """The final mask at evenly spaced weights, packed: all of a small mask, and empty without a mask."""
     if final is None:
         return np.zeros(0, dtype=np.uint8)
     count = min(len(final), SAMPLED)
@@ -149,7 +148,7 @@ class _Masks:
         self._rows: list[tuple[list[int], int, float, float]] = []
 
     def add(self, epoch: Epoch) -> None:
-        """Take the next epoch, which may have no mask."""
+        """Add the next epoch, which may have no mask."""
         levels, sparsity = epoch.get("levels", []), self._known.sparsity
         if sparsity not in levels:
             self._before = None
@@ -209,7 +208,7 @@ def _curve_arrays(curves: Mapping[int, Tensor]) -> Arrays:
 
 
 def _rounded(values: Tensor) -> NDArray[np.float32]:
-    """float32 with a mantissa that takes half the space once compressed."""
+    """float32 with a shorter mantissa, which compresses to half the size."""
     mantissas, exponents = np.frexp(values.numpy())
     steps = 2.0 ** (MANTISSA_BITS + 1)
     rounded: NDArray[np.float32] = np.ldexp(np.round(mantissas * steps) / steps, exponents).astype(np.float32)
@@ -217,7 +216,7 @@ def _rounded(values: Tensor) -> NDArray[np.float32]:
 
 
 def write_record(path: Path, record: Arrays) -> None:
-    """Write a record, compressed, as a file that appears by rename; the same arrays make the same bytes."""
+    """Write a record atomically and compressed; equal arrays give equal bytes."""
 
     def write(beside: Path) -> None:
         with zipfile.ZipFile(beside, "w") as archive:

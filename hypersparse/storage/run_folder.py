@@ -1,4 +1,4 @@
-"""`RunFolder`: the files of one run, their names, and the lock that keeps a second process out."""
+"""`RunFolder`: the files of one run, and the lock that excludes a second process."""
 
 import math
 from collections import Counter
@@ -34,24 +34,24 @@ TIMES = Times.__annotations__.keys()
 
 
 class RunFolder:
-    """One recipe and seed on disk. `result.json` is written last: it means finished."""
+    """One recipe and seed on disk. `result.json` is written last and marks the run as finished."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.recipe_file = self.path / "recipe.toml"
         self.log_file = self.path / "log.jsonl"
-        self.timing_file = self.path / "timing.jsonl"  # beside it, so that equal runs have equal logs
+        self.timing_file = self.path / "timing.jsonl"  # separate, so that equal runs have equal logs
         self.checkpoint_file, self.previous_file = (self.path / name for name in CHECKPOINTS)
         self.state_file = self.path / "state.json"
         self.final_file = self.path / "final.safetensors"
         self.record_file = self.path / "record.npz"
         self.result_file = self.path / "result.json"
-        self.failure_file = self.path / "failed.txt"  # why the last try failed, if it did
+        self.failure_file = self.path / "failed.txt"  # the reason of the last failure
         self.history = History(self.path / "history")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder and hold its lock; the lock ends with the process, however that ends."""
+        """Create the folder and hold its lock, which also ends with the process."""
         make_folder(self.path)
         self._lock = RunLock(self.path)
         try:
@@ -62,11 +62,11 @@ class RunFolder:
             self._lock.close()
 
     def check_lock(self) -> None:
-        """Say if another process may train here although the lock is held; call it inside `locked`."""
+        """Raise an error if the lock file was replaced; call it inside `locked`."""
         self._lock.check()
 
     def check(self, recipe: Recipe, seed: int) -> None:
-        """Say if the folder holds a run of another recipe or seed."""
+        """Raise an error if the folder holds a run of another recipe or seed."""
         if not self.recipe_file.exists():
             return
         if differences := self.recipe().differences(recipe):
@@ -78,30 +78,30 @@ class RunFolder:
             raise RunError(f"{self.path} holds a run with seed {there}, not {seed}. Use another folder.")
 
     def write_recipe(self, recipe: Recipe, seed: int) -> None:
-        """Say what is trained here; the phase it ends after may change, nothing else."""
+        """Write the recipe and the seed. Only the phase after which the run ends may change later."""
         write_text(self.recipe_file, f"seed = {seed}\n{recipe.to_toml()}")
 
     def recipe(self, *, own_code: Collection[str] = ()) -> Recipe:
-        """The recipe this run follows; of own code that it names only what is in `own_code` is imported."""
+        """The recipe of this run. User code that it names is imported only if it is in `own_code`."""
         try:
             return Recipe.from_mapping(self.tables(), own_code=own_code, stored=True)
         except OptionError as error:
             raise RunError(f"The recipe in {self.path} cannot be used: {error}") from None
 
     def tables(self) -> Tables:
-        """The recipe as tables, for a run whose method cannot be imported here."""
+        """The recipe as tables, for a run whose method cannot be imported."""
         tables: dict[str, Any] = {**self._recipe_file()}
         del tables["seed"]
         return checked(tables, Tables, self.recipe_file)
 
     def recipe_text(self) -> str:
-        """What `recipe.toml` says."""
+        """The text of `recipe.toml`."""
         if not self.recipe_file.exists():
             raise RunError(f"{self.path} is not a run folder: it has no recipe.toml.")
         return read_text(self.recipe_file)
 
     def seed(self) -> int:
-        """The seed this run has."""
+        """The seed of this run."""
         return self._recipe_file()["seed"]
 
     def _recipe_file(self) -> RunTables:
@@ -111,7 +111,7 @@ class RunFolder:
             raise RunError(f"The recipe in {self.path} cannot be used: {error}") from None
 
     def result(self) -> Result | None:
-        """What came out, or None while the run is not finished."""
+        """The result, or None while the run is not finished."""
         if not self.result_file.exists():
             return None
         advice = "Delete it and run again to rebuild it."
@@ -127,16 +127,16 @@ class RunFolder:
         return result
 
     def write_result(self, result: Result) -> None:
-        """Finish the run; its times are in `timing.jsonl` already."""
+        """Write the result, which marks the run as finished; times are in `timing.jsonl`."""
         write_json(self.result_file, {name: value for name, value in result.items() if name not in TIMES})
         self.failure_file.unlink(missing_ok=True)
 
     def has_checkpoint(self) -> bool:
-        """Whether training left a checkpoint; a kill may have left only the one before the newest."""
+        """Whether there is a checkpoint; after a kill it may be the previous one only."""
         return self.checkpoint_file.exists() or self.previous_file.exists()
 
     def whole_checkpoint(self) -> Path | None:
-        """The newest checkpoint that is not damaged, None where there is none at all; an error if all are damaged."""
+        """The newest checkpoint that is not damaged, or None without a checkpoint; an error if all are damaged."""
         damage = None
         for path in (self.checkpoint_file, self.previous_file):
             if not path.exists():
@@ -152,13 +152,13 @@ class RunFolder:
         return None
 
     def delete_checkpoints(self) -> None:
-        """Delete what only an unfinished run needs."""
+        """Delete the files that only an unfinished run needs."""
         for file in (self.checkpoint_file, self.previous_file, self.state_file):
             file.unlink(missing_ok=True)
         self.history.delete()
 
     def log(self) -> list[Entry]:
-        """One entry an epoch; a line cut off by a kill is left out."""
+        """One entry per epoch; a last line that a kill truncated is left out."""
         lines, timing = _lines(self.log_file), self.timing()
         if len(lines) > len(timing):
             raise damaged(self.timing_file, f"it has {len(timing)} epochs of {len(lines)}")
@@ -173,11 +173,11 @@ class RunFolder:
         return entries
 
     def timing(self) -> list[Timing]:
-        """What each epoch took; after a kill there may be one more than in the log."""
+        """Times of the epochs; after a kill there may be one more than in the log."""
         return [checked(line, Timing, self.timing_file) for line in _lines(self.timing_file)]
 
     def whole_log(self) -> list[Entry]:
-        """The log of a finished run; says if it lacks epochs that the result counts."""
+        """The log of a finished run; raises an error if epochs are missing."""
         entries, result = self.log(), self.result()
         counted = result["epochs_total"] if result else 0
         if len(entries) < counted:
@@ -185,7 +185,7 @@ class RunFolder:
         return entries
 
     def cut_log(self, entries: int) -> list[Entry]:
-        """Forget the epochs after a checkpoint, which will be trained again, in the history too."""
+        """Delete the epochs after a checkpoint from the log and the history; they will be trained again."""
         self.history.cut(entries)
         kept = self.log()[:entries]
         if len(kept) < entries:
@@ -195,7 +195,7 @@ class RunFolder:
         return kept
 
     def append_log(self, entry: Entry) -> None:
-        """Add an epoch; a kill leaves what it took before what came out."""
+        """Append an epoch. Its time is written first."""
         line, time = _split(entry)
         for file, text in ((self.timing_file, time), (self.log_file, line)):
             with writing(file), file.open("a") as stream:
@@ -203,7 +203,7 @@ class RunFolder:
 
 
 def times_of(entries: Sequence[Timing | Entry]) -> Times:
-    """What epochs took together; those that an earlier run trained count among them."""
+    """Total times of epochs, including those that an earlier run trained."""
     phases = dict.fromkeys(entry["phase"] for entry in entries)
     return {
         "wall_seconds": _total(entries),
@@ -217,14 +217,14 @@ def _total(entries: Sequence[Timing | Entry]) -> float:
 
 
 def _split(entry: Entry) -> tuple[str, str]:
-    """The lines of an epoch in the log and among the times."""
+    """The lines of an epoch in the log and in the times."""
     said = {name: value for name, value in entry.items() if name not in ("seconds", "shared")}
     time = {name: entry.get(name) for name in ("epoch", "phase", "seconds", "shared") if name in entry}
     return to_json(said) + "\n", to_json(time) + "\n"
 
 
 def _lines(file: Path) -> list[Any]:
-    """The lines of a file that training appends to; one that a kill has cut off is left out, if it is the last."""
+    """The lines of a file that training appends to, without a truncated last line."""
     if not file.exists():
         return []
     *whole, _cut = read_bytes(file, MOST_LOG_BYTES).split(b"\n")

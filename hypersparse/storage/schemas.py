@@ -1,7 +1,7 @@
-"""What the files of runs hold, field by field, and the one way in which reading them fails.
+"""Schemas of the files of a run.
 
-Whoever reads a file of a run calls `checked` on its content. A file that does not fit is a `RunError`, which says
-which file it is, what is wrong with it, and what to do.
+Every reader validates the content of a file with `checked`. A file that does not fit its schema raises a `RunError`,
+which names the file, the problem and what to do.
 """
 
 import json
@@ -21,8 +21,8 @@ from hypersparse.regular_file import open_regular
 
 T = TypeVar("T")
 MOST_BYTES = 16 << 20  # of a JSON or TOML file; those of the paper's networks have some kilobytes
-MOST_LOG_BYTES = 64 << 20  # of a log: a thousand epochs of the paper's networks take one percent of that
-DEEPEST = 32  # tables in tables
+MOST_LOG_BYTES = 64 << 20  # of a log; a thousand epochs of the paper's networks take one per cent of it
+DEEPEST = 32  # nested tables
 MOST_DIGITS = 18  # of a whole number
 AGAIN = "Copy it again, or delete the folder and train the run again."
 
@@ -37,7 +37,7 @@ Seconds = Annotated[float, Field(ge=0, le=1e10)]
 
 @with_config(CHECKED)
 class Entry(TypedDict):
-    """An epoch: a line of `log.jsonl`, with its line of `timing.jsonl`. A method may note more than this."""
+    """One epoch: a line of `log.jsonl` merged with its line of `timing.jsonl`. Methods may add fields."""
 
     epoch: Count
     phase: Word
@@ -50,7 +50,7 @@ class Entry(TypedDict):
     test_loss: Number | None
     kept: Count
     seconds: Seconds
-    shared: NotRequired[bool]  # an earlier run spent them
+    shared: NotRequired[bool]  # trained by an earlier run
     total: NotRequired[Count]
     validation_accuracy: NotRequired[Share]
     strength: NotRequired[Amount]
@@ -69,7 +69,7 @@ class Entry(TypedDict):
 
 @with_config(CHECKED)
 class Timing(TypedDict):
-    """What an epoch took: a line of `timing.jsonl`, apart from the log, which is the same every time."""
+    """Seconds of one epoch: a line of `timing.jsonl`. Equal runs have equal logs, so times are stored separately."""
 
     epoch: Count
     phase: Word
@@ -78,7 +78,7 @@ class Timing(TypedDict):
 
 
 class Times(TypedDict):
-    """What the epochs of a run took together."""
+    """Total seconds of a run's epochs."""
 
     wall_seconds: float
     shared_seconds: float
@@ -87,7 +87,7 @@ class Times(TypedDict):
 
 @with_config(CHECKED)
 class Summary(TypedDict):
-    """The last and the best epoch of a stretch of training."""
+    """The last and the best of some epochs."""
 
     phase: Word
     last: Share
@@ -99,7 +99,7 @@ class Summary(TypedDict):
 
 @with_config(CHECKED)
 class MachineTable(TypedDict):
-    """The machine and the versions a run was made with."""
+    """The machine and the versions that a run was trained with."""
 
     device: Word
     precision: Word
@@ -110,7 +110,7 @@ class MachineTable(TypedDict):
     torch: Word
     python: Word
     platform: Word
-    code: Word | None  # unknown for runs of older versions
+    code: Word | None  # None for runs of older versions
     ranks: NotRequired[Annotated[int, Field(ge=2)]]  # processes that shared each batch
 
 
@@ -132,7 +132,7 @@ class MethodTable(TypedDict):
 
 @with_config(CHECKED)
 class Tables(TypedDict):
-    """A recipe as tables: what is listed of a run whose method cannot be imported here."""
+    """A recipe as tables, for runs whose method cannot be imported."""
 
     data: Named
     model: Named
@@ -143,21 +143,21 @@ class Tables(TypedDict):
 
 @with_config(CHECKED)
 class RunTables(Tables):
-    """What `recipe.toml` holds: the recipe's tables and the seed."""
+    """The content of `recipe.toml`: the recipe's tables and the seed."""
 
     seed: Annotated[int, Field(ge=0)]
 
 
 @with_config(CHECKED)
 class Epochs(TypedDict):
-    """How many epochs a result counts, of each phase."""
+    """The number of epochs of each phase."""
 
     epochs: dict[Word, Annotated[int, Field(ge=1)]]
 
 
 @with_config(CHECKED)
 class Result(Epochs):
-    """What came out of a run: `result.json`, with the times of `timing.jsonl`."""
+    """The result of a run: `result.json`, with the times of `timing.jsonl`."""
 
     label: Word
     key: Word
@@ -195,7 +195,7 @@ class Result(Epochs):
 
 @with_config(CHECKED)
 class Readable(TypedDict):
-    """Where a run stands, in words: `state.json`, and the same in a checkpoint."""
+    """Progress of a run in readable form: `state.json`, also stored in checkpoints."""
 
     phase: Word
     epochs_finished: Count
@@ -205,7 +205,7 @@ class Readable(TypedDict):
 
 @with_config(CHECKED)
 class Position(TypedDict):
-    """Where the plan of a run stands; `Sparsifier.load_state_dict` checks the rest."""
+    """Position in the plan of a run; `Sparsifier.load_state_dict` checks the rest."""
 
     phase_index: Count
     epoch: Count
@@ -222,7 +222,7 @@ class Outline(TypedDict):
 
 @with_config(CHECKED)
 class Checkpoint(TypedDict):
-    """Everything a later process needs to go on."""
+    """Everything a process needs to resume a run."""
 
     readable: Readable
     model: dict[str, InstanceOf[Tensor]]
@@ -238,39 +238,39 @@ class Checkpoint(TypedDict):
 
 @with_config(CHECKED)
 class PhaseEnd(Checkpoint):
-    """A checkpoint at the end of a phase, with all that a run needs that did not train it."""
+    """A checkpoint at the end of a phase, with the log and history that other runs need to start from it."""
 
     entries: list[Entry]
     history: list[dict[str, Any]]
 
 
 def checked(value: Any, schema: type[T], path: Path, advice: str = AGAIN) -> T:
-    """The content of a file as it is, if it fits."""
+    """Return the content of a file unchanged, after validating it."""
     try:
         _adapter(cast("Hashable", schema)).validate_python(value)
     except ValidationError as error:
         raise damaged(path, _reason(error), advice) from None
-    return cast("T", value)  # not the copy, whose fields have another order
+    return cast("T", value)  # not pydantic's copy, whose fields are in another order
 
 
 def number_of(said: Mapping[str, object], name: str) -> float | None:
-    """A number that an epoch or a result may say."""
+    """An optional number of an epoch or a result."""
     value = said.get(name)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def damaged(path: Path, reason: object, advice: str = AGAIN) -> RunError:
-    """The error of a file that cannot be used."""
+    """The error for a file that cannot be used."""
     return RunError(f"{path} is damaged: {reason}. {advice}")
 
 
 def read_json(path: Path, schema: type[T], advice: str = AGAIN) -> T:
-    """The content of a JSON file."""
+    """Read and validate a JSON file."""
     return checked(parse_json(read_bytes(path, advice=advice), path, advice), schema, path, advice)
 
 
 def read_text(path: Path, advice: str = AGAIN) -> str:
-    """A short text."""
+    """Read a text file of at most 16 MiB."""
     try:
         return read_bytes(path, advice=advice).decode()
     except UnicodeDecodeError:
@@ -278,7 +278,7 @@ def read_text(path: Path, advice: str = AGAIN) -> str:
 
 
 def read_bytes(path: Path, limit: int = MOST_BYTES, advice: str = AGAIN) -> bytes:
-    """A whole file of at most so many bytes."""
+    """Read a whole file of at most `limit` bytes."""
     try:
         with open_regular(path) as file:
             content = file.read(limit + 1)
@@ -290,13 +290,13 @@ def read_bytes(path: Path, limit: int = MOST_BYTES, advice: str = AGAIN) -> byte
 
 
 def parse_json(text: bytes, path: Path, advice: str = AGAIN) -> Any:
-    """What JSON says, with finite numbers, texts that can be printed, and tables that are not too deep."""
+    """Parse JSON with finite numbers, valid Unicode and limited nesting."""
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
         if _deeper(value, DEEPEST):
             raise ValueError("it is nested too deeply")
         if b"\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()  # refuses half of a surrogate pair
+            json.dumps(value, ensure_ascii=False).encode()  # raises for half of a surrogate pair
     except RecursionError:
         raise damaged(path, "it is nested too deeply", advice) from None
     except ValueError as error:
@@ -310,7 +310,7 @@ def _adapter(schema: Hashable) -> TypeAdapter[Any]:
 
 
 def _reason(error: ValidationError) -> str:
-    """The first thing that is wrong, in a few words."""
+    """The first problem, in a few words."""
     first = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":

@@ -1,4 +1,4 @@
-"""Networks on disk: plain tensors, or for a pruned one the kept values and one bit a weight."""
+"""Weights on disk: plain tensors, or for pruned layers the kept values and one bit per weight."""
 
 import hashlib
 import zipfile
@@ -27,14 +27,14 @@ LONGEST = 200  # letters of what does not fit: torch names every layer
 
 @dataclass(frozen=True)
 class Weights:
-    """A network's tensors by name, and whatever was written beside them."""
+    """The tensors of a network by name, and the metadata of the file."""
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
 
 
 def compact(weights: PrunableWeights) -> dict[str, Tensor]:
-    """The network's tensors as they go into a file: pruned layers as kept values and packed bits."""
+    """The network's tensors as stored in a file: pruned layers as kept values and packed bits."""
     if weights.mask is None:
         return {name: tensor.detach().cpu().clone() for name, tensor in _tensors(weights.model)}
     parts = snapshot(weights, weights.mask)
@@ -46,12 +46,12 @@ def compact(weights: PrunableWeights) -> dict[str, Tensor]:
 
 
 def packed_mask(parts: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """The mask in a network's parts, packed; None where it has none."""
+    """The packed mask in the stored tensors; None without a mask."""
     return {name.removeprefix(MASK): bits for name, bits in parts.items() if name.startswith(MASK)} or None
 
 
 def expand(parts: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The inverse of `compact`: full tensors, zeros where weights were pruned."""
+    """The inverse of `compact`: full tensors with zeros for pruned weights."""
     full = {name: tensor for name, tensor in parts.items() if not name.startswith((KEPT, MASK))}
     packed = packed_mask(parts)
     if packed is None:
@@ -98,7 +98,7 @@ def read_weights(path: str | Path, model: nn.Module) -> Weights:
 
 
 def digest(path: str | Path) -> str:
-    """The first characters of a file's SHA-256, by which a recipe knows the weights it begins with."""
+    """The first characters of a file's SHA-256, which identify the initial weights of a recipe."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:DIGEST_LENGTH]
     except OSError as error:
@@ -106,7 +106,7 @@ def digest(path: str | Path) -> str:
 
 
 def check_digest(path: str | Path, expected: str) -> None:
-    """Say if a file is not the one a recipe was made with."""
+    """Raise an error if a file is not the one that the recipe names."""
     if (came := digest(path)) != expected:
         raise ModelError(
             f"{path} is not the file this recipe began with (its digest is {came}, expected {expected}); "
@@ -115,7 +115,7 @@ def check_digest(path: str | Path, expected: str) -> None:
 
 
 def load_weights_(model: nn.Module, path: str | Path) -> Weights:
-    """Put the weights of a file into `model`: of a run, a safetensors file or a checkpoint saved by torch.
+    """Load the weights of a file into `model`: of a run, a safetensors file or a checkpoint saved by torch.
 
     A checkpoint is read weights-only, and nothing of it is executed. Its weights may be in a `state_dict` inside it, or
     under `torch.nn.utils.prune`. They may have other names than the model's where kind, shape and order of all are the
@@ -127,7 +127,7 @@ def load_weights_(model: nn.Module, path: str | Path) -> Weights:
 
 
 def fill_(model: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
-    """Load tensors that were read from a file; where they do not fit the first reason is said."""
+    """Load tensors into a model; an error names the first reason why they do not fit."""
     try:
         unwrap(model).load_state_dict(_as_named_in(unwrap(model), tensors))
     except RuntimeError as error:

@@ -1,1 +1,1 @@
-"""The only training loop, and what it stands on: steps, evaluation, checkpoints, the machine."""
+"""The training loop and its parts: engines, loaders, evaluation, resume, the machine."""

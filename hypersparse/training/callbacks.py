@@ -1,4 +1,4 @@
-"""`Callback`: who is told how a run goes, in this process or by what it writes elsewhere."""
+"""`Callback`: receives the progress of a run, in this process or from the log of another one."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,57 +9,57 @@ from hypersparse.storage.schemas import Entry
 
 
 class Callback(Protocol):
-    """Who is told how a run goes."""
+    """Receives the progress of a run."""
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
-        """Training begins, or goes on after these epochs."""
+        """Training starts, or resumes after these epochs."""
 
     def stepped(self, step: int) -> None:
         """A step of the current epoch is done."""
 
     def finished_epoch(self, entry: Entry) -> None:
-        """An epoch is done; this is its line in the log."""
+        """An epoch is done; `entry` is its line in the log."""
 
 
 class NullCallback:
-    """Nobody is told."""
+    """A callback that does nothing."""
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def stepped(self, step: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def finished_epoch(self, entry: Entry) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 class CallbackList:
-    """Tells several watchers, in their order."""
+    """Calls several callbacks in order."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = callbacks
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
-        """Tell all."""
+        """Call all."""
         for callback in self._callbacks:
             callback.started(sparsifier, entries, steps)
 
     def stepped(self, step: int) -> None:
-        """Tell all."""
+        """Call all."""
         for callback in self._callbacks:
             callback.stepped(step)
 
     def finished_epoch(self, entry: Entry) -> None:
-        """Tell all."""
+        """Call all."""
         for callback in self._callbacks:
             callback.finished_epoch(entry)
 
 
 class LogReader:
-    """Tells a watcher about a run that another process trains, by the epochs that appear in its log.
+    """Calls a callback for each new epoch in the log of a run that another process trains.
 
-    An epoch that is trained again after a crash is not told again.
+    An epoch that is trained again after a crash is reported once.
     """
 
     def __init__(self, run: RunFolder, callback: Callback | None) -> None:
@@ -67,7 +67,7 @@ class LogReader:
         self.told = len(run.log())
 
     def tell(self) -> None:
-        """Tell what is new since the last time."""
+        """Report the new epochs."""
         entries = self._run.log()
         for entry in entries[self.told :]:
             if self._callback:

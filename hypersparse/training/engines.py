@@ -1,7 +1,7 @@
 """One training step: batch, forward, backward, penalty, optimizer, mask.
 
-`EagerStep` runs it line by line, optionally with a compiled network. `CapturedStep` records the same lines once as a
-CUDA graph and replays them. What changes between steps lives in tensors that keep their addresses.
+`EagerStep` runs it eagerly, optionally with a compiled network. `CapturedStep` records the same operations once as a
+CUDA graph and replays them. Values that change between steps are in tensors with fixed addresses.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger("hypersparse")
 
 
 class Step(Protocol):
-    """Trains on a batch of this epoch by its number."""
+    """Trains on a batch of the epoch by its number."""
 
     record: "EpochLoss"
 
@@ -38,7 +38,7 @@ class Step(Protocol):
 
 
 class EpochLoss:
-    """The mean loss of an epoch, on the device, and the first step where it was not finite."""
+    """The mean loss of an epoch on the device, and the first step with a loss that is not finite."""
 
     def __init__(self, device: torch.device) -> None:
         self.loss = RunningMean(device)
@@ -56,17 +56,17 @@ class EpochLoss:
         self._note = torch.compile(_note, dynamic=False)
 
     def reset(self) -> None:
-        """Before an epoch."""
+        """Reset at the start of an epoch."""
         self.loss.reset()
         self.index.zero_()
         self.first_bad.fill_(torch.inf)
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch so far."""
+        """The state within an epoch."""
         return {"total": self.loss.total.clone(), "index": self.index.clone(), "count": self.loss.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on in the middle of an epoch."""
+        """Resume within an epoch."""
         self.reset()
         self.loss.total.copy_(state["total"])
         self.index.copy_(state["index"])
@@ -80,7 +80,7 @@ def _note(total: Tensor, index: Tensor, first_bad: Tensor, loss: Tensor, samples
 
 
 class EagerStep:
-    """A step as PyTorch runs it, line by line. Nothing in it waits for the device."""
+    """A step in eager mode. It never synchronizes with the device."""
 
     def __init__(
         self, forward_backward: ForwardBackward, driver: SparsifierDriver, batches: ShuffledBatches, record: EpochLoss
@@ -92,7 +92,7 @@ class EagerStep:
         self.work(*self.batches.batch(number), of=self.batches.size(number))
 
     def work(self, images: Tensor, labels: Tensor, *, of: int) -> None:
-        """The step itself, on this rank's share of a batch of so many."""
+        """The step on this rank's share of a batch of `of` samples."""
         driver, sparsifier = self.driver, self.driver.sparsifier
         optimizer = sparsifier.state.optimizer
         with driver.around_gradient():
@@ -107,7 +107,7 @@ class EagerStep:
 
 
 class CapturedStep:
-    """The eager step recorded once as a CUDA graph, taking the batch included, and replayed."""
+    """The eager step and the selection of its batch, recorded as a CUDA graph and replayed."""
 
     def __init__(self, eager: EagerStep, batches: Batches) -> None:
         self.eager, self.record, self.batches = eager, eager.record, batches
@@ -116,7 +116,7 @@ class CapturedStep:
         self.offsets = torch.arange(self.samples, device=device)
         self.start = torch.zeros((), dtype=torch.int64, device=device)
         self.next = -1  # the batch that `start` points to
-        self.met: set[Hashable] = set()  # kinds of steps that were run line by line
+        self.met: set[Hashable] = set()  # kinds of steps that ran eagerly
         self.graph = torch.cuda.CUDAGraph()
         self._capture()
 
@@ -155,7 +155,7 @@ class CapturedStep:
                 sparsifier.state.optimizer.zero_grad(set_to_none=True)
                 with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
                     self._work()
-        finally:  # the warm-up steps never happened, whether or not the capture succeeded
+        finally:  # undoes the warm-up steps, whether or not the capture succeeded
             try:
                 torch.cuda.synchronize()
             finally:
@@ -164,7 +164,7 @@ class CapturedStep:
 
 @contextmanager
 def _capturable(optimizer: Optimizer) -> Iterator[None]:
-    """Let Adam and its kin be captured; their warning that a warm-up step is not is beside the point."""
+    """Make Adam and similar optimizers capturable, without their warning about warm-up steps."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True
@@ -184,7 +184,7 @@ def build_step(
     machine: Machine,
     forward_backward: ForwardBackward,
 ) -> Step:
-    """The step for the phase at hand, in the engine the machine asks for; eager where that is impossible."""
+    """The step of the current phase in the machine's engine, or in eager mode if that is impossible."""
     phase = driver.sparsifier.phase
     forward_backward.set_extra_loss(driver.sparsifier.extra_loss)
     eager = EagerStep(forward_backward, driver, batches, record)
@@ -202,9 +202,9 @@ def build_step(
             return CapturedStep(eager, batches)
     except HypersparseError:
         raise
-    except Exception as error:  # of CUDA, the compiler or Triton, which have no common kind
+    except Exception as error:  # of CUDA, the compiler or Triton, without a common class
         name, reason = phase.name, (str(error) or type(error).__name__).splitlines()[0]
-        log.warning("The step of phase %s is run line by line, since it cannot be captured: %s", name, reason)
+        log.warning("The step of phase %s runs eagerly, since it cannot be captured: %s", name, reason)
         plain = build_forward_backward(driver, machine, compiled=False)
         plain.set_extra_loss(driver.sparsifier.extra_loss)
         return EagerStep(plain, driver, batches, record)
@@ -213,12 +213,12 @@ def build_step(
 def build_forward_backward(
     driver: SparsifierDriver, machine: Machine, *, compiled: bool | None = None, ranks: Ranks | None = None
 ) -> ForwardBackward:
-    """The network with its loss, compiled where the machine's engine wants that."""
+    """The network with its loss, compiled if the machine's engine requires it."""
     if compiled is None:
         compiled = machine.chosen_engine() != "eager"
         if not compiled and machine.engine == "cudagraph":
             device = machine.torch_device()
-            log.warning("Only steps on a CUDA device can be captured; on %s they run line by line.", device)
+            log.warning("Only steps on a CUDA device can be captured; on %s they run eagerly.", device)
     return ForwardBackward(driver.memory, driver.sparsifier.state.task.metric, machine, compiled=compiled, ranks=ranks)
 
 
@@ -226,7 +226,7 @@ Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], list[Tensor], d
 
 
 def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
-    """A copy of all that a step changes."""
+    """A copy of everything that a step changes."""
     model, optimizer = sparsifier.weights.model, sparsifier.state.optimizer
     tensors = {name: tensor.detach().clone() for name, tensor in _tensors(model)}
     moments = {
@@ -241,7 +241,7 @@ def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
 
 
 def _restore_(sparsifier: Sparsifier, record: EpochLoss, before: Everything) -> None:
-    """Restore all of that in place; an optimizer's new tensors become zero, as if it had never stepped."""
+    """Restore that copy in place; new tensors of the optimizer become zero."""
     tensors, moments, memory, recorded, random = before
     with torch.no_grad():
         for name, tensor in _tensors(sparsifier.weights.model):

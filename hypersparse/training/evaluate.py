@@ -1,4 +1,4 @@
-"""How good a network is on images in file order."""
+"""Accuracy and loss of a network on images in file order."""
 
 import warnings
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from hypersparse.sparsity.scores import Run, call_model
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy and mean cross-entropy over some images, and which of them were right, on the device."""
+    """Accuracy, mean cross-entropy, and which images were classified correctly (on the device)."""
 
     accuracy: float
     loss: float
@@ -30,9 +30,9 @@ def evaluate(
     *,
     ranks: Ranks | None = None,
 ) -> Evaluation:
-    """Score `model` in evaluation mode, run in some way; it is left in training mode or not, as it was.
+    """Evaluate `model` in evaluation mode with `run`; its mode is restored.
 
-    Of several `ranks` each has its own batches, and all get the whole evaluation.
+    Of several `ranks` each has its own batches, and all return the same evaluation.
     """
     device = next(model.parameters()).device
     hits, losses = RunningMean(device), RunningMean(device)

@@ -1,4 +1,4 @@
-"""`FlatMemory`: the prunable weights of a network in one stretch of memory, and their gradients in another."""
+"""`FlatMemory`: all prunable weights in one contiguous tensor, and their gradients in another."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,8 +13,8 @@ from hypersparse.sparsity.weights import PrunableWeights
 class FlatMemory:
     """The memory of all prunable weights and of their gradients, for a loop that owns its model.
 
-    One kernel then reaches all weights; nothing else of them changes. `values` is None where they stay where they are:
-    if they are of several types, or some would not begin at a multiple of 16 bytes, where kernels are slow.
+    One kernel can then process all weights. `values` is None if the weights stay separate: they have several types, or
+    some would not start at a multiple of 16 bytes, where kernels are slow.
     """
 
     def __init__(self, weights: PrunableWeights) -> None:
@@ -38,7 +38,7 @@ class FlatMemory:
 
     @property
     def gradients(self) -> Tensor | None:
-        """The memory of all gradients, where `copy_gradients_` was the last to set them."""
+        """The flat gradients, if `copy_gradients_` was the last to set them."""
         if self._gradients is None:
             return None
         memory, parts = self._gradients
@@ -46,7 +46,7 @@ class FlatMemory:
         return memory if all(weight.grad is part for weight, part in pairs) else None
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """Cut a vector laid out like `values`, or where there is none like `weights.vector()`, into layers."""
+        """Split a vector with the layout of `values`, or of `weights.vector()` without them, into layers."""
         weights = list(self.weights.values())
         parts = torch.split(vector, [weight.numel() for weight in weights])
         if self.values is None:
@@ -55,7 +55,7 @@ class FlatMemory:
         return [part.as_strided(weight.shape, weight.stride()) for part, weight in zip(parts, weights, strict=True)]
 
     def copy_gradients_(self, gradients: Sequence[Tensor]) -> None:
-        """Make copies of these the gradients of flat weights, in one stretch of memory too."""
+        """Set copies of these as the gradients of flat weights, in one contiguous tensor."""
         if self.values is None:
             raise ModelError("The weights' gradients lie in one memory only where the weights do, and these could not.")
         if self._gradients is None:
@@ -79,16 +79,16 @@ class FlatMemory:
             self.add_to_gradients_(gradient)
 
     def defer_penalty_gradient_(self) -> None:
-        """From now on the optimizer takes a penalty's gradient and adds it as it steps, where gradients are flat."""
+        """From now on leave the penalty's gradient to the optimizer's step if gradients are flat."""
         self._defers = True
 
     def take_penalty_gradient(self) -> Tensor | None:
-        """The gradient that was kept for the optimizer, laid out like `values`; None where there is none."""
+        """The gradient that was left to the optimizer, with the layout of `values`; or None."""
         waiting, self._deferred = self._deferred, None
         return waiting
 
     def add_to_gradients_(self, gradient: Tensor) -> None:
-        """Add a vector that `split` can cut to the weights' gradients."""
+        """Add a flat vector to the weights' gradients."""
         if (memory := self.gradients) is not None:
             memory.add_(gradient)
         else:
@@ -102,5 +102,5 @@ def _can_be_flat(weights: Sequence[Tensor]) -> bool:
 
 
 def _is_dense(weight: Tensor) -> bool:
-    """Whether the weight fills its memory without gaps, in whatever order."""
+    """Whether the weight fills its memory without gaps, in any order."""
     return weight.is_contiguous() or (weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last))

@@ -16,10 +16,10 @@ NAMES = ("flops", "flops_sparse", "scoring_flops", "scoring_flops_sparse")  # of
 
 
 class FlopCounter:
-    """Counts what an epoch's steps compute, and what the method computes beside them to score networks.
+    """Counts the operations of an epoch's steps, and those of the method to score networks.
 
-    `flops` is what a dense computation needs, `flops_sparse` what is left when weights that are zero are counted out.
-    Nothing is known of a network whose cost is None. Tests for the log are not counted.
+    `flops` is the count of dense arithmetic and `flops_sparse` that of nonzero weights. Nothing is counted for a
+    network with an unknown cost (None). Evaluations for the log are not counted.
     """
 
     def __init__(self, cost: ForwardCost | None, weights: PrunableWeights, run: Run) -> None:
@@ -32,7 +32,7 @@ class FlopCounter:
         self._add(len(scores), self._nonzero())
 
     def run(self, model: nn.Module, inputs: Any) -> Any:
-        """The outputs of a network; what is not scored is counted here, with gradients forward and backward."""
+        """The outputs of a network. Passes with gradients are counted here, forward and backward."""
         if torch.is_grad_enabled():
             mask = self._weights.mask
             self._add(FORWARD_AND_BACKWARD * len(inputs), None if mask is None else mask.kept_by_layer())
@@ -41,7 +41,7 @@ class FlopCounter:
         return self._run(model, inputs)
 
     def epoch(self, sparsifier: Sparsifier, *, images: int, steps: int) -> dict[str, float]:
-        """The cost of the steps of the epoch that is just ending, with the mask that holds."""
+        """The operations of the steps of the ending epoch, with the current mask."""
         if self.cost is None:
             return {}
         mask, trainable = sparsifier.mask, sparsifier.trainable
@@ -67,7 +67,7 @@ class FlopCounter:
         return self.cost.flops(), self.cost.flops(counts)
 
     def scoring_of_epoch(self) -> dict[str, float]:
-        """What was scored since the last epoch's end; resets the count."""
+        """The scoring operations since the last epoch's end; resets the count."""
         found = self.scoring
         self.scoring = dict.fromkeys(found, 0.0)
         return {} if self.cost is None else found
@@ -88,7 +88,7 @@ def _acting_steps(sparsifier: Sparsifier, steps: int) -> int:
 
 
 def total_cost(entries: Sequence[Entry]) -> dict[str, float | None]:
-    """What all epochs cost, scoring included; None where one of them does not say."""
+    """The operations of all epochs with scoring; None if one of them is unknown."""
     said = {name: [number_of(entry, name) for entry in entries] for name in NAMES}
     known = all(None not in numbers for numbers in said.values())
     sums = {name: sum(filter(None, numbers)) if known else None for name, numbers in said.items()}
@@ -100,7 +100,7 @@ def total_cost(entries: Sequence[Entry]) -> dict[str, float | None]:
 
 
 def inference_cost(cost: ForwardCost | None, kept: Mapping[str, int]) -> dict[str, float | None]:
-    """What one image costs the finished network, dense and with zeros counted out; None where that is not known."""
+    """The operations per image of the finished network, dense and without zeros; None if unknown."""
     return {
         "inference_flops": None if cost is None else cost.flops(),
         "inference_flops_sparse": None if cost is None else cost.flops(kept),

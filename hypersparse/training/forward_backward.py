@@ -1,4 +1,4 @@
-"""`ForwardBackward`: loss, scores and gradients of a batch, as the engine at hand computes them."""
+"""`ForwardBackward`: loss, scores and gradients of a batch, compiled or not."""
 
 import copy
 import logging
@@ -36,7 +36,7 @@ class ForwardBackward:
         self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
 
     def set_extra_loss(self, extra: nn.Module | None) -> None:
-        """From now on add this term of (images, outputs) to the loss."""
+        """Add this term of (images, outputs) to the loss."""
         if extra is self._plain.extra:
             return
         self._plain = _Loss(self._plain.network, self._plain.metric, extra)
@@ -53,12 +53,12 @@ class ForwardBackward:
                 if self._loss is self._plain or not type(error).__module__.startswith("torch._"):
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-                log.warning("The network is run line by line, since it cannot be compiled: %s", reason)
+                log.warning("The network runs eagerly, since it cannot be compiled: %s", reason)
                 self._loss = self._plain
                 return self._loss(images, labels)  # type: ignore[no-any-return]
 
     def backward_(self, loss: Tensor, *, share: float = 1.0) -> None:
-        """Give the network's own weights the gradients of a loss; of several ranks' each is for a share of a batch."""
+        """Set the gradients of the network's weights; of several ranks each has a share of the batch."""
         with self._compiling():
             (loss * share if self._ranks.several else loss).backward()  # type: ignore[no-untyped-call]
         if self._replica:
@@ -67,7 +67,7 @@ class ForwardBackward:
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:
-        """While something may be compiled: it is kept, and the compiler's word that it splits a softmax kept back."""
+        """Cache compiled functions, and suppress the compiler's warning about a split softmax."""
         if self._loss is self._plain:
             yield
             return
@@ -92,9 +92,9 @@ class _Loss(nn.Module):
 class Bf16Replica:
     """The same network with bf16 copies of the prunable weights; norms, biases and statistics are the network's own.
 
-    Autocast would make the copies layer by layer, and bring the gradients back layer by layer: 65 small kernels a step
-    for ResNet-32. Here one makes all copies and one brings all gradients back, with the same bits. Likewise one counts
-    the batches of all batch norms. And many convolutions have a faster gradient of their weights.
+    Autocast copies weights and gradients layer by layer, with 65 small kernels per step of ResNet-32. Here one kernel
+    copies all weights and one all gradients, with the same bits. One kernel counts the batches of all batch norms, and
+    many convolutions use a faster kernel for the gradient of their weights.
     """
 
     def __init__(self, memory: FlatMemory, flat: Tensor) -> None:
@@ -118,14 +118,14 @@ class Bf16Replica:
             twin._buffers["num_batches_tracked"] = None
 
     def refresh_(self) -> None:
-        """Before a step: copy the weights as they are now."""
+        """Copy the current weights, before a step."""
         with torch.no_grad():
             self._half.copy_(self._flat)
             if self._counters:
                 torch._foreach_add_(self._counters, 1)
 
     def give_gradients_(self) -> None:
-        """After `backward()`: bring the copies' gradients to the weights."""
+        """Copy the replica's gradients to the weights, after `backward()`."""
         gradients = [copied.grad for copied in self._copies.values()]
         self._memory.copy_gradients_([gradient for gradient in gradients if gradient is not None])
         for copied in self._copies.values():
@@ -133,7 +133,7 @@ class Bf16Replica:
 
 
 def replica_of(memory: FlatMemory) -> Bf16Replica | None:
-    """A replica, if every prunable weight is that of one plain layer and nothing else could see its type."""
+    """A replica, if every prunable weight belongs to one plain layer; otherwise None."""
     weights, flat = memory.weights, memory.values
     model = weights.model
     owners = [f"{path}.weight" if path else "weight" for path, module in model.named_modules() if type(module) in PLAIN]

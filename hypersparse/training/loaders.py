@@ -18,15 +18,15 @@ from hypersparse.training.machine import Machine
 from hypersparse.training.memory import is_streamed
 
 SCORING_SEED = 1_000_003  # the images a method scores on, if augmented, are drawn apart from the training's
-INITIAL_SCORING_SEED = 2_000_003  # and so are those that weights are scored with before training
+INITIAL_SCORING_SEED = 2_000_003  # as are those that score weights before training
 EVAL_NUMBERS = 2500 * 3 * 64 * 64  # in a batch that is scored on a GPU
 
 
 class EvalLoader:
-    """Images in file order, normalised and otherwise as they are; can be iterated again and again.
+    """Images in file order, normalised and not augmented; can be iterated repeatedly.
 
-    Of several `ranks` each iterates over its own stretch of them. Encoded images are decoded anew every time, and
-    `streamed` ones are brought to the device batch by batch.
+    Of several `ranks` each iterates over its own part. Encoded images are decoded in every iteration, and `streamed`
+    ones are copied to the device batch by batch.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class EvalLoader:
 
 @dataclass(frozen=True)
 class ScoringLoader:
-    """Training images in random order and augmented; the same ones every time, so nothing has to be saved."""
+    """Shuffled and augmented training images, the same in every iteration, so that there is no state to save."""
 
     make: Callable[[], ShuffledBatches]
 
@@ -68,7 +68,7 @@ class ScoringLoader:
 
 @dataclass(frozen=True)
 class Images:
-    """What a run trains, scores and tests on."""
+    """The images that a run trains, scores and tests on."""
 
     batches: ShuffledBatches
     scoring: ShuffledBatches | EvalLoader  # what a method scores the network on
@@ -80,7 +80,7 @@ class Images:
 def bring_images(
     recipe: Recipe, seed: int, dataset: Dataset, device: torch.device, machine: Machine, ranks: Ranks | None = None
 ) -> Images:
-    """Put a data set on the device as a recipe asks, or stream it where it does not fit."""
+    """Put the images of a recipe on the device, or stream them if they do not fit."""
     options, streamed = recipe.data, is_streamed(dataset, machine)
     if not streamed:
         dataset = dataset.to(device)
@@ -122,7 +122,7 @@ def _settings(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
 
 
 def hold_out(split: AnySplit, count: int) -> tuple[AnySplit, AnySplit | None]:
-    """Take `count` samples out of a split, the same ones for every seed."""
+    """Hold out `count` samples of a split, the same for every seed."""
     if count == 0:
         return split, None
     rest, held = places(len(split), count)
@@ -130,14 +130,14 @@ def hold_out(split: AnySplit, count: int) -> tuple[AnySplit, AnySplit | None]:
 
 
 def evenly_spaced(split: AnySplit, count: int) -> AnySplit:
-    """So many samples of a split, or all with 0."""
+    """`count` evenly spaced samples of a split, or all with 0."""
     if count > len(split):
         raise OptionError(f"`scoring_count` is {count}, of {len(split)} training images; 0 scores on all.")
     return split[torch.arange(count) * len(split) // count] if count else split
 
 
 def places(total: int, held_out: int) -> tuple[Tensor, Tensor]:
-    """Where in the file the samples are that are trained on, and the held-out ones; both in order."""
+    """Places in the file of the training samples and of the held-out ones, both in order."""
     if held_out >= total:
         raise DataError(f"`validation` holds out {held_out} of {total} training samples; none would be left.")
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""`train`: the only training loop."""
+"""`train`: the training loop."""
 
 import copy
 import math
@@ -70,7 +70,7 @@ def train(
     record: bool = True,
     ranks: Ranks | None = None,
 ) -> Result:
-    """Train a recipe with a seed in a folder; goes on where an earlier try stopped. Returns the result.
+    """Train a recipe with a seed in a folder, or resume it there, and return the result.
 
     Raises `Stopped` if `stop` asks for it. A finished run is not trained again. `phase_cache` is a folder with phases
     that several runs share, such as the pre-training for six sparsities. `record` also writes `record.npz`,
@@ -87,7 +87,7 @@ def train(
         if result is not None:
             return result
         recipe = replace(recipe, until=until)
-        with CAPTURE_LOCK.building():  # it sets the random numbers that all threads have in common
+        with CAPTURE_LOCK.building():  # it seeds the generator that all threads share
             with ranks.together():
                 dataset = dataset or data.load(recipe.data.name, data_folders, options=recipe.data.options)
                 training = Training(
@@ -95,7 +95,7 @@ def train(
                 )
             resume_(training)
             training.compiled_eval.prepare(training.images)
-        if ranks.first:  # only now: what could not even begin leaves no run behind, and takes no result away
+        if ranks.first:  # only now, so that a failed start neither creates a run nor deletes a result
             run.write_recipe(recipe, seed)
             run.result_file.unlink(missing_ok=True)
             run.record_file.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def train(
 
 
 def _found(recipe: Recipe, seed: int, run: RunFolder) -> tuple[str | None, Result | None]:
-    """The phase after which a recipe ends in a folder, and the result if it is there already."""
+    """The phase after which a recipe ends in a folder, and the result of a finished run."""
     run.check(recipe, seed)
     result = run.result()
     if result is not None and is_complete(recipe, result["until"]):
@@ -112,7 +112,7 @@ def _found(recipe: Recipe, seed: int, run: RunFolder) -> tuple[str | None, Resul
 
 
 def is_complete(recipe: Recipe, ended_after: str | None) -> bool:
-    """Whether a run that ended after this phase is at least as far as the recipe asks."""
+    """Whether a run that ended after this phase has reached the end of the recipe."""
     names = [phase.name for phase in replace(recipe, until=None).plan()]
     if ended_after not in (None, *names):
         raise RunError(
@@ -124,7 +124,7 @@ def is_complete(recipe: Recipe, ended_after: str | None) -> bool:
 
 
 class Training:
-    """One run in memory: the network, its data, the plan, and how far it is."""
+    """One run in memory: network, data, plan and progress."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Training:
         self.model = _shared(model.to(device), ranks, machine)
         if machine.chosen_engine() == "cudagraph":
             channels_last_(self.model)
-        weights = PrunableWeights(self.model)  # says if there are none, before the optimizer does
+        weights = PrunableWeights(self.model)  # raises an error without any, before the optimizer does
         if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
             torch.set_num_threads(1)
         self.images = bring_images(recipe, seed, dataset, device, machine, ranks)
@@ -217,7 +217,7 @@ class Training:
         return teacher
 
     def run_plan(self, callback: Callback, stop: StopRequest) -> Result:
-        """Train all epochs that are left, then write the final network and the result."""
+        """Train the remaining epochs, then write the final network and the result."""
         run, seconds = self.run, self.machine.checkpoint_seconds
         writer = CheckpointWriter(run.checkpoint_file, run.state_file, seconds, check=run.check_lock)
         self.ranks.copy_first_([*self.model.parameters(), *self.model.buffers()])
@@ -250,14 +250,14 @@ class Training:
             return began
 
     def keep_phase_end(self, phase: Phase, state: dict[str, Any]) -> None:
-        """If that epoch was the last of its phase, keep its end for other runs."""
+        """Store the end of a phase in the phase cache after its last epoch."""
         plan = self.sparsifier.plan
         if self.phase_cache and (self.sparsifier.phase is not phase or self.sparsifier.done):
             recorded = self.recorder.epochs if self.recorder else None
             self.phase_cache.save(plan[: plan.index(phase) + 1], state, self.entries, recorded)
 
     def step_of_phase(self) -> Step:
-        """The step for the phase at hand, built when the phase changes and only then."""
+        """The step of the current phase, rebuilt when the phase changes."""
         phase, masked = self.sparsifier.phase, self.sparsifier.mask is not None
         if self.step is None or self.step[0] is not phase or self.step[1] != masked:
             self.step = None  # frees the last one's memory first
@@ -266,7 +266,7 @@ class Training:
         return self.step[2]
 
     def train_epoch(self, step: Step, callback: Callback, stop: StopRequest, writer: CheckpointWriter) -> None:
-        """The steps of one epoch, from wherever it stands."""
+        """Train the remaining steps of an epoch."""
         if self.batches.position == 0:
             self.epoch_loss.reset()
         self.began = saved = time.monotonic()
@@ -289,7 +289,7 @@ class Training:
                     raise Stopped(stop.reason)
 
     def finish_epoch(self) -> Entry:
-        """Measure, ask the method what comes next, and write the epoch's line."""
+        """Evaluate, let the method act at the epoch's end, and append the epoch to the log."""
         self.check_loss()
         self.join_ranks()
         sparsifier, phase = self.sparsifier, self.sparsifier.phase
@@ -322,13 +322,13 @@ class Training:
         return entry
 
     def join_ranks(self) -> None:
-        """At the end of an epoch: what each rank has seen of it becomes what all have seen."""
+        """Sum the ranks' losses and scores at the end of an epoch."""
         self.epoch_loss.loss.sum_over_(self.ranks)
         self.sparsifier.state.observed.sum_over_(self.ranks)
         average_statistics_(self.model, self.ranks)
 
     def agreed(self, wanted: bool) -> bool:
-        """Whether one of the ranks wants something."""
+        """Whether the value is true on one of the ranks."""
         return any(self.ranks.sum(wanted))
 
     def submit(self, writer: CheckpointWriter, state: dict[str, Any]) -> None:
@@ -343,7 +343,7 @@ class Training:
             self.recorder.on_scores(scores)
 
     def measure(self) -> dict[str, float]:
-        """Accuracy and loss on the test images, and on held-out ones where there are any."""
+        """Accuracy and loss on the test images and on held-out ones."""
         test = evaluate(self.model, self.images.test, self.compiled_eval.run, ranks=self.ranks)
         if self.recorder:
             self.recorder.tested(test.hits)
@@ -354,7 +354,7 @@ class Training:
         return found
 
     def check_loss(self) -> None:
-        """Stop a run whose loss or weights are no longer finite, before it can be saved."""
+        """Raise an error if the loss or the weights are not finite, before they are saved."""
         step = min(self.ranks.gather(float(self.epoch_loss.first_bad)))
         if step == torch.inf:
             # The last step may have had a finite loss and spoilt the weights.
@@ -371,7 +371,7 @@ class Training:
         )
 
     def finish(self) -> Result:
-        """Measure the final network, and write it."""
+        """Evaluate the final network, and write it."""
         with self.machine.autocast():
             at_end = self.measure()
         return self.ranks.from_first(lambda: self.write_result(at_end))

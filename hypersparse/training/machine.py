@@ -1,4 +1,4 @@
-"""`Machine`: where, how fast and how strictly a run is computed; never part of a recipe's key."""
+"""`Machine`: device, precision and engine of a run; never part of a recipe's key."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Machine:
     )
     engine: Literal["auto", "eager", "compiled", "cudagraph"] = option(
         default="auto",
-        help="How a step is run: line by line, with a compiled network, or compiled and captured as one CUDA graph.",
+        help="How a step runs: eagerly, with a compiled network, or compiled and captured as one CUDA graph.",
     )
     deterministic: bool = option(default=False, help="The same bits every time on CUDA too, at some cost in speed.")
     threads: int | None = option(
@@ -46,7 +46,7 @@ class Machine:
     )
 
     def torch_device(self) -> torch.device:
-        """The device, after checking that it is there."""
+        """The device; raises an error if it is missing."""
         name = self.device
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,7 +62,7 @@ class Machine:
         return device
 
     def chosen_engine(self) -> Literal["eager", "compiled", "cudagraph"]:
-        """The engine: captured on a GPU unless the same bits are asked for, eager on a CPU."""
+        """The engine: cudagraph on a GPU unless `deterministic`, eager on a CPU."""
         cuda = self.torch_device().type == "cuda"
         if self.engine == "auto":
             return "cudagraph" if cuda and not self.deterministic else "eager"
@@ -80,7 +80,7 @@ class Machine:
 
     @contextmanager
     def active(self) -> Iterator[torch.device]:
-        """Set torch's global switches for a run, and put them back afterwards."""
+        """Set torch's global switches for a run, and restore them afterwards."""
         device = self.torch_device()
         before = (
             torch.backends.cuda.matmul.allow_tf32,
@@ -107,7 +107,7 @@ class Machine:
 
 
 def cores() -> int:
-    """How many of them this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -14,7 +14,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def is_streamed(dataset: Dataset, machine: Machine) -> bool:
-    """Whether the images are read batch by batch; the results are the same. Raises if they must fit and do not."""
+    """Whether the images are streamed, with the same results. Raises an error if they must fit and do not."""
     if machine.stream == "always":
         return True
     if machine.stream == "never" and dataset.must_stream(dataset.train):
@@ -35,7 +35,7 @@ def is_streamed(dataset: Dataset, machine: Machine) -> bool:
 
 
 def describe_memory(dataset: Dataset, machine: Machine) -> str:
-    """What the images of a data set need on the device, in one line."""
+    """The memory that the images of a data set need, in one line."""
     device = machine.torch_device()
     images, shape = len(dataset.train) + len(dataset.test), " x ".join(map(str, dataset.shape))
     needed = gigabytes(dataset.train.nbytes + dataset.test.nbytes)
@@ -55,7 +55,7 @@ def gigabytes(count: float) -> str:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory of a device; of a CPU what a new process could have, within the limit of its container."""
+    """Free memory of a device; on a CPU within the limit of the container."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     found = re.search(r"MemAvailable:\s+(\d+) kB", _text(MEMINFO))

@@ -20,14 +20,14 @@ def build_network(recipe: Recipe, *, shape: tuple[int, ...], classes: int) -> nn
 
 
 def channels_last_(model: nn.Module) -> None:
-    """Lay out the weights of 2-D convolutions as tensor cores read them, so that nothing is copied around these."""
+    """Set 2-D convolutions to channels-last, the layout of tensor cores, which avoids copies."""
     for parameter in model.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
 def _narrow_options(recipe: Recipe, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-    """Of the dense network with about as many parameters as the sparse one has: kept weights, norms and biases."""
+    """Options of the dense network with about as many parameters as the sparse one: kept weights, norms, biases."""
     name, options, own_code = recipe.model.name, recipe.model.options, recipe.own_code
     with torch.random.fork_rng(devices=[]):
         full = models.build(name, shape=shape, classes=classes, options=options, own_code=own_code)

@@ -13,7 +13,7 @@ from hypersparse.training.flat_memory import FlatMemory
 
 
 def build(parameters: Iterable[nn.Parameter], options: TrainingOptions, device: torch.device) -> Optimizer:
-    """Over all parameters: weight decay acts on norms and biases too, as in the paper."""
+    """The optimizer of all parameters. As in the paper, weight decay includes norms and biases."""
     # On a GPU the rate is a tensor, so that a captured step sees it change.
     lr = torch.tensor(options.lr, device=device) if device.type == "cuda" else options.lr
     if options.optimizer == "adamw":
@@ -30,16 +30,16 @@ def build(parameters: Iterable[nn.Parameter], options: TrainingOptions, device: 
 
 
 class FlatSGD(torch.optim.SGD):
-    """SGD that steps all prunable weights by one kernel where they and their gradients lie in one memory on a GPU.
+    """SGD that steps all prunable weights with one kernel if they and their gradients are flat and on a GPU.
 
-    Its state is that of `torch.optim.SGD`: the momentum buffers are then pieces of one memory too.
+    Its state is that of `torch.optim.SGD`, with momentum buffers that are views of one tensor.
     """
 
     _memory: FlatMemory | None = None
     _moments: tuple[Tensor, list[Tensor]] | None = None
 
     def use_flat(self, memory: FlatMemory, *, add_penalty: bool) -> None:
-        """Step the weights in this memory by one kernel wherever possible, which may add the penalty's gradient too."""
+        """Step the weights of this memory with one kernel if possible; it may add the penalty's gradient."""
         self._memory = memory
         if add_penalty:
             memory.defer_penalty_gradient_()
@@ -59,7 +59,7 @@ class FlatSGD(torch.optim.SGD):
         weights = memory.weights.values()
         parts = [weight.grad for weight in weights]
         for weight in weights:
-            weight.grad = None  # done; the others' turn
+            weight.grad = None  # done; the others follow
         loss = super().step(closure)
         for weight, part in zip(weights, parts, strict=True):
             weight.grad = part
@@ -72,7 +72,7 @@ class FlatSGD(torch.optim.SGD):
         )
 
     def _flat_moments(self, memory: FlatMemory, flat: Tensor) -> Tensor:
-        """The memory of the momentum, with whatever the state holds in it: nothing yet, its parts, or a loaded one."""
+        """The flat momentum with the values of the optimizer's state: none yet, its views, or a loaded one."""
         if self._moments is None:
             zeros = torch.zeros_like(flat)
             self._moments = zeros, memory.split(zeros)

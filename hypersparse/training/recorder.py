@@ -1,6 +1,6 @@
-"""`Recorder`: takes down what a run's record needs, at the end of every epoch.
+"""`Recorder`: stores the data of a run's record at the end of every epoch.
 
-It looks and never touches: a run with it has the same bits as one without. Nothing of it is in a training step.
+It does not change the run, which has the same bits without it, and adds nothing to training steps.
 """
 
 import math
@@ -31,7 +31,7 @@ CURVE_POINTS = 1000
 
 
 def curve_places(count: int) -> Tensor:
-    """Places in sorted weights: one half evenly spaced, the other ever denser towards the largest, where masks cut."""
+    """Places in sorted weights: half of them evenly spaced, the others denser towards the largest weights."""
     half = CURVE_POINTS // 2
     even = torch.linspace(0, count - 1, half, dtype=torch.float64)
     dense = count - torch.logspace(0, math.log10(count), half, dtype=torch.float64)
@@ -39,10 +39,10 @@ def curve_places(count: int) -> Tensor:
 
 
 class Recorder:
-    """Watches one run.
+    """Records one run.
 
-    Masks are taken down for all `levels` of sparsity, the run's own and the paper's, since runs of other sparsities may
-    go on from the same epochs.
+    Masks of all `levels` are stored, the run's own sparsity and the paper's, since runs of other sparsities may start
+    from the same epochs.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Recorder:
         self._pruned: Tensor | None = None
 
     def tested(self, hits: Tensor) -> None:
-        """Be told which test images the network got right."""
+        """Receive which test images were classified correctly."""
         self._tested = hits
 
     def on_scores(self, scores: Tensor) -> None:
-        """Receive per-sample scores that the method asked for; they count if the network was pruned just then.
+        """Receive per-sample scores that the method asked for; they count if the network was pruned then.
 
-        Shuffled images, or a part of them, have no place in the file, so nothing is known of the single ones.
+        Scores of shuffled images, or of a part of them, cannot be assigned to images of the file.
         """
         nonzero = torch.stack([weight.count_nonzero() for weight in self._weights.values()]).sum()
         if self._in_order and len(scores) == self._images.batches.samples and nonzero <= self._keep:
@@ -87,7 +87,7 @@ class Recorder:
 
     @contextmanager
     def epoch(self, sparsifier: Sparsifier) -> Iterator[None]:
-        """Around all that is measured and decided at an epoch's end; what was seen is written afterwards."""
+        """Wraps the evaluation and the method's actions at an epoch's end, then writes what was observed."""
         number, phase = sparsifier.total_epoch, sparsifier.phase
         self._tested = self._pruned = None
         # Before the block: at its end the network may be an earlier one, pruned.
@@ -102,7 +102,7 @@ class Recorder:
         self.history.write(number, to_cpu(content))
 
     def epochs(self, count: int) -> list[Epoch] | None:
-        """The first epochs, for another run; None unless all of them were taken down."""
+        """The first epochs, for another run; None unless all of them were recorded."""
         found = [epoch for number in range(count) if (epoch := self.history.read(number)) is not None]
         return found if len(found) == count else None
 
@@ -128,7 +128,7 @@ class Recorder:
             ) from error
 
     def _masks(self, mask: Mask | None) -> Epoch:
-        """The masks of the largest weights, unless the mask that holds already is as small as the run's will be."""
+        """Masks of the largest weights, unless the current mask is already as small as the final one."""
         if not self.levels or (mask is not None and mask.kept <= self._keep):
             return {"levels": []}
         magnitudes = self._weights.vector().detach().abs()
@@ -137,7 +137,7 @@ class Recorder:
         return {"levels": self.levels, "masks": packed, "w_kappa": smallest}
 
     def _curve(self, phase: Phase, epoch: int) -> Tensor | None:
-        """|w| and the penalty's |gradient| without a strength, at places of the sorted weights, and those."""
+        """|w| and the penalty's |gradient| without its strength at places of the sorted weights, and these places."""
         if phase.penalty is None or epoch % CURVE_EPOCHS:
             return None
         vector = self._weights.vector().detach().requires_grad_()

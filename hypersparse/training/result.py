@@ -1,4 +1,4 @@
-"""What a run reports: accuracies of the last and the best epoch, counts, times, versions."""
+"""The result of a run: accuracies of the last and the best epoch, counts, times, versions."""
 
 import hashlib
 import platform
@@ -22,7 +22,7 @@ DIGITS = 16  # of a digest
 
 
 def summarize(entries: Sequence[Entry], picked_on: str) -> Summary | None:
-    """Last and best epoch of a stretch of training; the best one is picked on `picked_on`."""
+    """The last and the best of some epochs; the best one is picked on `picked_on`."""
     if not entries:
         return None
     best = max(entries, key=lambda entry: accuracy(entry, picked_on))
@@ -37,19 +37,19 @@ def summarize(entries: Sequence[Entry], picked_on: str) -> Summary | None:
 
 
 def accuracy(entry: Entry, picked_on: str) -> float:
-    """Of an epoch, on the images that the best one is picked on."""
+    """Accuracy of an epoch on the images that pick the best one."""
     return entry.get("validation_accuracy", 0.0) if picked_on == "validation_accuracy" else entry["test_accuracy"]
 
 
 def make_result(
     recipe: Recipe, seed: int, machine: Machine, entries: Sequence[Entry], weights: PrunableWeights
 ) -> dict[str, Any]:
-    """Everything worth keeping of a finished run, without its weights."""
+    """The result of a finished run, without its weights."""
     picked_on = "validation_accuracy" if recipe.data.validation else "test_accuracy"
     phases = list(dict.fromkeys(entry["phase"] for entry in entries))
     mask = weights.mask
     final = entries[-1]["kept"] if entries else weights.total
-    # Some methods prune little by little, or by turns: only networks as sparse as the last one compare with it.
+    # Some methods prune gradually or in turns: only networks as sparse as the last one are comparable.
     sparse = [entry for entry in entries if entry["stage"] == "sparse" and entry["kept"] <= final]
     kept = mask.kept_by_layer() if mask else {name: weight.numel() for name, weight in weights.items()}
     return {
@@ -77,7 +77,7 @@ def make_result(
 
 
 def describe(machine: Machine) -> dict[str, Any]:
-    """The machine and the versions a run was made with."""
+    """The machine and the versions that train a run."""
     from hypersparse import __version__
 
     device = machine.torch_device()
@@ -97,9 +97,9 @@ def describe(machine: Machine) -> dict[str, Any]:
 
 @cache
 def code_version() -> str:
-    """The commit of the checkout that this package lies in; for other code its version and a digest of its source.
+    """The commit of the package's checkout; without one the version and a digest of the source.
 
-    The digest is also given where files of the checkout were changed.
+    The digest is added if files of the checkout were changed.
     """
     from hypersparse import __version__
 
@@ -110,7 +110,7 @@ def code_version() -> str:
 
 
 def _commit() -> str | None:
-    """The commit, marked where files were changed; None where this file is not one of the checkout's."""
+    """The commit, marked if files were changed; None if this file is not tracked."""
     here = Path(__file__)
     return _git(here, "ls-files", "--error-unmatch", here.name) and _git(
         here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"

@@ -1,4 +1,4 @@
-"""What a run has to save to go on later with the same bits, and how it goes on."""
+"""State of a run in checkpoints, and bit-identical resume."""
 
 import logging
 import time
@@ -28,20 +28,20 @@ log = logging.getLogger("hypersparse")
 
 
 def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:
-    """The recipe; without its `until` where the run has begun a later phase, from which there is no way back."""
+    """The recipe, without its `until` if the run has started a later phase."""
     there = saved_position(run) if recipe.until else None
     past = there and there["entered"] and there["phase_index"] >= len(recipe.plan())
     return replace(recipe, until=None) if past else recipe
 
 
 def saved_position(run: RunFolder) -> Position | None:
-    """Where a run would go on, in the numbers of `Sparsifier.state_dict`; None where it has no checkpoint."""
+    """The position from which a run resumes, as in `Sparsifier.state_dict`; None without a checkpoint."""
     path = run.whole_checkpoint()
     return checked(load_outline(path), Outline, path, RESTART)["sparsifier"] if path else None
 
 
 def take_checkpoint(run: RunFolder) -> Checkpoint | None:
-    """What the newest whole checkpoint holds; a damaged one is named and replaced by the one before it."""
+    """The newest checkpoint that is not damaged; a damaged one is reported and replaced by it."""
     path = run.whole_checkpoint()
     if path is None:
         return None
@@ -49,16 +49,16 @@ def take_checkpoint(run: RunFolder) -> Checkpoint | None:
         if run.checkpoint_file.exists():
             log.warning("The checkpoint %s is damaged; the one before it is used.", run.checkpoint_file)
         with writing(run.checkpoint_file):
-            path.replace(run.checkpoint_file)  # or the next checkpoint would put the damaged one in its place
+            path.replace(run.checkpoint_file)  # or the next checkpoint would be written over it
     return checked(load_tree(run.checkpoint_file), Checkpoint, run.checkpoint_file, RESTART)
 
 
 def state_of(training: "Training") -> dict[str, Any]:
-    """Everything a later process needs to go on, bit for bit; of several ranks all must ask for it."""
+    """Everything a process needs for a bit-identical resume; all ranks must call it."""
     sparsifier, scoring, ranks = training.sparsifier, training.images.scoring, training.ranks
     average_statistics_(training.model, ranks)
     planned, record = sparsifier.state_dict(), training.epoch_loss.state_dict()
-    if sparsifier.is_open:  # at its end each rank has the sums already
+    if sparsifier.is_open:  # at an epoch's end each rank has the sums already
         planned["observed"], record = _summed(planned["observed"], ranks), _summed(record, ranks)
     optimizer = sparsifier.state.optimizer
     elapsed = time.monotonic() - training.began if sparsifier.is_open else 0.0
@@ -84,7 +84,7 @@ def state_of(training: "Training") -> dict[str, Any]:
 
 
 def _summed(seen: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
-    """What all ranks have seen of an epoch, as a mean's total and count."""
+    """The sum over ranks of a mean's total and count."""
     if not ranks.several:
         return seen
     total, count = ranks.sum(float(seen["total"]), seen["count"])
@@ -92,7 +92,7 @@ def _summed(seen: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
 
 
 def resume_(training: "Training") -> None:
-    """Go on from the checkpoint in the folder, if there is one."""
+    """Resume from the checkpoint in the folder, if there is one."""
     ranks = training.ranks
     state = ranks.from_first(lambda: _found(training))
     if state is not None:
@@ -100,7 +100,7 @@ def resume_(training: "Training") -> None:
             _restore_(training, state)
         training.entries = ranks.from_first(lambda: training.run.cut_log(training.sparsifier.total_epoch))
         training.epoch_seconds = state["readable"]["seconds_of_this_epoch"]
-    if not ranks.first:  # what was seen of an epoch is counted once; what the network draws differs
+    if not ranks.first:  # sums count on rank 0 only, and random numbers differ by rank
         training.epoch_loss.loss.reset()
         training.sparsifier.state.observed.reset()
         torch.manual_seed(training.seed + ranks.rank * SEEDS_APART + training.sparsifier.total_epoch)
@@ -125,7 +125,7 @@ def _found(training: "Training") -> Checkpoint | PhaseEnd | None:
 
 @contextmanager
 def _fitting(run: RunFolder) -> Iterator[None]:
-    """Say in one sentence that what is saved is not of this run."""
+    """Raise a `RunError` if the saved state does not fit the recipe."""
     try:
         yield
     except HypersparseError:
@@ -136,7 +136,7 @@ def _fitting(run: RunFolder) -> Iterator[None]:
 
 
 def _restore_(training: "Training", state: Checkpoint) -> None:
-    """Put the network, the optimizer, the plan and all random numbers back where they were."""
+    """Restore the network, the optimizer, the plan and all random generators."""
     sparsifier = training.sparsifier
     shapes = {name: tuple(tensor.shape) for name, tensor in training.model.state_dict().items()}
     training.model.load_state_dict(expand(state["model"], shapes))

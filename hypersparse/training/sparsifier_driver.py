@@ -1,4 +1,4 @@
-"""`SparsifierDriver`: what our own steps ask of a sparsifier beyond what a user's loop does."""
+"""`SparsifierDriver`: operations on a sparsifier that only the package's own steps need."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +12,7 @@ from hypersparse.training.flat_memory import FlatMemory
 
 
 class SparsifierDriver:
-    """Adds penalty gradients in place, finishes steps, and keeps count of those that are repeated or do not count."""
+    """Adds penalty gradients in place, finishes steps, and counts replayed and warm-up steps."""
 
     def __init__(self, sparsifier: Sparsifier, memory: FlatMemory) -> None:
         self.sparsifier, self.memory = sparsifier, memory
@@ -20,28 +20,28 @@ class SparsifierDriver:
 
     @property
     def method_acts(self) -> bool:
-        """Whether the method does something of its own in the coming step."""
+        """Whether the method acts in the next step."""
         return not self._warming_up and self.sparsifier.phase.acts_in(self.sparsifier.state.step)
 
     @property
     def optimizer_steps(self) -> bool:
-        """Whether the optimizer makes the coming step, which the method may replace."""
+        """Whether the optimizer makes the next step, which the method may replace."""
         on_step = self.sparsifier.phase.on_step
         return not (self.method_acts and on_step is not None and on_step.replaces_step)
 
     def around_gradient(self) -> AbstractContextManager[None]:
-        """Around the forward and the backward pass of a step."""
+        """Wraps the forward and the backward pass of a step."""
         around = self.sparsifier.phase.around_gradient
         return nullcontext() if around is None else around(self.sparsifier.state)
 
     def add_penalty_gradient_(self) -> None:
-        """Add the penalty's gradient to the weights' after `backward()`, once a step."""
+        """Add the penalty's gradient to the weights' gradients, once per step after `backward()`."""
         sparsifier = self.sparsifier
         if sparsifier.phase.penalty is not None:
             self.memory.add_gradient_of_(partial(sparsifier.phase.penalty, sparsifier.state))
 
     def finish_step(self, scores: Tensor, samples: int) -> None:
-        """After the optimizer's step: the mask holds again, and the scores of the batch are known."""
+        """Apply the mask and add the scores of the batch, after the optimizer's step."""
         if self._warming_up:
             self.sparsifier.weights.apply_mask_()
         else:
@@ -49,7 +49,7 @@ class SparsifierDriver:
         self.sparsifier.state.observed.add(scores, samples)
 
     def repeat_step(self, samples: int) -> None:
-        """Count a step whose work a recorded graph has done again."""
+        """Count a step that was replayed."""
         state, calls = self.sparsifier.state, self.sparsifier.calls
         calls.steps += 1
         state.step += 1
@@ -57,7 +57,7 @@ class SparsifierDriver:
 
     @contextmanager
     def warm_up(self) -> Iterator[None]:
-        """Steps inside the block do not count, and what they observed is forgotten."""
+        """Steps inside the block are not counted, and their scores are discarded."""
         calls, observed = replace(self.sparsifier.calls), self.sparsifier.state.observed
         total, count = observed.total.clone(), observed.count
         self._warming_up = True

@@ -141,7 +141,7 @@ def test_a_captured_run_stops_and_goes_on(
     result = train(recipe, 0, machine, tmp_path)
     assert result["kept"] == result["total"] - int(result["total"] * 0.9)
     assert result["epochs"] == {"pre-train": 2, "regularize": 2, "fine-tune": 2}
-    assert "line by line" not in caplog.text
+    assert "eagerly" not in caplog.text
 
 
 def test_capturing_without_a_gpu_is_said_once_and_runs_eagerly(
@@ -149,7 +149,7 @@ def test_capturing_without_a_gpu_is_said_once_and_runs_eagerly(
 ) -> None:
     result = train(small(), 0, Machine(device="cpu", engine="cudagraph"), tmp_path)
     assert result["machine"]["engine"] == "eager"
-    assert caplog.text.count("Only steps on a CUDA device can be captured; on cpu they run line by line.") == 1
+    assert caplog.text.count("Only steps on a CUDA device can be captured; on cpu they run eagerly.") == 1
 
 
 @pytest.mark.slow
@@ -200,7 +200,7 @@ def test_a_network_that_cannot_be_compiled_runs_line_by_line(
         loss, scores = forward_backward.loss(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
         assert loss.isfinite()
         assert scores.shape == (3,)
-    assert caplog.text.count("run line by line, since it cannot be compiled: unsupported: this operator") == 1
+    assert caplog.text.count("runs eagerly, since it cannot be compiled: unsupported: this operator") == 1
 
 
 def test_bf16_copies_of_the_weights_leave_the_network_as_it_was() -> None:

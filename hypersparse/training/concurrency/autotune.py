@@ -1,4 +1,4 @@
-"""A short trial: how many runs side by side does this device train fastest?"""
+"""A short trial that finds the number of concurrent runs with the highest throughput."""
 
 import tempfile
 import time
@@ -20,12 +20,12 @@ from hypersparse.training.machine import Machine
 COUNTS = (1, 2, 3, 5, 8, 12)
 STEPS = 30
 WARM_UP = 5
-WORTH_IT = 1.05  # more runs at once must train faster in all by this factor, since each takes memory
+WORTH_IT = 1.05  # the least speedup of more runs, since each takes memory
 SHARE_OF_MEMORY = 0.8
 
 
 def best_concurrency(recipe: Recipe, machine: Machine, device: torch.device, dataset: Dataset, *, most: int) -> int:
-    """How many runs of this kind to train at once, `most` at the most; on a CPU one."""
+    """The best number of concurrent runs, at most `most`; 1 on a CPU."""
     if device.type != "cuda":
         return 1
     best, fastest = 1, 0.0
@@ -45,7 +45,7 @@ def best_concurrency(recipe: Recipe, machine: Machine, device: torch.device, dat
 
 
 def seconds_an_epoch(recipe: Recipe, machine: Machine, dataset: Dataset) -> float:
-    """How long an epoch of one run takes, by a few steps of its first phase; scoring is not in it."""
+    """Seconds of one epoch without scoring, from a few steps of the first phase."""
     with machine.active() as device, tempfile.TemporaryDirectory() as folder:
         training = begun(recipe, 0, machine, device, dataset, Path(folder))
         return len(training.batches) * seconds_a_step([training], device, steps=WARM_UP)
@@ -54,7 +54,7 @@ def seconds_an_epoch(recipe: Recipe, machine: Machine, dataset: Dataset) -> floa
 def begun(
     recipe: Recipe, seed: int, machine: Machine, device: torch.device, dataset: Dataset, folder: Path
 ) -> Training:
-    """A run in its first epoch, its step built; it writes nothing."""
+    """A run in its first epoch with its step built; it writes nothing."""
     with own_stream(device):
         quiet = replace(machine, on_collapse="ignore")  # the runs themselves will say it
         training = Training(recipe, seed, quiet, device, dataset, RunFolder(folder), record=False)
@@ -64,7 +64,7 @@ def begun(
 
 
 def seconds_a_step(trainings: Sequence[Training], device: torch.device, *, steps: int = STEPS) -> float:
-    """Wall time of one step of every run, all of them side by side."""
+    """Wall time of one step of all runs, trained concurrently."""
     together = Barrier(len(trainings))
 
     def work(training: Training) -> tuple[float, float]:
@@ -84,7 +84,7 @@ def seconds_a_step(trainings: Sequence[Training], device: torch.device, *, steps
 
 
 def _fits(count: int, there: int, device: torch.device) -> bool:
-    """Whether so many runs have room, going by what those that are there take."""
+    """Whether memory suffices for `count` runs, from what the existing ones use."""
     free, _ = torch.cuda.mem_get_info(device)
     taken = torch.cuda.memory_reserved(device)
     return not there or taken / there * count < SHARE_OF_MEMORY * (free + taken)

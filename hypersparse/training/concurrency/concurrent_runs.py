@@ -1,7 +1,7 @@
-"""Several runs at once on one device: a thread and a stream of work each on a GPU, a process each on a CPU.
+"""Concurrent runs on one device: a thread and a stream each on a GPU, a process each on a CPU.
 
-One run of a small network leaves most of a GPU idle; captured steps of several runs fill it. The runs share nothing but
-the data set on the device and the phases on disk, so that each is what it would be alone.
+One run of a small network leaves most of a GPU idle; captured steps of several runs fill it. Runs share only the data
+set on the device and the phases on disk, so that each has the same result as alone.
 """
 
 import json
@@ -42,7 +42,7 @@ log = logging.getLogger("hypersparse")
 
 @dataclass(frozen=True)
 class Job:
-    """One run of several: what is trained, with which seed, where, and who is told."""
+    """A run to train: recipe, seed, folder and callback."""
 
     recipe: Recipe
     seed: int
@@ -50,7 +50,7 @@ class Job:
     callback: Callback | None = None
 
 
-Outcome = Result | Exception  # a run's result, or why there is none
+Outcome = Result | Exception  # a run's result, or the reason why there is none
 Ended = Callable[[Job, Outcome], None]
 
 
@@ -67,9 +67,9 @@ def train_together(
 ) -> list[Outcome]:
     """Train several runs on one data set, `concurrency` of them at a time; by default a short trial finds the best.
 
-    Results come in the order of the jobs. A run that fails or is stopped leaves its exception in its place and the
-    others go on. A run whose beginning another run is training waits for it, if it is kept in `phase_cache`. `ended`
-    is told of every run that was begun, in the thread that trained it.
+    Results are in the order of the jobs, with an exception for a run that failed or was stopped; the others continue. A
+    run whose first phases another run is training waits for them if there is a `phase_cache`. `ended` is called for
+    every run that was started, in its thread.
     """
     stop = stop or StopRequest()
     with machine.active() as device:
@@ -102,7 +102,7 @@ def work_through(
     ended: Ended | None = None,
     device: torch.device = CPU,
 ) -> list[Outcome]:
-    """Train the jobs in their order, `count` at a time, a thread each; what came out of each, in the same order."""
+    """Train the jobs in order, `count` at a time in a thread each; returns their outcomes in the same order."""
     queue = _Queue(jobs, caches)
     outcomes: dict[int, Outcome] = {}
 
@@ -122,21 +122,21 @@ def work_through(
 
 
 def unfinished(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs that are not just looked up."""
+    """The jobs without a finished run."""
     return [job for job in jobs if not is_finished(job)]
 
 
 def is_finished(job: Job) -> bool:
-    """Whether a run has gone as far as its recipe asks."""
+    """Whether a run has reached the end of its recipe."""
     try:
         result = RunFolder(job.folder).result()
         return result is not None and is_complete(job.recipe, result["until"])
-    except RunError:  # damaged; training will say it
+    except RunError:  # damaged; training reports it
         return False
 
 
 def is_failure(outcome: Outcome) -> TypeGuard[Exception]:
-    """Whether a run neither finished nor was stopped."""
+    """Whether a run failed."""
     return isinstance(outcome, Exception) and not isinstance(outcome, Stopped)
 
 
@@ -160,12 +160,12 @@ def _network(recipe: Recipe, dataset: Dataset) -> nn.Module:
 
 
 def _is_small(recipe: Recipe, dataset: Dataset) -> bool:
-    """Whether one core is enough for a run, so that several runs can share a CPU."""
+    """Whether one core suffices for a run, so that several runs share a CPU."""
     return PrunableWeights(_network(recipe, dataset)).total * math.prod(dataset.shape[1:]) < SMALL_NETWORK
 
 
 def _draws(recipe: Recipe, dataset: Dataset) -> bool:
-    """Whether the network draws random numbers while it trains: all threads draw from the same ones."""
+    """Whether training draws random numbers, such as for dropout: all threads share one generator."""
     modules = _network(recipe, dataset).modules()
     return any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules)
 
@@ -173,7 +173,7 @@ def _draws(recipe: Recipe, dataset: Dataset) -> bool:
 def _caches(
     jobs: Sequence[Job], machine: Machine, dataset: Dataset, phase_cache: Path, *, record: bool, threads: int
 ) -> list[PhaseCache]:
-    """The phases of each job, by the names that the thread or process which trains it will give them."""
+    """The phase cache of each job, with the number of threads that will train it."""
     found = describe(machine)
     used: dict[str, int] = {}  # threads, by model
     caches = []
@@ -187,7 +187,7 @@ def _caches(
 
 
 class _Queue:
-    """The jobs nobody has taken; one that can begin from a phase in the making is left until that is there."""
+    """The waiting jobs. A job whose first phases are being trained waits for them."""
 
     def __init__(self, jobs: Sequence[Job], caches: Sequence[PhaseCache] | None) -> None:
         self._jobs, self._caches, self._waiting = jobs, caches, list(range(len(jobs)))
@@ -195,7 +195,7 @@ class _Queue:
         self._making: dict[Path, int] = {}  # which job is training a phase
 
     def take(self, stop: StopRequest) -> int | None:
-        """The next job to train; None when there is none left or a stop was asked for."""
+        """The next job to train; None if none is left or a stop was requested."""
         with self._changed:
             while self._waiting and not stop.requested():
                 for number in self._waiting:
@@ -208,7 +208,7 @@ class _Queue:
         return None
 
     def ended(self, number: int) -> None:
-        """A job has ended, well or not; what it did not finish another one may."""
+        """A job has ended; another one may train the phases that it did not finish."""
         with self._changed:
             self._making = {phase: maker for phase, maker in self._making.items() if maker != number}
             self._changed.notify_all()

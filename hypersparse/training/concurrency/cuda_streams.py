@@ -1,4 +1,4 @@
-"""Work side by side on one device: a thread and a stream each."""
+"""Concurrent work on one device: a thread and a stream each."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -14,10 +14,10 @@ SECONDS_OF_WAITING = 0.5
 
 
 class CaptureLock:
-    """Many may work on the device at once; who compiles or captures does it alone.
+    """Lets many threads use the device, and one thread alone compile or capture.
 
-    Neither compiling nor capturing is made for several threads, and other threads' libraries may load kernels or wait
-    for the device just then, which spoils a capture. Replaying what was captured needs no gate.
+    Compiling and capturing are not thread-safe. Libraries of other threads may load kernels or synchronize, which
+    invalidates a capture. Replaying a captured graph needs no lock.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class CaptureLock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Wait while somebody builds; not inside `building`, and never the other way round."""
+        """Wait while another thread builds; never nested with `building`."""
         with self._changed:
             self._changed.wait_for(lambda: self._builder is None)
             self._working += 1
@@ -41,7 +41,7 @@ class CaptureLock:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Wait until nobody works or builds; may be entered again by the same thread."""
+        """Wait until no other thread works or builds; reentrant."""
         own = threading.get_ident()
         with self._changed:
             self._changed.wait_for(lambda: self._builder in (None, own))
@@ -58,7 +58,7 @@ class CaptureLock:
 
     @contextmanager
     def first_alone(self, known: set[Hashable], what: Hashable) -> Iterator[None]:
-        """`building` for work not `known` yet, which may compile something; beside others from then on."""
+        """`building` for the first work of a kind, which may compile; `working` from then on."""
         with self.working() if what in known else self.building():
             yield
         known.add(what)
@@ -68,7 +68,7 @@ CAPTURE_LOCK = CaptureLock()  # of this process, as its device is
 
 
 def run_concurrently(works: Sequence[Callable[[], T]], device: torch.device) -> list[T]:
-    """Run each in a thread with a stream of its own; results in order, the first error once all have ended."""
+    """Run each function in a thread with its own stream; results are in order, and the first error is raised last."""
     results: dict[int, T] = {}
     errors: dict[int, BaseException] = {}
 
@@ -92,13 +92,13 @@ def run_concurrently(works: Sequence[Callable[[], T]], device: torch.device) -> 
 
 @cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Where the main thread captures steps, which cannot be done on the default stream."""
+    """The stream on which the main thread captures steps, which the default stream does not allow."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """Work on a stream of one's own, on which steps can also be captured: cuBLAS keeps its workspace by stream."""
+    """Use an own stream, on which steps can be captured too: cuBLAS has a workspace per stream."""
     if device.type != "cuda":
         yield
         return

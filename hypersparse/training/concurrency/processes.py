@@ -1,4 +1,4 @@
-"""Runs in processes of their own: how several of them share the cores of a CPU."""
+"""Runs in separate processes that share the cores of a CPU."""
 
 import multiprocessing
 import signal
@@ -25,7 +25,7 @@ SECONDS_BETWEEN_LOOKS = 0.3  # into a run's log, for who is told
 
 
 class Processes:
-    """A number of processes that train runs on one data set."""
+    """Processes that train runs on one data set."""
 
     def __init__(self, count: int, machine: Machine, dataset: Dataset) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit locks of torch's threads
@@ -53,7 +53,7 @@ class Processes:
         phase_cache: Path | None,
         record: bool,
     ) -> Result:
-        """Train a run in one of the processes; its epochs are told as they appear in its log."""
+        """Train a run in one of the processes; its epochs are reported as they appear in its log."""
         reader = LogReader(RunFolder(folder), callback)
         told = (recipe.to_toml(), recipe.imported)
         future = self._pool.submit(_train, told, seed, self._machine, folder, phase_cache, record)
@@ -72,7 +72,7 @@ class Processes:
 
 
 class _Asked(StopRequest):
-    """The parent asks."""
+    """A stop request of the parent process."""
 
     def __init__(self, event: Event) -> None:
         super().__init__()
