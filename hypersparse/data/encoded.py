@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
 from hypersparse.data.decode import Source, bombs_raise, check_size, decode_image, decode_images, in_threads
 
@@ -67,7 +68,7 @@ class EncodedSplit:
 
     def read(self, places: Tensor, crop_seed: str | None = None) -> Tensor:
         """Decode the images at these places; with a seed random crops of them, each decided by it and the place."""
-        images = torch.empty((len(places), *self.shape), dtype=torch.uint8)
+        images = _empty_batch((len(places), *self.shape))
         with bombs_raise():
             for row, place in enumerate(places.tolist()):
                 random = None if crop_seed is None else Random(f"{crop_seed}-{place}")
@@ -101,3 +102,14 @@ class EncodedSplit:
 
     def _name(self, place: int) -> str:
         return self.source.name(int(self.numbers[place]))
+
+
+def _empty_batch(shape: tuple[int, ...]) -> Tensor:
+    """Memory for a batch; in a worker it is shared with the process that trains, so that nothing is copied later.
+
+    Copied to there, the batches and the decoders' memory would leave such holes that a worker held sixty batches.
+    """
+    if get_worker_info() is None:
+        return torch.empty(shape, dtype=torch.uint8)
+    memory = torch.UntypedStorage._new_shared(math.prod(shape))  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=torch.uint8).set_(memory, 0, shape)  # type: ignore[call-overload, no-any-return]

@@ -91,7 +91,8 @@ def read_file(path: Path) -> bytes:
     """The content of a file of the data set."""
     try:
         with open_regular(path) as file:
-            content = file.read(LARGEST_MEMBER_BYTES + 1)
+            size = os.fstat(file.fileno()).st_size  # as much as is asked for is allocated, before anything is read
+            content = file.read(min(size, LARGEST_MEMBER_BYTES) + 1)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); get the data set again.") from error
     if len(content) > LARGEST_MEMBER_BYTES:
