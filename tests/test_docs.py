@@ -79,3 +79,14 @@ def test_the_readme_lists_every_method_as_it_is() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", ["own-loop", "steps", "layers", "migration", "lightning", "transformers"])
+def test_a_guide_shows_the_few_lines_of_a_script_that_change(page: str) -> None:
+    blocks = BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text())
+    changes = [code.splitlines() for language, code in blocks if language == "diff"]
+    assert changes
+    for lines in changes:
+        added, removed = (sum(line.startswith(f"{sign} ") for line in lines) for sign in "+-")
+        assert 0 < added <= 3
+        assert removed <= 3

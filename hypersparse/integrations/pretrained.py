@@ -1,6 +1,7 @@
 """`save_pretrained` and `from_pretrained`: Transformers' folders with a sparse file and a model card."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,8 @@ def write_card(
     kept = {name: int(weight.count_nonzero()) for name, weight in weights.items()}
     removed = 1 - sum(kept.values()) / weights.total
     layers = {name: f"{kept[name]:,} of {weight.numel():,}" for name, weight in weights.items()}
-    recipe = {"method": type(method).__name__, **non_default(method), **recipe}
+    options = non_default(method) if is_dataclass(method) else vars(method)  # `Fixed`, and a user's own
+    recipe = {"method": type(method).__name__, **options, **recipe}
     parts = [
         "---\nlibrary_name: transformers\ntags:\n- hypersparse\n- sparse\n- pruned\n---",
         f"# {type(model).__name__}, {removed:.2%} sparse",

@@ -1,5 +1,6 @@
 """`Fixed`: a given mask, and masks that are read from networks pruned elsewhere."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from torch.nn.utils import prune
 
 import hypersparse
 from hypersparse import Fixed, Mask, Method, ModelError, OptionError, PrunableWeights, Sparsifier, scores
+from hypersparse.integrations.pretrained import write_card
 from tests.methods.small import perceptron, three_classes, trained
 
 
@@ -132,3 +134,11 @@ def test_it_is_saved_and_goes_on() -> None:
     second.load_state_dict(saved)
     assert second.done
     assert second.mask == first.mask
+
+
+def test_a_model_card_names_it(tmp_path: Path) -> None:
+    model = pruned()
+    method = Fixed(Mask.from_zeros(model))
+    write_card(tmp_path, model, PrunableWeights(model), method=method, recipe={}, metrics={})
+    card = (tmp_path / "README.md").read_text()
+    assert "| method | Fixed |\n| mask | Mask(27 of 108 kept, sparsity 0.75, 2 layers) |" in card
