@@ -52,9 +52,9 @@ class LayerNames:
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
             meant = self._meant(pattern, argument)
             if not meant - left_out.keys():
+                first = min(meant, key=lambda name: (name.endswith("bias"), name))
                 raise OptionError(
-                    f"`{argument}` names {shown(pattern)}, where no weight is prunable: `{min(meant)}` is "
-                    f"{left_out[min(meant)]}."
+                    f"`{argument}` names {shown(pattern)}, where no weight is prunable: `{first}` is {left_out[first]}."
                 )
             found |= meant - left_out.keys()
         return found

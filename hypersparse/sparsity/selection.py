@@ -73,16 +73,22 @@ class Selection:
         total, chosen = sum(row.count for row in expected), sum(self.selected.values())
         if chosen >= EXPECTED_SHARE * total:
             return None
+        few = f"Only {chosen:,} of {total:,} matrix weights are prunable ({chosen / total:.0%})"
+        reasons = "`print(sparsifier.summary())` lists all of them with the reasons."
+        return ". ".join(filter(None, (few, self.remedy(), reasons)))
+
+    def remedy(self) -> str:
+        """The argument that adds what is not known, and why the largest of the others is left out; or nothing."""
         found: dict[str, dict[str, None]] = {}
-        for row in expected:
+        for row in self.rows:
             if row.reason == NOT_KNOWN:
                 found.setdefault(row.source[0], {})[row.source[1]] = None
         types = ", ".join(f"{kind}: {tuple(names)}" for kind, names in found.items())
-        how = f"`extra_prunable={{{types}}}` adds others; " if types else ""
-        return (
-            f"Only {chosen:,} of {total:,} matrix weights are prunable ({chosen / total:.0%}). {how}"
-            "`print(sparsifier.summary())` lists all of them with the reasons."
-        )
+        others = [row for row in self.rows if row.reason and not row.reason.startswith((*LEFT_DENSE, NOT_KNOWN))]
+        largest = max(others, key=lambda row: row.count, default=None)
+        parts = [f"`extra_prunable={{{types}}}` adds others"] * bool(types)
+        parts += [f"`{largest.name}` is {largest.reason}"] if largest else []
+        return ". ".join(parts)
 
 
 def select_parameters(

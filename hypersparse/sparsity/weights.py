@@ -48,9 +48,10 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         self.model = unwrap(model)
         self._parameters, self.selection = select_parameters(self.model, extra=extra_prunable, skip=skip, only=only)
         if not self._parameters:
+            remedy = self.selection.remedy() or "Name its module types with `extra_prunable={ModuleType: ('weight',)}`"
             raise ModelError(
                 f"{type(self.model).__name__} has no prunable weight: no conv or linear layer was found, or `skip` and "
-                "`only` leave none. Name its module types with `extra_prunable={ModuleType: ('weight',)}`."
+                f"`only` leave none. {remedy}."
             )
         # The ranks over which `fully_shard` has spread the weights.
         self.shard_group: ShardGroup | None = Shards(self).group if is_sharded(self._parameters) else None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 import hypersparse
-from hypersparse import Magnitude, OptionError, PrunableWeights
+from hypersparse import Magnitude, ModelError, OptionError, PrunableWeights
 from hypersparse.sparsity.layer_names import LayerNames
 
 
@@ -90,7 +90,7 @@ def test_skip_and_only_together() -> None:
         ({"skip": "haed"}, "`skip` names `haed`, and no layer has such a name; did you mean `head`?"),
         ({"only": ["block.*.mlp"]}, "`block.*.mlp`, and no layer has such a name; did you mean `blocks.*.mlp`?"),
         ({"skip": [nn.LSTM]}, "`skip` names `LSTM`; the model has Block, Conv1d, LayerNorm, Linear, ModuleList"),
-        ({"only": "blocks.*.norm"}, "where no weight is prunable: `blocks.0.norm.bias` is a bias or norm."),
+        ({"only": "blocks.*.norm"}, "where no weight is prunable: `blocks.0.norm.weight` is a bias or norm."),
         ({"skip": 3}, "`skip` holds names, globs or module types; got 3."),
         ({"extra_prunable": {nn.GRU: ("weight",)}}, "`extra_prunable` names `GRU`, and the model has no such module."),
         ({"extra_prunable": {nn.LayerNorm: ("wieght",)}}, "`wieght` of LayerNorm; did you mean `weight`?"),
@@ -246,12 +246,24 @@ def test_a_warning_where_most_of_the_network_would_stay_dense() -> None:
     model = nn.Sequential(nn.Embedding(100, 3), nn.LSTM(3, 4), nn.Bilinear(2, 2, 2), nn.Linear(4, 2))
     said = (
         r"Only 8 of 128 matrix weights are prunable \(6%\)\. `extra_prunable=\{nn\.LSTM: \('weight_\*',\), "
-        r"nn\.Bilinear: \('weight',\)\}` adds others; "
+        r"nn\.Bilinear: \('weight',\)\}` adds others\. "
         r"`print\(sparsifier\.summary\(\)\)` lists all of them with the reasons\."
     )
     with pytest.warns(UserWarning, match=said):
         attached(copy.deepcopy(model))
     attached(model, extra_prunable={nn.LSTM: ("weight_*",), nn.Bilinear: ("weight",)})
+
+
+def test_where_nothing_is_prunable_the_reason_is_said() -> None:
+    normed = nn.Sequential(parametrizations.weight_norm(nn.Linear(2, 2)))
+    with pytest.raises(ModelError, match=r"`0\.weight` is under weight_norm, .*; remove it from the layer first\."):
+        PrunableWeights(normed)
+    pruned = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    prune.l1_unstructured(pruned[0], "weight", amount=0.5)
+    with pytest.warns(UserWarning, match=r"\(20%\)\. `0\.weight` is under torch\.nn\.utils\.prune; call prune\.remove"):
+        attached(pruned)
+    with pytest.raises(OptionError, match=r"`only` names `0`, where no weight is prunable: `0\.weight_orig` is under"):
+        attached(pruned, only="0")
 
 
 def test_no_warning_about_what_the_caller_left_out() -> None:
