@@ -17,7 +17,7 @@ from hypersparse.storage.run_folder import RunFolder
 SHARED_SCRIPTS = ("elements", "theme")
 SCRIPTS = (  # in the order they are needed
     "formats",
-    "looks",
+    "chart_style",
     "charts",
     "tables",
     "overview",

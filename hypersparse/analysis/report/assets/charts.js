@@ -5,15 +5,15 @@ const PRINT_WIDTH = 660;
 const WHOLE = { start: 0, end: 100 };
 const charts = new Set();
 let printing = false;
-const look = () => (!printing && isDark() ? LOOKS.dark : LOOKS.light);
+const currentStyle = () => (!printing && isDark() ? STYLES.dark : STYLES.light);
 
-const drawSeen = (entries) => entries.forEach((entry) => entry.isIntersecting && entry.target.chart.draw());
-const seen = new IntersectionObserver(drawSeen, { rootMargin: "400px" });
-const resized = new ResizeObserver((entries) => entries.forEach((entry) => entry.target.chart.fit()));
+const drawVisible = (entries) => entries.forEach((entry) => entry.isIntersecting && entry.target.chart.draw());
+const visibilityObserver = new IntersectionObserver(drawVisible, { rootMargin: "400px" });
+const resizeObserver = new ResizeObserver((entries) => entries.forEach((entry) => entry.target.chart.fit()));
 
 // legend: {name, color, dash, symbol, show(value) -> words}; option(style, width) -> axes and series for the library;
 // table() -> {columns, rows}; zoom: "x", "xy" or null; tip(params) -> element, where one point is looked at;
-// points, point(at) -> {words, action}: what the arrow keys walk through; heads: the heading's element.
+// points, point(at) -> {words, action}: what the arrow keys step through; headingTag: the element of the heading.
 function makeChart(spec) {
   const chart = new Chart(spec);
   charts.add(chart);
@@ -44,13 +44,13 @@ class Chart {
     this.frame = el("div", { class: "chart", tabindex: 0, ...role }, this.canvas);
     this.frame.addEventListener("keydown", (event) => this.key(event));
     this.frame.addEventListener("blur", () => this.instance && this.instance.dispatchAction({ type: "hideTip" }));
-    const heading = el(spec.heads || "h4", { class: "figure-title" }, spec.title);
+    const heading = el(spec.headingTag || "h4", { class: "figure-title" }, spec.title);
     const caption = el("figcaption", null, heading, el("p", { class: "summary" }, spec.summary));
     const bar = el("div", { class: "bar" }, this.legend(), this.tools());
     const shape = { class: `card figure${spec.wide ? " wide" : ""}` };
     this.figure = el("figure", shape, caption, bar, this.frame, this.data());
-    seen.observe(this.canvas);
-    resized.observe(this.canvas);
+    visibilityObserver.observe(this.canvas);
+    resizeObserver.observe(this.canvas);
   }
 
   legend() {
@@ -90,12 +90,12 @@ class Chart {
   }
 
   draw(again = false) {
-    seen.unobserve(this.canvas);
+    visibilityObserver.unobserve(this.canvas);
     if (this.instance && !again) return;
     const width = printing ? PRINT_WIDTH : this.canvas.clientWidth || PRINT_WIDTH;
     this.instance ||= this.begin();
     this.drawnNarrow = width < NARROW;
-    const style = look();
+    const style = currentStyle();
     const names = (this.spec.legend || []).map((item) => item.name);
     const selected = Object.fromEntries(names.map((name) => [name, !this.hidden.has(name)]));
     const options = {
@@ -233,8 +233,8 @@ class Chart {
   }
 
   dispose() {
-    seen.unobserve(this.canvas);
-    resized.unobserve(this.canvas);
+    visibilityObserver.unobserve(this.canvas);
+    resizeObserver.unobserve(this.canvas);
     if (this.instance) this.instance.dispose();
   }
 }

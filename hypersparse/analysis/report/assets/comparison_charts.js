@@ -1,6 +1,6 @@
 // The charts of a comparison: accuracy over sparsity, over training cost and over size.
 
-const place = (value) => -Math.log10(1 - value); // on a logarithmic axis of the density
+const densityPosition = (value) => -Math.log10(1 - value); // on a logarithmic axis of the density
 
 function accuracyOverSparsity(group, places, key) {
   const pruned = group.rows.filter((row) => known(row.sparsity));
@@ -10,13 +10,13 @@ function accuracyOverSparsity(group, places, key) {
   const dense = group.rows.filter((row) => !known(row.sparsity));
   const words = (row) => `${withDeviation(row[key], row[`${key}_deviation`])} %, ${plural(row.seeds, "seed")}`;
   const find = (name, x) =>
-    group.rows.find((row) => row.method === name && (!known(row.sparsity) || Math.abs(place(row.sparsity) - x) < 1e-9));
+    group.rows.find((row) => row.method === name && (!known(row.sparsity) || Math.abs(densityPosition(row.sparsity) - x) < 1e-9));
   const legend = [
     ...names.map((name) => ({ ...keyOf(name, places), dash: dashOf(places[name]) })),
     ...dense.map((row) => ({ name: row.method, color: places[row.method], dash: DASHES[2], show: exact })),
   ];
-  const step = (place(levels.at(-1)) - place(levels[0])) * 0.06;
-  const ends = [place(levels[0]) - step, place(levels.at(-1)) + step];
+  const step = (densityPosition(levels.at(-1)) - densityPosition(levels[0])) * 0.06;
+  const ends = [densityPosition(levels[0]) - step, densityPosition(levels.at(-1)) + step];
   const tips = (x) => legend.filter((item) => find(item.name, x)).map((item) => [item, words(find(item.name, x))]);
   return makeChart({
     title: `Accuracy over sparsity (${key} epoch)`,
@@ -27,23 +27,23 @@ function accuracyOverSparsity(group, places, key) {
     table: () => ({ columns: longColumns(key), rows: group.rows }),
     points: levels.length,
     point: (at, hidden) => ({
-      words: `${sparsity(levels[at])}: ${tips(place(levels[at]))
+      words: `${sparsity(levels[at])}: ${tips(densityPosition(levels[at]))
         .filter(([item]) => !hidden.has(item.name))
         .map(([item, said]) => `${item.name} ${said}`)
         .join("; ")}`,
       action: showAt(names, at, hidden),
     }),
     axisTip: (params) => {
-      const level = levels.find((value) => params.some((one) => Math.abs(place(value) - one.value[0]) < 1e-9));
-      return known(level) ? tipOf(sparsity(level), tips(place(level))) : null;
+      const level = levels.find((value) => params.some((one) => Math.abs(densityPosition(value) - one.value[0]) < 1e-9));
+      return known(level) ? tipOf(sparsity(level), tips(densityPosition(level))) : null;
     },
     option: (style) => ({
       grid: plot(),
       xAxis: crossAxis(style, "sparsity", {
         min: ends[0],
         max: ends[1],
-        axisTick: { customValues: levels.map(place) },
-        axisLabel: { customValues: levels.map(place), formatter: (x) => sparsity(+(1 - 10 ** -x).toFixed(6)) },
+        axisTick: { customValues: levels.map(densityPosition) },
+        axisLabel: { customValues: levels.map(densityPosition), formatter: (x) => sparsity(+(1 - 10 ** -x).toFixed(6)) },
       }),
       yAxis: valueAxis(style, "test accuracy in %", { max: ceiling(group.rows, key) }),
       series: [
@@ -97,7 +97,7 @@ function lineWithBars(rows, number, key, style) {
     name,
     color,
     ...marker(style, number, 8),
-    data: sorted.map((row) => [place(row.sparsity), row[key]]),
+    data: sorted.map((row) => [densityPosition(row.sparsity), row[key]]),
     lineStyle: { width: 2, color, type: dashOf(number) },
     emphasis: { focus: "series" },
   };
@@ -108,7 +108,7 @@ function lineWithBars(rows, number, key, style) {
     silent: true,
     tooltip: { show: false },
     z: 1,
-    data: sorted.filter(spread).map((row) => [place(row.sparsity), row[key] - spread(row), row[key] + spread(row)]),
+    data: sorted.filter(spread).map((row) => [densityPosition(row.sparsity), row[key] - spread(row), row[key] + spread(row)]),
     encode: { x: 0, y: [1, 2] },
     renderItem: (_, api) => whiskers(...[1, 2].map((end) => api.coord([api.value(0), api.value(end)])), color),
   };

@@ -60,8 +60,8 @@ function phasesSection(run) {
   const time = (seconds, phase) => duration(seconds) + (phase.shared ? ", shared" : "");
   const length = (phase) => phase.last - phase.first + 1;
   const stretches = run.phases.map((phase, place) => {
-    const look = { class: `stretch shade-${place % 3}`, style: `flex-grow:${length(phase)}`, title: phase.name };
-    return el("div", look, el("span", null, phase.name));
+    const attributes = { class: `stretch shade-${place % 3}`, style: `flex-grow:${length(phase)}`, title: phase.name };
+    return el("div", attributes, el("span", null, phase.name));
   });
   const strip = el("div", { class: "strip", "aria-hidden": "true" }, stretches);
   const table = makeTable({

@@ -82,7 +82,7 @@ function overlay(shown, places) {
   const dashes = levels.length > 1 ? ` Dash by sparsity: ${dashOfLevel.join(", ")}.` : "";
   return makeChart({
     title: "Test accuracy over the epochs",
-    heads: "h3",
+    headingTag: "h3",
     wide: true,
     height: 400,
     zoom: "xy",

@@ -1,7 +1,7 @@
 // Style of charts: colours, symbols, axes and tooltips.
 
 // Safe for colour-blind readers; lines also differ in dash and symbol.
-const LOOKS = {
+const STYLES = {
   light: {
     ink: "#1b1f24",
     muted: "#57606a",
