@@ -72,3 +72,28 @@ def test_a_trainers_script(name: str, tmp_path: Path) -> None:
 
 def _finds(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
+
+
+@pytest.mark.ddp
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ddp_loop", "fsdp_loop"])
+def test_a_script_of_several_processes(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(ROOT / "examples" / f"{name}.py")],
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]]),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(r"2586 of 25856 weights kept, accuracy ([\d.]+)(?:, (\d+) bytes)?", done.stdout.strip())
+    assert found, done.stdout
+    assert float(found[1]) > 0.8
+    assert name == "ddp_loop" or (tmp_path / "model.hsp").stat().st_size == int(found[2])

@@ -42,10 +42,17 @@ def data_loader(folders: Sequence[Path], *, quiet: bool, machine: Machine | None
     return load
 
 
-def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool, machine: Machine | None = None) -> Dataset:
+def load_data(
+    recipe: Recipe,
+    folders: Sequence[Path],
+    *,
+    quiet: bool,
+    machine: Machine | None = None,
+    console: Console | None = None,
+) -> Dataset:
     """Load a data set, with a progress bar unless `quiet`.
 
-    With a machine to train on, its images are decoded now, unless they are streamed.
+    With a machine to train on, its images are decoded now, unless they are streamed, and the console says which.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bar = Progress(*columns, transient=True, console=Console(stderr=True), disable=quiet)
@@ -60,5 +67,7 @@ def load_data(recipe: Recipe, folders: Sequence[Path], *, quiet: bool, machine: 
         dataset = data.load(recipe.data.name, folders, options=recipe.data.options, progress=progress)
         if machine is None:
             return dataset
-        Console().print(f"data: {describe_memory(dataset, machine)}", highlight=False, soft_wrap=True, markup=False)
+        (console or Console()).print(
+            f"data: {describe_memory(dataset, machine)}", highlight=False, soft_wrap=True, markup=False
+        )
         return dataset if is_streamed(dataset, machine) else dataset.to(torch.device("cpu"), progress=progress)

@@ -95,7 +95,9 @@ def train(
                 f"Several processes train one run at a time; got {len(jobs)}. Pass one seed and sparsity."
             )
         quiet = not (console.is_terminal and ranks.first)
-        dataset = ranks.after_first(lambda: load_data(recipes[0], options.folders, quiet=quiet, machine=machine))
+        dataset = ranks.after_first(
+            lambda: load_data(recipes[0], options.folders, quiet=quiet, machine=machine, console=console)
+        )
         session = Session(console, machine, ranks, dataset, stop, options, record)
         with options.trackers() if ranks.first else nullcontext() as tell:
             if len(jobs) == 1:

@@ -47,7 +47,7 @@ def test_two_processes_train_one_run_and_print_once(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     epochs = [line for line in done.stdout.splitlines() if " loss " in line]
     assert [line.split()[0] for line in epochs] == ["pre-train", "regularize", "fine-tune"]
-    assert done.stdout.count("files:") == 1
+    assert done.stdout.count("files:") == done.stdout.count("data:") == 1
     assert done.stderr.count("Pruning still cost accuracy") <= 1
     (run,) = (tmp_path / "runs").glob("*/seed-0")
     result = RunFolder(run).result()
