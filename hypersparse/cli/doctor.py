@@ -44,7 +44,7 @@ class Finding:
 
 
 def doctor(as_json: bool = typer.Option(False, "--json", help="Print a JSON list.")) -> None:
-    """Say what is installed, which engines and extras work, and what is missing for what."""
+    """Print what is installed, which engines and extras work, and what is missing."""
     findings = [*_versions(), *_devices(), *_engines(), _kernel(), *_extras()]
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=1))

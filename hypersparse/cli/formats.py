@@ -1,4 +1,4 @@
-"""How numbers are written on the terminal."""
+"""Number formats of the terminal."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -10,7 +10,7 @@ STEPS = "▁▂▃▄▅▆▇█"
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    """A share as per cent; nothing where there is none.
+    """A fraction in per cent; empty for None.
 
     >>> percent(0.9917), percent(None)
     ('99.17', '')
@@ -19,7 +19,7 @@ def percent(value: float | None, digits: int = 2) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number with its thousands apart.
+    """An integer with thousands separators.
 
     >>> count(77072)
     '77,072'
@@ -28,7 +28,7 @@ def count(value: int | None) -> str:
 
 
 def flops(result: Mapping[str, Any]) -> str | None:
-    """What a run has cost in all and what its network costs, in FLOPs; None where that is not known.
+    """FLOPs of a training and of its network; None if unknown.
 
     >>> flops({"training_flops": 2e12, "training_flops_sparse": 5e11, "inference_flops_sparse": 3e6})
     '2e+12 FLOPs of training, 5e+11 without those on zeros; 3e+06 an image at inference'
@@ -41,7 +41,7 @@ def flops(result: Mapping[str, Any]) -> str | None:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in the unit a person would use.
+    """A time in a suitable unit.
 
     >>> duration(45.8), duration(600), duration(9000)
     ('46 s', '10 min', '2.5 h')

@@ -1,4 +1,4 @@
-"""Standard output and error whose failure ends no command; the exit code tells of it."""
+"""Standard output and error whose failure ends no command, but sets the exit code."""
 
 import errno
 import io
@@ -46,7 +46,7 @@ def standard_streams() -> Iterator[list[StandardStream]]:
 
 
 def code_of_failure(streams: list[StandardStream]) -> int:
-    """The exit code of a command that worked: 0, 141 where a pipe was closed, 1 where output was lost otherwise."""
+    """The exit code of a successful command: 0, 141 after a closed pipe, 1 after other lost output."""
     sys.stdout.flush()
     sys.stderr.flush()
     failures = [stream.failure for stream in streams if stream.failure is not None]

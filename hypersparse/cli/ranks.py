@@ -1,4 +1,4 @@
-"""`torchrun -m hypersparse train`: several processes train one network; which ones, the environment says."""
+"""`torchrun -m hypersparse train`: several processes train one network, as the environment variables say."""
 
 import logging
 import os

@@ -87,7 +87,7 @@ def decode_images(
 
 
 def in_threads(work: Callable[[int], T], tasks: Iterable[int]) -> Iterator[T]:
-    """What `work` gives for each task, in their order; Pillow lets other threads run while it decodes."""
+    """The results of `work` for the tasks in order, computed in threads; Pillow releases the GIL while it decodes."""
     pool = ThreadPoolExecutor()
     try:
         with bombs_raise():
@@ -98,7 +98,7 @@ def in_threads(work: Callable[[int], T], tasks: Iterable[int]) -> Iterator[T]:
 
 @contextmanager
 def bombs_raise() -> Iterator[None]:
-    """Have Pillow's warning about too many pixels raise; threads share the filters of warnings, so set them once."""
+    """Turn Pillow's warning about too many pixels into an error; threads share warning filters, so set them once."""
     from PIL.Image import DecompressionBombWarning
 
     with warnings.catch_warnings():

@@ -59,7 +59,7 @@ class EncodedSplit:
 
     @cached_property
     def images(self) -> Tensor:
-        """All images decoded: uint8 [N, 3, H, W], resized and otherwise as they are."""
+        """All decoded images: uint8 [N, 3, H, W], resized to `size`."""
         return self.decode()
 
     def decode(self, progress: "Progress | None" = None) -> Tensor:

@@ -1,6 +1,6 @@
-"""Ablations: take one thing away from what a method found, and see whether it mattered.
+"""Ablations: remove one property of a method's result, to measure its contribution.
 
-They act when the final mask is there, on entering the last phase, whatever the method.
+They act on the final mask at the start of the last phase, for any method.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ REMEMBERING = ("redraw", "positions", "rewind")  # those that come back to earli
 
 @options
 class Ablation:
-    """What is taken away from a method's result before the last phase."""
+    """The property of a method's result that is removed before the last phase."""
 
     name: Literal["none", "shuffle", "redraw", "positions", "rewind"] = option(
         default="none",
@@ -43,10 +43,10 @@ class EarlierWeights:
 
 
 def ablated(plan: Sequence[Phase], ablation: Ablation, *, epochs: int) -> list[Phase]:
-    """The plan with the ablation in it.
+    """The plan with the ablation.
 
-    A plan whose last phase still changes the mask, or is the rest of a training that began before, gets another one,
-    `retrain`, of `epochs` epochs: only then the mask is final, and what is taken away has a whole training to recover.
+    If the last phase of a plan changes the mask or continues an earlier training, a phase `retrain` of `epochs` epochs
+    is appended. The mask is final only then, and the network has a whole training to recover.
     """
     if ablation.name == "none":
         return list(plan)
@@ -70,7 +70,7 @@ def _check_rewind(ablation: Ablation, earlier: Sequence[Phase]) -> None:
 
 
 def _ablating(last: Phase, ablation: Ablation) -> Phase:
-    """The last phase, which begins by ablating the method's mask."""
+    """The last phase, which ablates the method's mask first."""
 
     def enter(state: TrainingState) -> None:
         if ablation.name in REMEMBERING:
@@ -135,7 +135,7 @@ def _shuffle(state: TrainingState, mask: Mask) -> None:
 def _redraw(state: TrainingState, mask: Mask) -> None:
     """New initial weights under the same mask.
 
-    Those of a layer are drawn independently of each other, so that another order of them is another draw.
+    Weights of a layer are drawn independently, so a permutation of the initial ones is a new draw.
     """
     _go_back_(state)
     with torch.no_grad():
@@ -189,5 +189,5 @@ def _tensors(state: TrainingState) -> dict[str, Tensor]:
 
 
 def _order(layer: Tensor, generator: torch.Generator) -> Tensor:
-    """A random permutation of a layer; drawn on the CPU, so that it is the same everywhere."""
+    """A random permutation of a layer, drawn on the CPU to be the same on all devices."""
     return torch.randperm(layer.numel(), generator=generator).to(layer.device)

@@ -64,7 +64,7 @@ class ACDC(PruningMethod):
         return into // turn % 2 == 0 and begun + turn <= final - turn
 
     def take_turn(self, state: TrainingState, *, epochs: int) -> None:
-        """At the start of an epoch: prune where a sparse turn begins, free all weights where a dense one does."""
+        """At the start of an epoch: prune if a sparse turn begins, and remove the mask if a dense one begins."""
         weights, sparse = state.weights, self.is_sparse(state.epoch, epochs)
         was_sparse = state.epoch > 0 and self.is_sparse(state.epoch - 1, epochs)
         if sparse and not was_sparse:

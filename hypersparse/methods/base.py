@@ -1,4 +1,4 @@
-"""`Method`, `PruningMethod`, `Phase` and `TrainingState`: how a method says what happens when."""
+"""`Method`, `PruningMethod`, `Phase` and `TrainingState`: the plan of a method."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -30,10 +30,10 @@ Sparsity = Annotated[float, AfterValidator(check_sparsity)]
 
 @dataclass
 class TrainingState:
-    """What a method sees of the training: the network, its prunable weights, the moment, and a memory.
+    """The state of training that a method sees: network, prunable weights, epoch and step, and a memory.
 
-    `memory` holds what the method must remember and is saved with every checkpoint. `log` is what the method has to say
-    about this epoch.
+    `memory` holds the method's own state and is saved with every checkpoint. `log` holds the values that the method
+    logs for the epoch.
     """
 
     model: nn.Module
@@ -61,7 +61,7 @@ class TrainingState:
         return self.given_task
 
     def progress(self, epochs: int) -> tuple[int, int]:
-        """The position in a phase of `epochs`, and its length: in steps, or in epochs where nobody counts steps."""
+        """The position in a phase of `epochs` and its length, in steps, or in epochs if steps are not counted."""
         if self.steps_per_epoch is None:
             return self.epoch, epochs
         return self.step, epochs * self.steps_per_epoch
@@ -73,7 +73,7 @@ Within = Callable[[TrainingState], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class PhaseLR:
-    """How the learning rate goes through a phase: along its schedule, or a part of one, or not at all."""
+    """The learning rate of a phase: its schedule, a part of one, or a constant rate."""
 
     held: bool = False  # the first rate throughout, instead of the schedule
     schedule_epochs: int | None = None  # the schedule's length, where it is not the phase's own
@@ -86,7 +86,7 @@ class PhaseLR:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a phase needs of the loop, and of the weights it is for."""
+    """Requirements of a phase for the loop and the weights."""
 
     task: bool = False  # scores the network, so that `attach` must be given a task
     observe: bool = False  # reads the score seen while training, so that the loop must call `observe`
@@ -96,20 +96,20 @@ class Requirements:
 
 @dataclass(frozen=True)
 class EverySteps:
-    """What a method does in every `every`-th step of a phase, counted over the phase; gradients are there."""
+    """An action in every `every`-th step of a phase, after the backward pass."""
 
     action: Action
     every: int = 1
     replaces_step: bool = False  # our own loop then leaves the optimizer's step out; a user's cannot
 
     def is_due(self, step: int) -> bool:
-        """Whether it is done in this step of the phase."""
+        """Whether the action is due in this step of the phase."""
         return (step + 1) % self.every == 0
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training in which every step has the same shape."""
+    """A part of the training with one kind of step."""
 
     name: str
     epochs: int  # at most, where `stop_when` may end it earlier
@@ -131,12 +131,12 @@ class Phase:
     cache_key: str | None = None  # all of the method that decides this phase: runs with an equal one train it once
 
     def acts_in(self, step: int) -> bool:
-        """Whether the method does something in this step beside what every step does."""
+        """Whether the method acts in this step."""
         return self.on_step is not None and self.on_step.is_due(step)
 
 
 class Method(ABC):
-    """A way to make a network sparse: options, and the plan they make.
+    """A method to make a network sparse: its options and its plan.
 
     Subclasses are decorated with `hypersparse.options.options` and have a `name` (their file's) and a `citation`.
     """
@@ -151,11 +151,11 @@ class Method(ABC):
 
     @property
     def sparsity(self) -> float | None:
-        """The fraction of the weights that a run ends without; None for methods that remove no fixed share."""
+        """The fraction of weights removed at the end; None for methods without a fixed fraction."""
         return None
 
     def unscaled_penalty(self, vector: Tensor) -> Tensor | None:
-        """The penalty of a vector of all weights, without a strength; None for methods without one."""
+        """The penalty of a vector of all weights without its strength; None for methods without a penalty."""
         return None
 
     def label(self) -> str:
@@ -171,17 +171,17 @@ class PruningMethod(Method):
 
     @property
     def distribution(self) -> Distribution:
-        """How the layers share the kept weights; an option of most methods."""
+        """The distribution of kept weights among layers; an option of most methods."""
         return "global"
 
     def label(self) -> str:
         return f"{self.name}-{self.sparsity:g}"
 
     def keep(self, weights: PrunableWeights) -> int:
-        """How many weights are kept."""
+        """The number of kept weights."""
         return keep_count(weights.total, self.sparsity)
 
     def check(self, weights: PrunableWeights) -> None:
-        """Say before any training if the layers cannot share the weights that will be kept."""
+        """Raise an error before training if the kept weights cannot be distributed among the layers."""
         if self.distribution != "global":
             weights.shares(self.keep(weights), self.distribution)

@@ -20,8 +20,8 @@ def draw_mask_(state: TrainingState, budget: Budget) -> None:
 def drop_and_grow(mask: Mask, scores: Scores, growth: Scores, *, fraction: float) -> Mask:
     """In each layer drop this fraction of the kept weights, those with the lowest scores, and grow as many.
 
-    Those grow whose `growth` is largest among all that are not kept, the just dropped included. Layers that have no
-    `growth` stay as they are; none changes its count.
+    The weights with the largest `growth` grow among all that are not kept, including those just dropped. Layers without
+    `growth` do not change; no layer changes its count.
 
     >>> mask = Mask({"a": torch.tensor([True, True, False, False])})
     >>> scores, growth = torch.tensor([2.0, 1.0, 0.0, 0.0]), torch.tensor([9.0, 1.0, 2.0, 3.0])
@@ -40,7 +40,7 @@ def drop_and_grow(mask: Mask, scores: Scores, growth: Scores, *, fraction: float
 
 
 def drop_and_grow_(state: TrainingState, growth: Scores, *, fraction: float) -> None:
-    """Move that fraction of the kept weights, the smallest ones, to where `growth` is largest; they begin at 0.0."""
+    """Drop this fraction of the kept weights, the smallest ones, and grow as many at 0.0 where `growth` is largest."""
     weights = state.weights
     assert weights.mask is not None
     weights.apply_mask_()  # in a user's loop the optimizer has just moved the dropped ones too
@@ -82,12 +82,12 @@ def reset_momentum_(state: TrainingState) -> None:
 
 
 def keep_all(state: TrainingState) -> None:
-    """Set a mask that keeps all: a captured step has one throughout its phase, or none."""
+    """Set a mask that keeps all weights: a captured step has a mask in its whole phase, or in none of it."""
     state.weights.set_mask_(Mask.all_kept(state.weights))
 
 
 def prune_by_magnitude(weights: PrunableWeights, keep: int, distribution: Distribution = "global") -> Mask:
-    """The `keep` largest weights, of those that are kept now."""
+    """The mask of the `keep` largest of the kept weights."""
     return weights.select(magnitude(weights), keep, distribution, among=weights.mask)
 
 

@@ -65,7 +65,7 @@ class GMP(PruningMethod):
         self.prune_to(state, self.keep(state.weights))
 
     def prune_to(self, state: TrainingState, keep: int) -> None:
-        """Keep so many weights, the largest of those that are kept."""
+        """Keep the `keep` largest of the kept weights."""
         mask = state.weights.mask
         if mask is not None and keep < mask.kept:
             change_mask_(state, prune_by_magnitude(state.weights, keep, self.distribution))

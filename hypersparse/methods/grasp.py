@@ -90,7 +90,7 @@ class GraSP(PruningMethod, ScoringSamples):
 
 
 def redrawn(weights: PrunableWeights, generator: torch.Generator) -> dict[str, Tensor]:
-    """The weights, those of linear layers drawn again with Xavier's deviation; the model keeps its own."""
+    """The weights, with newly drawn linear layers (Xavier normal); the model does not change."""
     linear = {id(module.weight) for module in weights.model.modules() if isinstance(module, nn.Linear)}
     values: dict[str, Tensor] = {}
     for name, weight in weights.items():

@@ -69,7 +69,7 @@ class IMP(PruningMethod):
         ]
 
     def count_of_rounds(self) -> int:
-        """How many rounds it takes; the last one by `prune_fraction` may be a partial one."""
+        """The number of rounds; with `prune_fraction` the last one may remove less."""
         if not self.prune_fraction:
             return self.rounds
         return max(

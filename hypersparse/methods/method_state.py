@@ -1,4 +1,4 @@
-"""`Memory`: what methods remember beyond the weights, in typed objects."""
+"""`Memory`: the state of methods beyond the weights, in typed objects."""
 
 from copy import deepcopy
 from dataclasses import is_dataclass
@@ -28,11 +28,11 @@ class Memory:
         return found
 
     def set(self, value: Any) -> None:
-        """Remember this; an earlier object of its kind is forgotten."""
+        """Store an object; it replaces one of the same kind."""
         self._held[_name(type(value))] = value
 
     def pop(self, kind: type[T]) -> T | None:
-        """Forget the object of a kind, and return it."""
+        """Remove the object of a kind, and return it."""
         found = self.get(kind)
         self._held.pop(_name(kind), None)
         return found
@@ -42,12 +42,12 @@ class Memory:
         return _tensors(self._held)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it as a tree that later changes leave as it is."""
+        """A copy of all objects as a tree."""
         tree: dict[str, Any] = _tree(self._held)
         return tree
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Remember what `state_dict` gave, and nothing else."""
+        """Restore the objects of `state_dict`."""
         self._held = deepcopy(saved)
 
 

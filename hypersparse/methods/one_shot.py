@@ -1,4 +1,4 @@
-"""What methods share that choose a mask once, before training, and then train the sparse network."""
+"""Common parts of methods that choose a mask once before training."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from hypersparse.sparsity.mask import Mask
 
 
 def prune_first(choose: Callable[[TrainingState], Mask], *, epochs: int, needs_task: bool = False) -> list[Phase]:
-    """The plan of a method that chooses a mask in the moment before training; `needs_task` if it looks at data."""
+    """The plan of a method that chooses a mask before training; `needs_task` if it uses data."""
 
     def prune(state: TrainingState) -> None:
         state.weights.set_mask_(choose(state))
@@ -17,7 +17,7 @@ def prune_first(choose: Callable[[TrainingState], Mask], *, epochs: int, needs_t
 
 
 def check_count(count: str, distribution: str) -> None:
-    """Say if the authors' rule for the last weights is asked for layer by layer, where there is none."""
+    """Raise an error if the authors' tie rule is combined with a distribution by layer."""
     if count == "authors" and distribution != "global":
         raise OptionError(
             f"tie_rule='authors' is a rule over all layers; with distribution='{distribution}' use 'exact'."

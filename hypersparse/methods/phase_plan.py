@@ -29,7 +29,7 @@ def plan_of(
 
 
 def within(plan: Sequence[Phase], epochs: int) -> list[Phase]:
-    """The plan in at most so many epochs: phases that end by themselves end so early that the others fit.
+    """The plan within `epochs` epochs: open phases are shortened so that the others fit.
 
     >>> phases = [Phase("search", epochs=300, stop_when=lambda state: False), Phase("train", epochs=20)]
     >>> [phase.epochs for phase in within(phases, 100)]

@@ -67,5 +67,5 @@ class PowerProp(PruningMethod):
 
 
 def stepped(state: TrainingState) -> list[tuple[Tensor, Tensor]]:
-    """The weights that the optimizer will step, with their gradients; roots and powers of frozen ones would drift."""
+    """The weights with gradients, and these; roots and powers of frozen weights would drift."""
     return [(weight, weight.grad) for weight in state.weights.values() if weight.grad is not None]

@@ -1,4 +1,4 @@
-"""Methods by name: the files of this folder, or anybody's `package.file:Class`."""
+"""Methods by name: the files of this folder, or a user's `package.file:Class`."""
 
 import importlib
 import inspect
@@ -41,14 +41,14 @@ def find(name: str, *, own_code: Collection[str] = ()) -> type[Method]:
 
 @options
 class Unimported(Method):
-    """A method of somebody's own as a file names it: its options can be read and compared, and nothing of it is run."""
+    """A user's method named in a file: its options are available, and its code is not run."""
 
     citation: ClassVar[str] = ""
     name: str = option(default="", help="As the file has it.")  # type: ignore[misc]  # elsewhere the class's
     options: dict[str, Any] = option(default={}, help="As the file has them.")
 
     def plan(self, epochs: int) -> Sequence[Phase]:
-        """Say that it is not imported."""
+        """Raise an error: the method is not imported."""
         own.check(self.name, kind="method", own_code=())
         return []
 

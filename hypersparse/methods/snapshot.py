@@ -1,4 +1,4 @@
-"""Copies of a network: a pruned one in little memory, or a whole one."""
+"""Copies of a network: compact ones of a pruned network, or whole ones."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -51,13 +51,13 @@ def restore_(weights: PrunableWeights, copy: dict[str, Any]) -> None:
 
 @dataclass
 class NetworkCopy:
-    """All of a network at some moment, with its norms and running statistics, on the CPU."""
+    """A whole network with its norms and running statistics, on the CPU."""
 
     tensors: dict[str, Tensor]
 
     @classmethod
     def of(cls, weights: PrunableWeights) -> "NetworkCopy":
-        """The network now."""
+        """A copy of the current network."""
         tensors = _tensors(weights.model).items()
         return cls({name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors})
 

@@ -1,4 +1,4 @@
-"""`Task`: what the network is for. Methods score networks and compute gradients with it."""
+"""`Task`: loss, data and metric. Methods score networks and compute gradients with it."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ class Task:
         return found
 
     def per_class(self, count: int, *, passes: int, device: torch.device) -> list[Batch]:
-        """So many batches of `count` samples of every class, sorted by class; no sample is in two of them."""
+        """`passes` batches with `count` samples of every class, sorted by class, without common samples."""
         with self.ranks.together():
             found = self._samples(count * passes)
         labels = torch.tensor(sorted(found), device=device).repeat_interleave(count)
@@ -232,7 +232,7 @@ class RunningMean:
         self.count += count
 
     def reset(self) -> None:
-        """Forget everything, in place."""
+        """Reset in place."""
         self.total.zero_()
         self.count = 0
 

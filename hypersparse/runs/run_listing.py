@@ -18,7 +18,7 @@ from hypersparse.training.result import summarize
 
 
 class Outcome(TypedDict):
-    """What is known of an unfinished run, in the words of a result."""
+    """The known facts about an unfinished run, with the keys of a result."""
 
     dense: Summary | None
     sparse: Summary | None
@@ -32,7 +32,7 @@ class Outcome(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One run: what it is, how far it got, what came out. None where that is not known (yet)."""
+    """One run: its recipe, progress and results. Unknown values are None."""
 
     label: str
     seed: int | None = None
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def state(self) -> str:
-        """How far it got, in a few words."""
+        """The progress in a few words."""
         if self.status in ("finished", "damaged"):
             return self.status
         if self.status == "until":
@@ -87,7 +87,7 @@ class Filters:
     finished: bool | None = None
 
     def fit(self, row: Row) -> bool:
-        """Whether a row is to be listed."""
+        """Whether a row matches."""
         names = ((self.data, row.data), (self.model, row.model), (self.method, row.method))
         return (
             all(wanted is None or wanted in _spellings(found) for wanted, found in names)
@@ -98,7 +98,7 @@ class Filters:
 
 
 def rows(store: RunStore, *, filters: Filters | None = None) -> list[Row]:
-    """The runs of a store that fit, by name; a damaged one is a row that says so."""
+    """The runs of a store that match, by name; a damaged run has a row with its problem."""
     found = [row_of(run) for run in store.runs()]
     return [row for row in found if (filters or Filters()).fit(row)]
 
@@ -142,7 +142,7 @@ def _read(run: RunFolder) -> Row:
 
 
 def current_result(run: RunFolder) -> Result | None:
-    """The result, unless the run ended `until` a phase then and has gone on since."""
+    """The result, unless the run ended `until` a phase and was continued later."""
     result = run.result()
     if result is None or result["until"] is None:
         return result
@@ -150,12 +150,12 @@ def current_result(run: RunFolder) -> Result | None:
 
 
 def outcome_of(run: RunFolder) -> Result | Outcome:
-    """The result, or what the log knows of it so far."""
+    """The result, or the facts in the log of an unfinished run."""
     return current_result(run) or from_log(run.log(), run.tables())
 
 
 def from_log(entries: Sequence[Entry], recipe: Tables) -> Outcome:
-    """What is known of an unfinished run; the counts may be None."""
+    """The facts in the log of an unfinished run; counts may be None."""
     picked_on = "validation_accuracy" if number_of(recipe["data"], "validation") else "test_accuracy"
     unpruned = [entry["kept"] for entry in entries if entry["stage"] != "sparse"]
     totals = [entry["total"] for entry in entries if "total" in entry]  # older logs have none

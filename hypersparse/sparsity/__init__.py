@@ -1,1 +1,1 @@
-"""The vocabulary of sparse networks: masks, prunable weights, scores, budgets, penalties, schedules."""
+"""Parts of sparse training: masks, prunable weights, scores, distributions, penalties, schedules."""

@@ -1,4 +1,4 @@
-"""`CollapseGuard`: notices when a new mask leaves layers empty or cuts the output off."""
+"""`CollapseGuard`: detects masks that leave layers empty or disconnect the output."""
 
 import warnings
 from typing import Literal, get_args
@@ -17,9 +17,9 @@ ADVICE = "Lower the sparsity, or choose a method or distribution that gives ever
 
 
 class CollapseGuard:
-    """Looks at every new mask of some weights, and warns or raises once for the same finding. It changes nothing.
+    """Checks every new mask, and warns or raises an error once for the same finding.
 
-    `input_shape` is the shape of one input, without which it is not known whether a path to the output remains.
+    Without `input_shape`, the shape of one input, paths to the output are not checked.
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class CollapseGuard:
         self._weights, self._shape, self._on_collapse = weights, input_shape, on_collapse
         self._seen: Mask | None = None
         self._said: tuple[list[str], bool | None] = ([], True)
-        self._told = False  # that the network cannot be followed
+        self._told = False  # that paths cannot be followed
 
     def accept(self) -> None:
-        """Say nothing about the mask that holds now, as when it comes from a checkpoint."""
+        """Accept the current mask without a check, as after loading a checkpoint."""
         self._seen = self._weights.mask
 
     def look(self, moment: str, *, briefly: bool = False) -> None:
-        """Look at the mask that holds now, unless it was seen; `briefly` follows no paths while no layer gets empty."""
+        """Check the current mask if it is new; `briefly` follows paths only after another layer became empty."""
         mask = self._weights.mask
         if self._on_collapse == "ignore" or mask is None or mask is self._seen:
             return

@@ -1,8 +1,8 @@
-"""Which kept weights lie on a path from input to output, and which layers have none left.
+"""Kept weights on a path from input to output, and empty layers.
 
-The network is followed with ones for kept weights and zeros for dropped ones, without biases, and with every activation
-and norm passing values on as they are. What a unit then gets forward, and what it gets backward from the outputs, is
-positive exactly where a path exists. Only that is passed on, 1 or 0, so that no depth over- or underflows.
+The network is run with ones for kept weights and zeros for dropped ones, without biases. Activations and norms are the
+identity. Forward values and gradients of a unit are positive exactly if a path exists. They are reduced to 1 or 0 after
+each layer, so that deep networks neither overflow nor underflow.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# What a network may do with a value that comes from its input, by the names torch gives to it.
+# Supported operations on values that depend on the input, by torch's names.
 ACTIVATIONS = _words(
     "relu relu_ relu6 leaky_relu leaky_relu_ elu elu_ selu celu prelu rrelu gelu silu mish tanh sigmoid softplus "
     "softsign hardtanh hardtanh_ hardswish hardsigmoid logsigmoid tanhshrink softmax log_softmax clamp clamp_ clip "
@@ -42,7 +42,7 @@ MEANS = _words(
     "mean sum avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d pad "
     "interpolate upsample"
 )
-POOLS: Mapping[str, Callable[..., Tensor]] = {  # a maximum passes on what any of its inputs has, as a mean does
+POOLS: Mapping[str, Callable[..., Tensor]] = {  # a maximum has the same paths as a mean
     "max_pool1d": functional.avg_pool1d,
     "max_pool2d": functional.avg_pool2d,
     "max_pool3d": functional.avg_pool3d,
@@ -59,7 +59,7 @@ QUESTIONS = _words("size dim ndimension numel stride is_contiguous is_floating_p
 
 @dataclass(frozen=True)
 class Paths:
-    """What a mask leaves of a network; `effective` is None where the network could not be followed."""
+    """Effective weights of a masked network; `effective` is None if paths could not be followed."""
 
     kept: dict[str, int]  # by layer
     effective: Mask | None  # the kept weights that lie on some path from input to output
@@ -68,17 +68,17 @@ class Paths:
 
     @property
     def empty(self) -> list[str]:
-        """The layers that have no weight left."""
+        """The layers without a kept weight."""
         return [name for name, kept in self.kept.items() if kept == 0]
 
     @property
     def effective_kept(self) -> int | None:
-        """How many kept weights lie on some path from input to output."""
+        """The number of kept weights on a path from input to output."""
         return None if self.effective is None else self.effective.kept
 
     @property
     def effective_sparsity(self) -> float | None:
-        """The fraction of all weights that are dropped or kept in vain."""
+        """The fraction of weights that are dropped or on no path."""
         return None if self.effective is None else self.effective.sparsity
 
     @property
@@ -87,7 +87,7 @@ class Paths:
         return bool(self.empty) or self.connected is False
 
     def __str__(self) -> str:
-        """What has collapsed, in a sentence or two."""
+        """A description of the collapse in one or two sentences."""
         empty = ", ".join(self.empty)
         layers = f"No weight is left in {len(self.empty)} of {len(self.kept)} layers: {empty}." if empty else ""
         if self.connected is None:
@@ -105,11 +105,11 @@ class Paths:
 
 
 def find_paths(model: nn.Module, mask: Mapping[str, Tensor], input_shape: tuple[int, ...] | None) -> Paths:
-    """Follow a network from an input of this shape (without the batch) along the weights that `mask` keeps.
+    """Find the paths through a network from an input of this shape (without the batch) along the kept weights.
 
-    `mask` has a boolean tensor for each prunable weight, by its name; for a network with zeros instead of a mask it is
-    `{name: weight != 0 ...}`. Without a shape, or where the network does something that has no paths in this sense
-    (products of two values from the input as in attention, unknown operations), only empty layers are known.
+    `mask` has a boolean tensor for each prunable weight by its name; for a network with zeros instead of a mask it is
+    `{name: weight != 0 ...}`. Only empty layers are found without a shape, and for networks with unknown operations or
+    products of two activations, as in attention.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
     >>> mask = {"0.weight": torch.tensor([[True, True], [False, False]]), "2.weight": torch.tensor([[True, True]])}
@@ -135,7 +135,7 @@ def find_paths(model: nn.Module, mask: Mapping[str, Tensor], input_shape: tuple[
 
 
 def _follow(model: nn.Module, mask: Mapping[str, Tensor], shape: tuple[int, ...]) -> tuple[Tensor, list[Tensor]] | None:
-    """Where the input reaches the output, and where each weight does; None where that cannot be said."""
+    """Gradients of the input and of each weight, positive on paths; None for unknown operations."""
     tensors = _ones(model)
     tensors |= {name: layer.detach().to("cpu", torch.float64).requires_grad_() for name, layer in mask.items()}
     weights = [tensors[name] for name in mask]
@@ -146,7 +146,7 @@ def _follow(model: nn.Module, mask: Mapping[str, Tensor], shape: tuple[int, ...]
             outputs = functional_call(model, tensors, (start,))
     except _UnknownOperationError:
         return None
-    except Exception as error:  # a look at somebody's network must not end its training, whatever the network does
+    except Exception as error:  # a check must not end a training, whatever the network does
         raise _NotRunError(str(error).strip().partition("\n")[0] or type(error).__name__) from None
     ends = [output.sum() for output in tree_leaves(outputs) if isinstance(output, Tensor) and tracer.knows(output)]
     if not ends:
@@ -158,7 +158,7 @@ def _follow(model: nn.Module, mask: Mapping[str, Tensor], shape: tuple[int, ...]
 
 def _ones(model: nn.Module) -> dict[str, Tensor]:
     """All parameters as ones and copies of all buffers, on the CPU."""
-    # On the CPU and in float64 sums of ones are exact, and no library takes a shortcut through another basis.
+    # On the CPU and in float64 sums of ones are exact, and no library uses Winograd or FFT convolutions.
     tensors = {name: torch.ones(p.shape, dtype=torch.float64) for name, p in model.named_parameters()}
     for name, buffer in model.named_buffers():
         tensors[name] = buffer.detach().to(
@@ -185,7 +185,7 @@ def _one_or_zero(values: Tensor) -> Tensor:
 
 
 class _UnknownOperationError(Exception):
-    """Something was done with a value from the input of which it is not known how it passes it on."""
+    """An operation whose paths are not known."""
 
 
 class _NotRunError(Exception):
@@ -193,14 +193,14 @@ class _NotRunError(Exception):
 
 
 class _Tracer(TorchFunctionMode):
-    """Runs a network's operations on ones and zeros, and knows which values come from its input."""
+    """Runs a network's operations on ones and zeros, and tracks which values depend on its input."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
-        self._active = {id(start): start}  # held, so that no other tensor gets the same id
+        self._active = {id(start): start}  # kept alive, so that no other tensor gets the same id
 
     def knows(self, value: Any) -> bool:
-        """Whether a value comes from the input."""
+        """Whether a value depends on the input."""
         return id(value) in self._active
 
     def __torch_function__(
@@ -230,7 +230,7 @@ Rule = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], list[Tenso
 
 
 def _is_attribute(func: Callable[..., Any]) -> bool:
-    """Whether a shape, a device or the like is read; not what leads past the gradient, such as `.data`."""
+    """Whether an attribute such as a shape or a device is read; not one without gradients, such as `.data`."""
     if getattr(func, "__name__", "") != "__get__":
         return False
     name = getattr(getattr(func, "__self__", None), "__name__", "")

@@ -1,4 +1,4 @@
-"""Numbers with a name."""
+"""Named constants."""
 
 from math import atanh, sqrt
 

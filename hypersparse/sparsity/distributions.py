@@ -1,4 +1,4 @@
-"""How many weights to keep: exact counts from a sparsity, how layers share them, and the masks that keep so many."""
+"""Exact counts of kept weights, their distribution among layers, and masks with these counts."""
 
 from collections.abc import Callable, Collection, Mapping
 from decimal import ROUND_FLOOR, Decimal
@@ -22,7 +22,7 @@ Distribution = Literal["global", "uniform", "erk", "sratio"]
 
 
 def check_sparsity(sparsity: float) -> float:
-    """Return `sparsity` if it is a fraction in [0, 1), otherwise say what to pass."""
+    """Return `sparsity` if it is a fraction in [0, 1), otherwise raise an error."""
     if isinstance(sparsity, bool) or not 0 <= sparsity < 1:
         hint = f" For {sparsity:g} % sparsity pass {sparsity / 100:g}." if 1 < sparsity < 100 else ""
         hint = " That leaves no weight." if sparsity == 1 else hint
@@ -33,9 +33,7 @@ def check_sparsity(sparsity: float) -> float:
 
 
 def keep_count(total: int, sparsity: float) -> int:
-    """Weights that remain of `total`: `total - floor(sparsity * total)`, the product taken in decimal.
-
-    At least one remains, whatever the sparsity.
+    """The number of kept weights: `total - floor(sparsity * total)` in decimal arithmetic, at least 1.
 
     >>> keep_count(90, 0.7)  # 0.7 * 90 is 62.99999999999999 in binary floating point
     27
@@ -47,7 +45,7 @@ def keep_count(total: int, sparsity: float) -> int:
 
 
 def in_rounds(total: int, keep: int, rounds: int, *, rounding: Literal["nearest", "up"] = "nearest") -> list[int]:
-    """Weights kept after each of several rounds that all remove the same fraction; the last count is `keep`.
+    """Kept weights after each of several rounds that remove the same fraction; the last count is `keep`.
 
     Rounding `up` removes `floor((1 - density) * total)` weights, as the authors of SynFlow and FORCE do.
 
@@ -142,10 +140,7 @@ def select_in_rounds(
 
 
 def uniform(layers: Layers, keep: int, *, dense: Collection[str] = ()) -> dict[str, int]:
-    """The same density in every layer, except that those named in `dense` keep all; `keep` weights in all.
-
-    So the other layers are as much sparser as the dense ones cost.
-    """
+    """The same density in every layer, except that layers in `dense` keep all weights; `keep` weights in total."""
     sizes = _sizes(layers, keep)
     if unknown_names := set(dense) - sizes.keys():
         raise OptionError(unknown("layer", min(unknown_names), sizes))
@@ -215,7 +210,7 @@ def sratio(
 
 
 def keep_in_float32(total: int, sparsity: float) -> int:
-    """(1 - sparsity) * total, multiplied in float32 and rounded down, as SmartRatio's authors do.
+    """(1 - sparsity) * total in float32, rounded down, as in the code of SmartRatio's authors.
 
     >>> keep_in_float32(20_024_000, 0.9), int(20_024_000 * (1 - 0.9))
     (2002400, 2002399)
@@ -247,7 +242,7 @@ def _rounded_down(falling: Mapping[str, tuple[int, int]], sizes: Mapping[str, in
 
 
 def _falling(layers: Layers, rule: str) -> dict[str, tuple[int, int]]:
-    """Each layer's density up to a factor, as a numerator and a denominator."""
+    """The density of each layer up to a factor, as numerator and denominator."""
     left = {name: len(layers) - number for number, name in enumerate(layers)}
     return {
         name: (count**2 + count, (len(layers) - count + 1) ** 2 if rule == "plain" else 1)
@@ -256,7 +251,7 @@ def _falling(layers: Layers, rule: str) -> dict[str, tuple[int, int]]:
 
 
 def _is_plain(layers: Layers) -> bool:
-    """Whether each layer takes what the one before gives; a shortcut's convolution breaks such a chain."""
+    """Whether each layer's inputs are the outputs of the layer before, as without shortcuts."""
     shapes = [layer.shape for layer in layers.values()]
     if any(len(shape) < 2 for shape in shapes):
         return False

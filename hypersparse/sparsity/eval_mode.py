@@ -1,4 +1,4 @@
-"""`eval_mode`: a network in evaluation mode for a while; `inspecting`: run for a look that leaves no trace."""
+"""`eval_mode`: temporary evaluation mode; `inspecting`: a forward pass without side effects."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import nn
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Inside the block every module is in evaluation mode; afterwards each is as it was."""
+    """Set every module to evaluation mode in the block, and restore the modes afterwards."""
     was_training = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -21,7 +21,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def inspecting(model: nn.Module) -> Iterator[None]:
-    """The same, and what modules keep of a forward pass (buffers, caches, counts) is forgotten, and so are draws."""
+    """As `eval_mode`; afterwards buffers, other attributes of modules and random generators are restored too."""
     kept = {module: (module.__dict__.copy(), module._buffers.copy()) for module in model.modules()}
     try:
         with eval_mode(model), torch.random.fork_rng(devices=[]):

@@ -1,8 +1,8 @@
-"""What a network costs in floating-point operations, by layer, and with the weights that are zero counted out.
+"""Floating-point operations of a network by layer, dense and without zero weights.
 
-A multiplication and an addition are two. Products and convolutions are counted; biases, norms, activations and the
-optimizer are not, as in most papers. A backward pass counts as twice the forward pass: the gradient of the inputs and
-that of the weights.
+A multiplication and an addition are two operations. Matrix products and convolutions are counted; biases, norms,
+activations and the optimizer are not, as in most papers. A backward pass counts as two forward passes: one for the
+gradient of the inputs and one for that of the weights.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ class ForwardCost:
     other: float = 0.0  # of everything else, such as the products in attention
 
     def flops(self, kept: Mapping[str, int] | None = None) -> float:
-        """All of them, or those that remain if each layer has so many weights that are not zero.
+        """All operations, or those for `kept` nonzero weights by layer.
 
         >>> ForwardCost({"a": 8.0, "b": 4.0}, {"a": 4, "b": 2}).flops({"a": 1, "b": 2})
         6.0
@@ -44,7 +44,7 @@ class ForwardCost:
 
 
 def forward_cost(model: nn.Module, weights: Mapping[str, Tensor], input_shape: tuple[int, ...]) -> ForwardCost | None:
-    """Count one forward pass on the meta device, where nothing is computed; None where the network cannot run there.
+    """Count one forward pass on the meta device, without computation; None if the network cannot run there.
 
     `weights` are the prunable ones by their names in the model; `input_shape` is that of one input.
 
@@ -58,7 +58,7 @@ def forward_cost(model: nn.Module, weights: Mapping[str, Tensor], input_shape: t
     try:
         with torch.no_grad(), eval_mode(model), counter, owner:
             functional_call(model, tensors, (torch.empty(1, *input_shape, device="meta"),))
-    except Exception:  # a count is no reason to end somebody's training, whatever the network does
+    except Exception:  # a count must not end a training, whatever the network does
         return None
     return ForwardCost(
         {name: counter.flops.get(name, 0.0) for name in weights},
@@ -69,7 +69,7 @@ def forward_cost(model: nn.Module, weights: Mapping[str, Tensor], input_shape: t
 
 # Not FlopCounterMode: its hooks on all modules of the process would be seen by runs in other threads.
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the operations torch knows a count of, for whichever layer is at work."""
+    """Sums the operations that torch can count, for the current layer."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -87,7 +87,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Owner(TorchFunctionMode):
-    """Tells the counter whose layer is at work. What has weights inside and does more, as attention, is nobody's."""
+    """Sets the current layer of the counter; other functions, such as attention, belong to no layer."""
 
     def __init__(self, counter: _Counter, names: dict[int, str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`LayerNames`: which weights of a model a name, a glob or a module type means."""
+"""`LayerNames`: the weights that a name, a glob or a module type matches."""
 
 import re
 from collections.abc import Iterable, Mapping

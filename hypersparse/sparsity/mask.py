@@ -1,4 +1,4 @@
-"""`Mask`: which weights are kept, as a value."""
+"""`Mask`: the kept weights, as an immutable value."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def kth_largest(values: Tensor, k: int) -> Tensor:
 
 
 class Mask(Mapping[str, Tensor]):
-    """A boolean tensor per prunable weight, True = kept. A value: it is never changed.
+    """A boolean tensor per prunable weight, True = kept. Masks are immutable.
 
     Masks of the same layers combine with `&`, `|`, `^`, `-` and `~` and compare with `==`. The layers of a model under
     `fully_shard` are sharded as its weights are; all ranks make such masks, combine and count them together.
@@ -229,7 +229,7 @@ class Mask(Mapping[str, Tensor]):
         return {name: parameters[name] for name in self._layers}
 
     def pack(self) -> dict[str, Tensor]:
-        """One bit a weight, deflated: a uint8 tensor per layer, on the CPU."""
+        """Compress the mask, one bit per weight: a uint8 tensor per layer, on the CPU."""
         if self.is_sharded:
             raise OptionError(
                 "The mask is sharded over ranks, and a file of it has all of it; save the state of the training with "
@@ -249,7 +249,7 @@ class Mask(Mapping[str, Tensor]):
         return cls(layers)
 
     def save(self, path: str | Path) -> None:
-        """Write the mask, one bit a weight, as a safetensors file that appears by rename."""
+        """Write the mask atomically as a safetensors file, one bit per weight."""
         from safetensors import SafetensorError
         from safetensors.torch import save_file
 
@@ -265,7 +265,7 @@ class Mask(Mapping[str, Tensor]):
 
     @classmethod
     def load(cls, path: str | Path) -> "Mask":
-        """Read a mask that `save` wrote."""
+        """Read a mask written by `save`."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -336,7 +336,7 @@ def _checked(scores: Shards) -> Shards:
 
 
 def _top(scores: Tensor, keep: int) -> Tensor:
-    """Which of these scores are the `keep` largest; a GPU is never waited for."""
+    """The `keep` largest of these scores, without synchronizing with a GPU."""
     threshold = kth_largest(scores, keep)
     above, ties = scores > threshold, scores == threshold
     return above | (ties & (ties.cumsum(0) <= keep - above.sum()))

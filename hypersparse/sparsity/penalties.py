@@ -65,7 +65,7 @@ def _strong_grad(vector: Tensor, keep: int, strength: Tensor, over: ShardGroup |
 
 @import_if_triton
 def _kernels() -> ModuleType:
-    """The same as Triton kernels."""
+    """The same functions as Triton kernels."""
     from hypersparse.sparsity import threshold_kernels
 
     return threshold_kernels

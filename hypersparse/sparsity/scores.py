@@ -1,7 +1,7 @@
-"""How much each weight matters: larger = keep.
+"""Scores of weights: larger = keep.
 
-Scores that run the network run a copy of it: gradients, statistics, modes and random numbers of the model stay as they
-are. `weights` are the values it is scored with, which may be others than its own: masked ones, or redrawn ones.
+Scores run a copy of the network, so gradients, statistics, modes and random generators of the model do not change.
+`weights` are the values to score, which may differ from the model's, such as masked or redrawn ones.
 Each of several `ranks` may have its own batches; gradients are then means over the ranks.
 """
 
@@ -54,7 +54,7 @@ def gradients(
     run: Run = call_model,
     ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """The loss's gradient, batch norm as in training, summed over the batches."""
+    """The gradient of the loss in training mode, summed over the batches."""
     _check(batches)
     if is_sharded(weights):
         return _sharded_gradients(model, weights, batches, criterion, run=run)
@@ -75,7 +75,7 @@ def snip(
     run: Run = call_model,
     ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """|w · gradient|: how much the loss would change if the weight were gone, to first order."""
+    """|w · gradient|: the first-order change of the loss without the weight."""
     found = gradients(model, weights, batches, criterion, run=run, ranks=ranks)
     return {name: (weights[name].detach() * gradient).abs() for name, gradient in found.items()}
 
@@ -162,7 +162,7 @@ def _sharded_gradients(
 
 @contextmanager
 def _untouched(model: nn.Module) -> Iterator[None]:
-    """Training mode inside; afterwards modes, buffers and random numbers are as they were."""
+    """Training mode in the block; afterwards modes, buffers and random generators are restored."""
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}
@@ -182,7 +182,7 @@ def _untouched(model: nn.Module) -> Iterator[None]:
 def _copy_of(
     model: nn.Module, weights: Values, *, training: bool, dtype: torch.dtype | None = None
 ) -> Iterator[tuple[nn.Module, list[Tensor]]]:
-    """A copy with these weights, all of which have gradients; what it draws by chance leaves no trace."""
+    """A copy with these weights, all with gradients; random generators are restored."""
     device = next(model.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
         copied = _copied(model).train(training)

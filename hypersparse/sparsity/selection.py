@@ -1,4 +1,4 @@
-"""`select_parameters`: which parameters of a model may be pruned, and why the others may not."""
+"""`select_parameters`: the prunable parameters of a model, and the reasons for the others."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ EXPECTED_SHARE = 0.8  # of the matrix weights that are prunable, below which mos
 
 @dataclass(frozen=True)
 class Row:
-    """A weight, and why it is not prunable; empty where it is."""
+    """A weight, and why it is not prunable; empty if it is prunable."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Selection:
-    """Every weight of a model once: what was selected as prunable and what was not, with the reason."""
+    """Every weight of a model once: prunable, or not with a reason."""
 
     rows: tuple[Row, ...]
     left_out: Mapping[str, str]  # reasons by parameter: of a computed weight those that it is computed from
@@ -138,7 +138,7 @@ Computed = dict[str, tuple[str, Tensor, str]]
 
 
 def _found(model: nn.Module, names: LayerNames, extra: PrunableModules) -> tuple[dict[str, nn.Parameter], Computed]:
-    """All that could be pruned by default or because of `extra`."""
+    """The candidates for pruning, by default or because of `extra`."""
     found: dict[str, nn.Parameter] = {}
     computed: Computed = {}
     unused = list(extra)

@@ -1,4 +1,4 @@
-"""`Summary`: the weights of a model as a table, to be read before training."""
+"""`Summary`: the weights of a model as a table, to read before training."""
 
 from dataclasses import dataclass
 from math import prod

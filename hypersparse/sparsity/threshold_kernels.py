@@ -169,7 +169,7 @@ def _pick(counts, slots):
 
 @triton.jit
 def _sharpness(slots):
-    """The factor s: the sharpest bend of tanh lies at the smallest weight that stays."""
+    """The factor s, which puts the sharpest bend of tanh at the smallest kept weight."""
     return BEND / tl.maximum(tl.load(slots + FOUND).to(tl.float32, bitcast=True), TINY)
 
 

@@ -1,4 +1,4 @@
-"""`import_if_triton`: kernels are imported when they are first asked for, and only where Triton is installed."""
+"""`import_if_triton`: imports kernels at first use, if Triton is installed."""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -8,7 +8,7 @@ Kernels = TypeVar("Kernels")
 
 
 def import_if_triton(load: Callable[[], Kernels]) -> Callable[[], Kernels | None]:
-    """What `load` imports, once; None where that cannot be imported.
+    """Cache what `load` imports; None if it cannot be imported.
 
     `load` has an import statement of its own, not a module's name: torch.compile can follow the statement.
     """

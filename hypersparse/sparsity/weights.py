@@ -1,4 +1,4 @@
-"""`PrunableWeights`: the live weights of a model that may be pruned, and their current mask."""
+"""`PrunableWeights`: the prunable weights of a model, and their current mask."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,12 +74,12 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
 
     @property
     def total(self) -> int:
-        """How many weights may be pruned."""
+        """The number of prunable weights."""
         return sum(weight.numel() for weight in self._parameters.values())
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(iter(self._parameters.values())).device
 
     @property

@@ -1,4 +1,4 @@
-"""Stored networks, by what a person calls them: a run, a weights file, an .hsp file or a name of the zoo."""
+"""Stored networks by name: a run, a weights file, an .hsp file or a network of the zoo."""
 
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +19,7 @@ SUFFIX = ".hsp"
 
 
 def in_zoo(name: str) -> Path | None:
-    """The file of a network that comes with the package, unless something here is called the same."""
+    """The file of a network of the package, unless there is a path of the same name."""
     return zoo.path_of(name) if name in zoo.names() and not Path(name).exists() else None
 
 
@@ -49,7 +49,7 @@ def _run(name: str, runs_dir: Path) -> RunFolder:
 
 
 def fill_network_(model: nn.Module, path: Path) -> str:
-    """Load the weights of a file; of a checkpoint it is said how far its run got."""
+    """Load the weights of a file; returns the progress of the run if it is a checkpoint."""
     if path.name in CHECKPOINTS:
         return _load_checkpoint_(model, path)
     load_weights_(model, path)
@@ -57,7 +57,7 @@ def fill_network_(model: nn.Module, path: Path) -> str:
 
 
 def _load_checkpoint_(model: nn.Module, path: Path) -> str:
-    """Fill a model from an unfinished run's checkpoint; returns how far that got."""
+    """Load a model from an unfinished run's checkpoint; returns the progress of the run."""
     tree = checked(load_tree(path), Checkpoint, path)
     parts = tree["model"]
     if packed_mask(parts) is None:
