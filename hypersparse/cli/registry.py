@@ -42,6 +42,8 @@ COMMANDS: Commands = {  # file:function, in the order of the help
     "train": "train:train",
     "compare": "compare:compare",
     "sweep": "sweep:sweep",
+    "find": "find:find",
+    "tune": "tune:tune",
     "plan": "plan:plan",
     "methods": "methods:methods",
     "runs": "runs:runs",

@@ -124,7 +124,7 @@ def _train_one(job: Job, session: Session, tell: Tell | None) -> None:
                 ranks=session.ranks,
             )
     except Stopped:
-        _say_how_to_go_on(console, stop, job.folder)
+        say_how_to_go_on(console, stop, job.folder)
         return
     if not session.ranks.first:
         return
@@ -154,11 +154,12 @@ def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
     written = options.report and write_report(console, folder / REPORT, [job.folder for job in jobs])
     console.say(f"files:  {folder}{f' ({REPORT})' if written else ''}")
     if any(isinstance(result, Stopped) for result in results):
-        _say_how_to_go_on(console, stop, folder)
+        say_how_to_go_on(console, stop, folder)
     exit_if_failed(results)
 
 
-def _say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
+def say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
+    """Print the command that resumes what was stopped."""
     command = shlex.join([*started_as(), *sys.argv[1:]])
     console.say(f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}")
     exit_if_signalled(stop)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hypersparse.distributed.shards import ShardGroup, largest_number
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Phase, PhaseLR, PruningMethod, Requirements, TrainingState
+from hypersparse.methods.base import Phase, PhaseLR, PruningMethod, Requirements, Sparsity, TrainingState
 from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
 from hypersparse.sparsity import penalties
@@ -50,6 +50,18 @@ class PrunedCopies:
             self.best = Best(**self.best)  # type: ignore[unreachable]  # from a checkpoint
 
 
+@dataclass
+class LevelCopies:
+    """The best pruned copies at further sparsities, by their number; they stay after the regularized phase."""
+
+    copies: dict[str, PrunedCopies] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.copies = {
+            level: PrunedCopies(**held) if isinstance(held, dict) else held for level, held in self.copies.items()
+        }
+
+
 @options
 class ART(PruningMethod):
     """Shrink the weights with a growing penalty until pruning costs no accuracy, then prune and fine-tune."""
@@ -83,6 +95,9 @@ class ART(PruningMethod):
         default="hypersparse", help="The penalty that shrinks the weights."
     )
     pretrain_epochs: int = option(default=60, help="Dense epochs before the penalty; 0 begins with the penalty.", ge=0)
+    levels: tuple[Sparsity, ...] = option(
+        default=(), help="Further sparsities at which the regularized phase keeps its best pruned copy."
+    )
 
     def label(self) -> str:
         return f"art-{self.penalty}-{self.sparsity:g}"
@@ -138,6 +153,7 @@ class ART(PruningMethod):
         with state.weights.masked_by(mask):
             pruned = state.task.score(state.model)
             copy = snapshot(state.weights, mask)
+        self.keep_levels(state)
         dense = self.dense_score(state)
         best = self.remember(_copies(state), pruned, copy, epoch=state.epoch)
         state.log |= {
@@ -153,6 +169,20 @@ class ART(PruningMethod):
         free = bool(self.stopping_score(best) >= dense)
         _copies(state).free = free
         return free
+
+    def keep_levels(self, state: TrainingState) -> None:
+        """Score pruned copies at the further sparsities, and store the best of each."""
+        if not self.levels:
+            return
+        kept = state.memory.get(LevelCopies) or LevelCopies()
+        state.memory.set(kept)
+        for level in self.levels:
+            mask = state.weights.select(magnitude(state.weights), keep_count(state.weights.total, level))
+            with state.weights.masked_by(mask):
+                score = state.task.score(state.model)
+                copy = snapshot(state.weights, mask)
+            copies = kept.copies.setdefault(f"{level:g}", PrunedCopies())
+            self.remember(copies, score, copy, epoch=state.epoch)
 
     def stopping_score(self, best: Best) -> float:
         """The score of the best pruned copy that must reach the dense network's."""

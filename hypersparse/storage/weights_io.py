@@ -37,7 +37,11 @@ def compact(weights: PrunableWeights) -> dict[str, Tensor]:
     """The network's tensors as stored in a file: pruned layers as kept values and packed bits."""
     if weights.mask is None:
         return {name: tensor.detach().cpu().clone() for name, tensor in _tensors(weights.model)}
-    parts = snapshot(weights, weights.mask)
+    return parts_of(snapshot(weights, weights.mask))
+
+
+def parts_of(parts: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The same of a pruned copy that a method holds."""
     return {
         **{KEPT + name: values.cpu() for name, values in parts["kept"].items()},
         **{MASK + name: bits for name, bits in parts["mask"].items()},

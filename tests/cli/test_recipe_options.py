@@ -4,6 +4,7 @@ import pytest
 
 from hypersparse.cli.recipe_options import RecipeOptions
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.recipe import NAMED_RECIPES
 from hypersparse.storage.weights_io import digest
 
 
@@ -27,3 +28,26 @@ def test_a_recipe_that_is_no_text_is_said(tmp_path: Path) -> None:
 def test_a_folder_without_final_weights_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has that run finished"):
         RecipeOptions(init_from=tmp_path).make(tmp_path)
+
+
+def test_a_named_recipe_is_one_of_the_preset_or_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="There is no recipe `short` for cifar10, since no measured runs support one"):
+        RecipeOptions(data="cifar10", recipe=Path("short")).make(tmp_path)
+    for data in ("cifar10", "digits"):
+        for name in NAMED_RECIPES:
+            try:
+                recipe = RecipeOptions(data=data, recipe=Path(name)).make(tmp_path)
+            except OptionError:
+                continue
+            assert recipe.data.name == data
+            assert recipe.key != RecipeOptions(data=data).make(tmp_path).key
+
+
+def test_a_teacher_has_its_digest(tmp_path: Path) -> None:
+    weights = tmp_path / "teacher.safetensors"
+    weights.write_bytes(b"weights")
+    settings = ["techniques.distill=1", f"techniques.teacher={weights}"]
+    recipe = RecipeOptions(settings=settings).make(tmp_path)
+    assert recipe.techniques.teacher_digest == digest(weights)
+    with pytest.raises(ModelError, match="There are no weights at"):
+        RecipeOptions(settings=["techniques.distill=1", f"techniques.teacher={tmp_path}"]).make(tmp_path)

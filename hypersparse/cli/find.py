@@ -1,0 +1,78 @@
+"""`hypersparse find`: the sparsest network that holds an accuracy."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from hypersparse.analysis import plotting
+from hypersparse.analysis.front import front
+from hypersparse.cli.console import Console, table, table_console
+from hypersparse.cli.formats import percent
+from hypersparse.cli.one_by_one import OneByOne, recipe_and_images
+from hypersparse.cli.option_groups import grouped, option
+from hypersparse.cli.recipe_options import RecipeOptions, parse_seeds, parse_sparsities
+from hypersparse.cli.signals import stopped_by_signals
+from hypersparse.cli.train import say_how_to_go_on
+from hypersparse.cli.training_options import TrainingOptions
+from hypersparse.errors import OptionError
+from hypersparse.runs.find import Found, most_trainings
+from hypersparse.runs.find import find as search_levels
+from hypersparse.training.stop import Stopped
+
+LEVELS = "0.8,0.9,0.95,0.97,0.98,0.99,0.995,0.998"
+NOTHING_FOUND = 1  # exit code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What is searched, and where the picture goes."""
+
+    min_accuracy: float = option(..., "Accuracy on held-out images that the network must hold, such as 0.92.")
+    sparsity: str = option(LEVELS, "The sparsities to choose from.")
+    seed: str = option("0", "Random seed.")
+    out: Path = option(Path("front"), "The picture and its numbers, as OUT.png, OUT.svg and OUT.csv.", "--out", "-o")
+
+
+@grouped
+def find(goal: Goal, chosen: RecipeOptions, options: TrainingOptions) -> None:
+    """Find the sparsest network that holds an accuracy on held-out images, and draw accuracy against sparsity.
+
+    Copies of one dense network are pruned at all sparsities in one regularized phase of ART; a bisection fine-tunes a
+    few of them. Without --validation a sixth of the training images is held out. The same command resumes.
+    """
+    if not 0 < goal.min_accuracy <= 1:
+        raise OptionError(f"`--min-accuracy` is a share in (0, 1], such as 0.92; got {goal.min_accuracy:g}.")
+    (seed,) = parse_seeds(goal.seed)[:1]
+    levels, machine, console, stop = parse_sparsities(goal.sparsity), options.machine(), Console(), options.stop()
+    recipe, dataset = recipe_and_images(chosen, options, machine, console, method="art")
+    train = OneByOne(console, machine, dataset, options, stop, seed, most_trainings(levels))
+    try:
+        with stopped_by_signals(stop):
+            found = search_levels(recipe, goal.min_accuracy, levels, train, store=options.store, seed=seed)
+    except Stopped:
+        say_how_to_go_on(console, stop, options.runs_dir)
+        return
+    picture, *_ = plotting.write(goal.out.parent, front(found, goal.min_accuracy, name=goal.out.name))
+    _say(console, found, goal.min_accuracy, picture)
+
+
+def _say(console: Console, found: Found, wanted: float, picture: Path) -> None:
+    rows = [
+        (f"{100 * point.sparsity:g} %", percent(point.held_out), percent(point.test), str(point.folder))
+        for point in sorted(found.points, key=lambda point: point.sparsity)
+    ]
+    table_console().print(table("sparsity", ">held out", ">test", "run", rows=rows))
+    console.say(f"picture: {picture}")
+    if found.best is None:
+        least = min(found.points, key=lambda point: point.sparsity)
+        console.say(
+            f"No network holds {percent(wanted)} %. At {100 * least.sparsity:g} % it has {percent(least.held_out)} %: "
+            "ask for less, give lower sparsities, or train longer (--epochs)."
+        )
+        raise typer.Exit(NOTHING_FOUND)
+    best = found.best
+    console.say(
+        f"The sparsest that holds {percent(wanted)} %: {100 * best.sparsity:g} % with {percent(best.held_out)} %."
+    )
+    console.say(f"next:  hypersparse export {best.folder} -o model.hsp")
