@@ -4,7 +4,7 @@ import pandas as pd
 
 from hypersparse.analysis import plotting as plot
 from hypersparse.analysis.plotting import AnalysisResult
-from hypersparse.runs.find import Found
+from hypersparse.runs.find import Found, Point
 
 
 def front(found: Found, min_accuracy: float, *, name: str) -> AnalysisResult:
@@ -15,9 +15,9 @@ def front(found: Found, min_accuracy: float, *, name: str) -> AnalysisResult:
         for copy in found.copies
     ]
     rows += [
-        {"sparsity": point.sparsity, "what": what, "accuracy": 100 * accuracy}
+        {"sparsity": point.sparsity, "what": f"{_course(point)}, {images} images", "accuracy": 100 * accuracy}
         for point in found.points
-        for what, accuracy in (("fine-tuned, held-out images", point.held_out), ("fine-tuned, test images", point.test))
+        for images, accuracy in (("held-out", point.held_out), ("test", point.test))
     ]
     frame = pd.DataFrame(rows)
     figure, ((axes,),) = plot.panels(width=plot.PAGE)
@@ -35,3 +35,7 @@ def front(found: Found, min_accuracy: float, *, name: str) -> AnalysisResult:
     plot.title(figure, f"The sparsest network with {100 * min_accuracy:g} % accuracy: {said}")
     plot.thin_ticks(figure)
     return AnalysisResult(name, figure, frame)
+
+
+def _course(point: Point) -> str:
+    return "fine-tuned copy" if point.shared else "ART alone"

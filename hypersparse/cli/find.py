@@ -39,7 +39,8 @@ def find(goal: Goal, chosen: RecipeOptions, options: TrainingOptions) -> None:
     """Find the sparsest network that holds an accuracy on held-out images, and draw accuracy against sparsity.
 
     Copies of one dense network are pruned at all sparsities in one regularized phase of ART; a bisection fine-tunes a
-    few of them. Without --validation a sixth of the training images is held out. The same command resumes.
+    few of them, and from there ART goes on alone. Without --validation a sixth of the training images is held out. The
+    same command resumes.
     """
     if not 0 < goal.min_accuracy <= 1:
         raise OptionError(f"`--min-accuracy` is a share in (0, 1], such as 0.92; got {goal.min_accuracy:g}.")

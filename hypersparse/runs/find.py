@@ -1,6 +1,7 @@
 """`find`: the sparsest network that holds an accuracy on held-out images.
 
-One regularized phase gives pruned copies at several sparsities. Only those are fine-tuned that a bisection asks for.
+One dense network and one regularized phase give pruned copies at several sparsities, of which a bisection fine-tunes
+some. From the sparsest that holds the accuracy on, regularized phases of their own go further: their copies are better.
 Every training is a run in the store, so that a search that was stopped goes on.
 """
 
@@ -35,6 +36,7 @@ class Point:
     held_out: float  # accuracy after fine-tuning, in the last epoch
     test: float
     folder: Path
+    shared: bool = True  # fine-tuned from a copy of the shared regularized phase
 
 
 @dataclass(frozen=True)
@@ -75,18 +77,23 @@ def find(
         point = fine_tuned(recipe, copies[middle], train, store=store, seed=seed)
         points.append(point)
         low, high = (middle + 1, high) if point.held_out >= min_accuracy else (low, middle)
+    for level in levels[low:]:
+        points.append(alone(recipe, level, train, store=store, seed=seed))
+        if points[-1].held_out < min_accuracy:
+            break
     holding = [point for point in points if point.held_out >= min_accuracy]
     best = max(holding, key=lambda point: point.sparsity, default=None)
     return Found(dense_accuracy(folder), tuple(copies), tuple(points), best)
 
 
 def most_trainings(levels: Sequence[float]) -> int:
-    """The trainings of a search: the regularized phase, and a fine-tuning for each question of the bisection.
+    """The trainings of a search, if the bisection ends at the least sparse and all others hold the accuracy.
 
     >>> most_trainings([0.9, 0.95, 0.98])
-    3
+    6
     """
-    return 1 + len(set(levels)).bit_length()
+    count = len(set(levels))
+    return 1 + count.bit_length() + count
 
 
 def with_levels(recipe: Recipe, levels: Sequence[float]) -> Recipe:
@@ -98,7 +105,9 @@ def with_levels(recipe: Recipe, levels: Sequence[float]) -> Recipe:
         raise OptionError("A search measures on held-out images; set `data.validation` to how many.")
     if not levels:
         raise OptionError("A search needs at least one sparsity.")
-    searching = replace(method, sparsity=levels[-1], levels=tuple(levels))
+    # The penalty is for the middle one: one for the sparsest also shrinks what the others need. On the digits copies of
+    # a phase for 99.8 % gave 88.9 % at 99 %, where ART alone has 98.1 %.
+    searching = replace(method, sparsity=levels[len(levels) // 2], levels=tuple(levels))
     return replace(recipe, method=searching, until="regularize")
 
 
@@ -130,6 +139,16 @@ def fine_tuned(recipe: Recipe, copy: Copy, train: Train, *, store: RunStore, see
     train(tuning, folder.path, f"fine-tuning at {100 * copy.sparsity:g} %")
     last = folder.log()[-1]
     return Point(copy.sparsity, last["validation_accuracy"], last["test_accuracy"], folder.path)
+
+
+def alone(recipe: Recipe, sparsity: float, train: Train, *, store: RunStore, seed: int) -> Point:
+    """Train the recipe at a sparsity, with a regularized phase of its own; the dense network is the same."""
+    assert isinstance(recipe.method, ART)
+    own = replace(recipe, method=replace(recipe.method, sparsity=sparsity))
+    folder = store.folder(own, seed)
+    train(own, folder.path, f"ART at {100 * sparsity:g} %")
+    last = folder.log()[-1]
+    return Point(sparsity, last["validation_accuracy"], last["test_accuracy"], folder.path, shared=False)
 
 
 def dense_accuracy(folder: RunFolder) -> float | None:

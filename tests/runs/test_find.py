@@ -42,7 +42,13 @@ def searched(
         return Point(copy.sparsity, accuracies[copy.sparsity], 0.0, tmp_path)
 
     monkeypatch.setattr(search, "copies_of", lambda _, levels: [Copy(level, 0.0, tmp_path) for level in levels])
+
+    def alone(_: Recipe, level: float, *__: Any, **___: Any) -> Point:
+        asked.append(-level)
+        return Point(level, accuracies[level] + 0.03, 0.0, tmp_path, shared=False)
+
     monkeypatch.setattr(search, "fine_tuned", tuned)
+    monkeypatch.setattr(search, "alone", alone)
     monkeypatch.setattr(search, "dense_accuracy", lambda _: None)
     found = find(recipe(), 0.9, LEVELS, lambda *_: {}, store=RunStore(tmp_path))  # type: ignore[arg-type,return-value]
     return found, asked
@@ -50,20 +56,20 @@ def searched(
 
 @pytest.mark.parametrize(
     ("accuracies", "best", "asked"),
-    [
-        ([0.99, 0.98, 0.95, 0.89, 0.80], 0.9, [0.9, 0.98, 0.95]),
+    [  # those that ART trains alone, whose accuracy is 0.03 higher, are negative
+        ([0.99, 0.98, 0.95, 0.89, 0.80], 0.95, [0.9, 0.98, 0.95, -0.95, -0.98]),
         ([0.99, 0.98, 0.95, 0.90, 0.90], 0.98, [0.9, 0.98]),
-        ([0.91, 0.70, 0.60, 0.50, 0.40], 0.5, [0.9, 0.8, 0.5]),
-        ([0.80, 0.70, 0.60, 0.50, 0.40], None, [0.9, 0.8, 0.5]),
+        ([0.91, 0.70, 0.60, 0.50, 0.40], 0.5, [0.9, 0.8, 0.5, -0.8]),
+        ([0.80, 0.70, 0.60, 0.50, 0.40], None, [0.9, 0.8, 0.5, -0.5]),
     ],
 )
-def test_it_bisects(
+def test_it_bisects_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, accuracies: list[float], best: float | None, asked: list[float]
 ) -> None:
     found, levels = searched(monkeypatch, tmp_path, dict(zip(LEVELS, accuracies, strict=True)))
     assert levels == asked
     assert (found.best and found.best.sparsity) == best
-    assert len(asked) < most_trainings(LEVELS) == 4
+    assert len(asked) < most_trainings(LEVELS) == 9
 
 
 def test_the_copies_by_hand() -> None:
