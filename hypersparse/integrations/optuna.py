@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersparse.errors import DivergedError, OptionError, RunError
-from hypersparse.integrations.extras import needed
+from hypersparse.extras import needed
 from hypersparse.recipe import Recipe
 from hypersparse.storage.files import make_folder
 from hypersparse.storage.run_folder import RunFolder
