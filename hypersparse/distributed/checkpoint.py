@@ -53,7 +53,7 @@ def save_checkpoint(path: str | Path, sparsifier: "Sparsifier", *, others: Mappi
     path = Path(path)
     beside = path.with_name(f".{path.name}.writing")
     tensors: dict[str, Tensor] = {}
-    plan = _parted(_seen_by_all(sparsifier), tensors)
+    plan = parted(_seen_by_all(sparsifier), tensors)
     state = {**_network(sparsifier), "shards": tensors, "plan": _packed(plan), "others": dict(others or {})}
     with _said("written", path):
         save(state, checkpoint_id=beside)
@@ -73,7 +73,7 @@ def load_checkpoint(path: str | Path, sparsifier: "Sparsifier", *, others: Mappi
         tensors = {"shards": _room(sparsifier, shards)}
         if tensors["shards"]:
             load(tensors, storage_reader=_Reader(path), planner=_Planner())
-    plan = _joined(plan, tensors["shards"])
+    plan = rejoined(plan, tensors["shards"])
     if not sparsifier.ranks.first:  # what was seen of an epoch is counted once
         plan["observed"] = {"total": torch.zeros_like(plan["observed"]["total"]), "count": 0}
     sparsifier.load_state_dict(plan)
@@ -100,24 +100,24 @@ def _seen_by_all(sparsifier: "Sparsifier") -> dict[str, Any]:
     return saved
 
 
-def _parted(tree: Any, tensors: dict[str, Tensor]) -> Any:
+def parted(tree: Any, tensors: dict[str, Tensor]) -> Any:
     """The tree with a number in the place of each sharded tensor, which go into `tensors`."""
     if hasattr(tree, "device_mesh"):
         number = str(len(tensors))
         tensors[number] = tree
         return {MARK: number}
     if isinstance(tree, dict):
-        return {name: _parted(child, tensors) for name, child in tree.items()}
-    return [_parted(child, tensors) for child in tree] if isinstance(tree, list | tuple) else tree
+        return {name: parted(child, tensors) for name, child in tree.items()}
+    return [parted(child, tensors) for child in tree] if isinstance(tree, list | tuple) else tree
 
 
-def _joined(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `_parted`."""
+def rejoined(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of `parted`."""
     if isinstance(tree, dict):
         if tree.keys() == {MARK}:
             return tensors[tree[MARK]]
-        return {name: _joined(child, tensors) for name, child in tree.items()}
-    return [_joined(child, tensors) for child in tree] if isinstance(tree, list) else tree
+        return {name: rejoined(child, tensors) for name, child in tree.items()}
+    return [rejoined(child, tensors) for child in tree] if isinstance(tree, list) else tree
 
 
 def _packed(plan: Any) -> Tensor:

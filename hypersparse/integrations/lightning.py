@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from hypersparse.distributed.gathered import gathered_state, load_gathered_
 from hypersparse.errors import LoopError, OptionError
 from hypersparse.extras import needed
 from hypersparse.integrations.tracker import scalars
@@ -79,7 +80,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
             **self.options,
         )
         if resumes:
-            self.sparsifier.load_state_dict(self._saved)
+            load_gathered_(self.sparsifier, self._saved)
         self._watch = SparsityWatch(self.sparsifier)
 
     def on_train_epoch_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
@@ -120,7 +121,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
 
     def state_dict(self) -> dict[str, Any]:
         """The plan's state, for Lightning's checkpoints."""
-        return {} if self.sparsifier is None else self.sparsifier.state_dict()
+        return {} if self.sparsifier is None else gathered_state(self.sparsifier)
 
     def on_load_checkpoint(
         self, trainer: "Trainer", pl_module: "LightningModule", checkpoint: Mapping[str, Any]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from hypersparse.distributed.gathered import is_sharded
 from hypersparse.errors import OptionError
 from hypersparse.extras import needed
 from hypersparse.integrations.pretrained import from_pretrained, save_pretrained, write_card
@@ -78,6 +79,11 @@ class SparsityCallback(TrainerCallback, ExportableState):  # type: ignore[misc] 
             task=self.task or _task(self._loader),
             **self.options,
         )
+        if is_sharded(self.sparsifier):  # of whose state rank 0 alone, which has a part of it, is asked
+            raise OptionError(
+                "The trainer has sharded the weights, and its checkpoints cannot hold a plan for them; use DDP, or "
+                "call hypersparse.attach in a loop of Accelerate."
+            )
         if saved and state.global_step:
             self.sparsifier.load_state_dict(_unpacked(saved))
         self._watch = SparsityWatch(self.sparsifier)

@@ -1,0 +1,40 @@
+"""`gathered_state` and `load_gathered_`: a plan's state for trainers that write the state of one rank for all."""
+
+from typing import TYPE_CHECKING, Any
+
+from hypersparse.distributed.checkpoint import parted, rejoined
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hypersparse.sparsifier import Sparsifier
+
+PARTS = "whole"  # beside the plan's state: its sharded tensors, as one process would have them
+
+
+def is_sharded(sparsifier: "Sparsifier") -> bool:
+    """Whether each rank has only a part of the weights."""
+    return any(hasattr(weight, "device_mesh") for weight in sparsifier.weights.values())
+
+
+def gathered_state(sparsifier: "Sparsifier") -> dict[str, Any]:
+    """The plan's state with whole masks; all ranks call it, and have the same then."""
+    saved = sparsifier.state_dict()
+    if not is_sharded(sparsifier):
+        return saved
+    tensors: dict[str, Tensor] = {}
+    plan = parted(saved, tensors)
+    return {**plan, PARTS: {number: tensor.full_tensor().cpu() for number, tensor in tensors.items()}}  # type: ignore[attr-defined]
+
+
+def load_gathered_(sparsifier: "Sparsifier", saved: dict[str, Any]) -> None:
+    """Continue from such a state, each rank with its own part of it."""
+    if is_sharded(sparsifier):
+        from torch.distributed.tensor import distribute_tensor
+
+        weight: Any = next(iter(sparsifier.weights.values()))
+        layout = {"device_mesh": weight.device_mesh, "placements": weight.placements, "src_data_rank": None}
+        whole = saved.get(PARTS, {})
+        shards = {number: distribute_tensor(tensor.to(weight.device), **layout) for number, tensor in whole.items()}
+        saved = rejoined({name: part for name, part in saved.items() if name != PARTS}, shards)
+    sparsifier.load_state_dict(saved)
