@@ -17,9 +17,3 @@ def open_regular(path: Path) -> BufferedReader:
         os.close(handle)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return os.fdopen(handle, "rb")
-
-
-def read_regular(path: Path) -> bytes:
-    """All of its bytes."""
-    with open_regular(path) as file:
-        return file.read()

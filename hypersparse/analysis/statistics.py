@@ -1,7 +1,7 @@
 """Statistics of runs over seeds: mean, deviation, confidence interval, and methods compared seed by seed.
 
-With three or five seeds little can be said for sure. A paired comparison says the most: the same seed gives two methods
-the same first weights and the same order of images, so that their difference varies less than either of them.
+With three or five seeds little can be said for sure. Paired comparisons are the most precise. The same seed gives two
+methods the same initial weights and the same order of images, so their difference varies less than either accuracy.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

@@ -24,8 +24,8 @@ class Ablation:
 
     name: Literal["none", "shuffle", "redraw", "positions", "rewind"] = option(
         default="none",
-        help="`shuffle` each layer's mask with its weights, `redraw` the weights, draw new `positions` with as many in "
-        "each layer, or `rewind` the weights to an epoch.",
+        help="`shuffle` each layer's mask with its weights, `redraw` the weights, draw new `positions` in each layer, "
+        "or `rewind` the weights to an epoch.",
     )
     rewind_epoch: int = option(default=0, help="For `rewind`: weights as before this epoch of the run, from 0.", ge=0)
 

@@ -84,8 +84,8 @@ class ART(PruningMethod):
     )
     best_by: Literal["single", "mean"] = option(
         default="single",
-        help="A new best has an average over three epochs above the old best's own score (`single`, as the "
-        "authors' code) or above the old best's average (`mean`, as the paper says).",
+        help="The average over three epochs of a new best must exceed the old best's own score (`single`, the authors' "
+        "code) or its average (`mean`, the paper).",
     )
     tie_rule: Literal["exact", "authors"] = option(
         default="exact",

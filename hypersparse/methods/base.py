@@ -22,8 +22,8 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 MISSING_TASK = "This method scores the network; pass `task=Task(criterion, loader)` to hypersparse.attach."
 DISTRIBUTION_HELP = (
-    "Kept weights by layer: the largest scores of all (`global`), the same share of every layer (`uniform`), a share "
-    "by the layer's shape (`erk`), or one that falls with depth (`sratio`)."
+    "Distribution of kept weights: the largest scores of all layers (`global`), the same share in each layer "
+    "(`uniform`), by the layers' shapes (`erk`), or falling with depth (`sratio`)."
 )
 Sparsity = Annotated[float, AfterValidator(check_sparsity)]
 

@@ -31,8 +31,8 @@ class RigL(PruningMethod):
 
     distribution: Literal["uniform", "erk", "literal"] = option(  # type: ignore[assignment]  # `literal` is RigL's own
         default="uniform",
-        help="Kept weights by layer: the same share of all but the first, which is kept whole (`uniform`), so too but "
-        "without making up for the first (`literal`, keeps more in all), or by the layers' shapes (`erk`).",
+        help="Distribution of kept weights: `uniform` keeps the first layer and the same share of the others. "
+        "`literal` keeps (1 - sparsity) of the others, more in total. `erk` goes by the layers' shapes.",
     )
     search: float = option(
         default=2.25, help="Epochs before the fine-tuning, as a multiple of it (360 to 160 in the paper).", gt=0

@@ -107,7 +107,7 @@ class Paths:
 def find_paths(model: nn.Module, mask: Mapping[str, Tensor], input_shape: tuple[int, ...] | None) -> Paths:
     """Find the paths through a network from an input of this shape (without the batch) along the kept weights.
 
-    `mask` has a boolean tensor for each prunable weight by its name; for a network with zeros instead of a mask it is
+    `mask` has a boolean tensor for each prunable weight by its name. For a network with zeros it is
     `{name: weight != 0 ...}`. Only empty layers are found without a shape, and for networks with unknown operations or
     products of two activations, as in attention.
 

@@ -185,8 +185,8 @@ def sratio(
 ) -> dict[str, int]:
     """SmartRatio: densities that fall with depth, (n-l)² + (n-l) in layer l of n; the last layer keeps a fraction.
 
-    `plain` chains of layers such as VGG divide that by (l+1)²; `auto` takes that rule where each layer's inputs are the
-    outputs of the one before, as they are not around a shortcut. Without a `linear_keep` the last layer keeps 0.3, or
+    `plain` chains of layers such as VGG divide that by (l+1)². `auto` uses this rule if each layer's inputs are the
+    outputs of the layer before, as in networks without shortcuts. Without a `linear_keep` the last layer keeps 0.3, or
     0.1 where 0.3 would leave nothing for the others. What does not fit into a layer goes to the next. Rounding `down`
     keeps a few less than `keep`, as the authors' code does, in float32 as there.
     """
@@ -289,8 +289,8 @@ def _whole(
 def _within(budget: Mapping[str, int], most: Mapping[str, int]) -> dict[str, int]:
     """The same number of weights, in no layer more than `most`; what does not fit goes where there is most room.
 
-    A smaller budget is not smaller in every layer: rounding may give one of them a weight more, and SmartRatio's
-    last layer may suddenly leave the others many more.
+    A smaller budget is not smaller in every layer. Rounding may give a layer one more weight, and with SmartRatio a
+    smaller last layer may leave the others many more.
     """
     counts = {name: min(count, most[name]) for name, count in budget.items()}
     missing = sum(budget.values()) - sum(counts.values())

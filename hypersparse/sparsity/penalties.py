@@ -46,8 +46,8 @@ def hypersparse(vector: Tensor, keep: int, *, over: ShardGroup | None = None) ->
 def hypersparse_grad(vector: Tensor, keep: int, *, over: ShardGroup | None = None) -> Tensor:
     """Gradient of `hypersparse` in closed form (eq. 3, with the factor s that the paper leaves out).
 
-    `sign(w) * s * (1 - tanh(s|w|)^2) * sum|w| / sum tanh(s|w|)`, where s puts the sharpest bend of
-    tanh' at the smallest weight that stays. At least 1 near zero, 2/3 of that at w_kappa, 0 far out,
+    `sign(w) * s * (1 - tanh(s|w|)^2) * sum|w| / sum tanh(s|w|)`. The factor s puts the sharpest bend of
+    tanh' at the smallest kept weight. The gradient is at least 1 near zero, 2/3 of that at w_kappa, 0 far out,
     and 0 for weights that are exactly zero.
     """
     strength = torch.ones((), dtype=_wide(vector[:0]).dtype, device=vector.device)

@@ -122,8 +122,8 @@ def load_weights_(model: nn.Module, path: str | Path) -> Weights:
     """Load the weights of a file into `model`: of a run, a safetensors file or a checkpoint saved by torch.
 
     A checkpoint is read weights-only, and nothing of it is executed. Its weights may be in a `state_dict` inside it, or
-    under `torch.nn.utils.prune`. They may have other names than the model's where kind, shape and order of all are the
-    same, as in the `.pth.tar` files of the HyperSparse authors.
+    under `torch.nn.utils.prune`. Their names may differ from the model's if kinds, shapes and order are the
+    same, as in the authors' `.pth.tar` files.
     """
     weights = read_weights(path, model)
     fill_(model, weights.tensors, path)

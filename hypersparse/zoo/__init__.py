@@ -1,7 +1,7 @@
 """Trained sparse networks that ship with the package, each a file of kilobytes.
 
-`hypersparse zoo` lists them. An entry consists of two files in this folder: NAME.hsp, the network in the deploy
-profile, and NAME.json, the results of its run and its outputs for synthetic inputs.
+`hypersparse zoo` lists them. An entry consists of two files in this folder. NAME.hsp is the network in the deploy
+profile. NAME.json has the results of its run, and its outputs for synthetic inputs.
 """
 
 from dataclasses import dataclass, fields

@@ -14,7 +14,7 @@ from tests.hostile.readers import OPENS, READERS
 ROOT = Path(hypersparse.__file__).parents[1]
 # What opens a file or makes something of its content: by name, of a function or of anything's method.
 READING = {
-    *("open", "read_text", "read_bytes", "open_regular", "read_regular", "open_image", "CDLL", "urlopen", "memmap"),
+    *("open", "read_text", "read_bytes", "open_regular", "open_image", "CDLL", "urlopen", "memmap"),
     *("safe_open", "ZipFile", "is_zipfile", "from_pretrained", "read_csv", "fromfile", "frombuffer", "load_file"),
     *("genfromtxt", "loadtxt", "read_parquet", "read_pickle", "read_json", "safe_load", "literal_eval"),
     *("memory_map", "open_stream", "ParquetFile", "read_schema"),

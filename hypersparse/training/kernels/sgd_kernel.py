@@ -1,7 +1,7 @@
 """One kernel for a step of SGD over all weights of a network that lie in one memory.
 
-torch's fused kernel gives 65 536 numbers to a block, so that ResNet-32's 1.9 million keep 30 of an H200's 132
-processors busy: 48 us a step, where the bytes need 9 us.
+torch's fused kernel has blocks of 65,536 numbers, so that the 1.9 million weights of ResNet-32 occupy 30 of an H200's
+132 processors. It takes 48 us per step; the memory traffic needs 9 us.
 """
 
 import triton
