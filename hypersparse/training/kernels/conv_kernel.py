@@ -2,7 +2,8 @@
 
 cuDNN takes 19 us for a convolution of ResNet-32 on an H200, at batch 64 and on average; bytes and products need 3 to 6.
 Here the output pixels are divided into equal shares. For its share a program sums one tile of filters x channels for
-some taps in float32, and multiplies blocks of pixels on tensor cores. A second kernel adds the shares, always in the same order: the same input gives the same bits.
+some taps in float32, and multiplies blocks of pixels on tensor cores. A second kernel adds the
+shares, always in the same order: the same input gives the same bits.
 """
 
 import torch
