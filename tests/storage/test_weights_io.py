@@ -65,8 +65,9 @@ class Hostile:
 def test_a_hostile_pickle_is_refused_without_running_it(tmp_path: Path) -> None:
     marker = Path("/tmp/hypersparse-was-here")
     torch.save({"weight": Hostile()}, tmp_path / "h.pt")
+    torch.save({"state_dict": {}, "optimizer": Hostile()}, tmp_path / "best.pth.tar")
     (tmp_path / "raw.pt").write_bytes(pickle.dumps(Hostile()))
-    for name in ("h.pt", "raw.pt"):
+    for name in ("h.pt", "raw.pt", "best.pth.tar"):
         with pytest.raises(ModelError, match="weights-only"):
             read_weights(tmp_path / name, network())
     assert not marker.exists()
