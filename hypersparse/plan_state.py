@@ -93,11 +93,10 @@ def _check(sparsifier: "Sparsifier", saved: dict[str, Any]) -> None:
     known = [phase.name for phase in sparsifier.plan]
     if saved["plan"][: len(known)] != known[: len(saved["plan"])]:
         raise OptionError(f"The saved plan is {saved['plan']}; this one is {known}.")
-    steps = sparsifier.state.steps_per_epoch
-    if sparsifier.counts_steps and saved["steps_per_epoch"] not in (None, steps):
+    before, now = saved["steps_per_epoch"], sparsifier.state.steps_per_epoch
+    if before != now and (saved["open"] or None not in (before, now)):  # between epochs the loop may begin to count
         raise OptionError(
-            f"The state was saved with {saved['steps_per_epoch']} steps in an epoch; attach with "
-            f"`steps_per_epoch={saved['steps_per_epoch']}`, not {steps}, to go on with it."
+            f"The state was saved with `steps_per_epoch={before}`, and this plan has {now}; attach with {before}."
         )
     _check_sparsity(sparsifier, saved)
 

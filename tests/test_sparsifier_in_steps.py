@@ -192,3 +192,25 @@ def test_a_tasks_loader_may_be_another_than_the_loops() -> None:
     while not sparsifier.done:
         train_epoch(sparsifier)
     assert is_sparse(sparsifier)
+
+
+@pytest.mark.parametrize(("before", "after", "count"), [(100, 50, 100), (100, 50, 3), (100, None, 3), (None, 100, 2)])
+def test_a_state_with_epochs_of_another_length_is_an_error(before: int | None, after: int | None, count: int) -> None:
+    first, second = (attached(method=GMP(sparsity=0.8), epochs=4, steps_per_epoch=length) for length in (before, after))
+    if before is None:
+        first.begin_epoch()
+    steps(first, count)
+    with pytest.raises(
+        OptionError, match=rf"`steps_per_epoch={before}`, and this plan has {after}; attach with {before}"
+    ):
+        second.load_state_dict(first.state_dict())
+
+
+def test_between_epochs_a_loop_may_begin_to_count_steps() -> None:
+    first, second = (attached(method=GMP(sparsity=0.8), epochs=4, steps_per_epoch=length) for length in (None, 3))
+    first.begin_epoch()
+    steps(first, 3)
+    first.finish_epoch()
+    second.load_state_dict(first.state_dict())
+    steps(second, 9)
+    assert second.done
