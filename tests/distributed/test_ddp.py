@@ -171,23 +171,32 @@ def test_a_state_that_only_one_rank_loads_raises_on_all(tmp_path: Path) -> None:
     in_processes(2, load_on_one, tmp_path, timeout=20.0)
 
 
-def train_uneven() -> str:
+def train_uneven(kind: str) -> str:
+    """What rank 1 has less of: a batch, all batches, or the end of its training."""
     model = network()
-    wrapped = nn.parallel.DistributedDataParallel(model)
+    wrapped, others = nn.parallel.DistributedDataParallel(model), distributed.get_rank() == 0
+    own = batches() if others else {"shorter": batches()[:2], "empty": [], "failing": batches()}[kind]
     sparsifier = attached(wrapped, sgd(model))
     try:
-        for _ in sparsifier.epochs():
-            for inputs, labels in batches()[: 3 - distributed.get_rank()]:
+        for epoch in sparsifier.epochs():
+            if epoch == 1 and kind == "failing" and not others:
+                raise ZeroDivisionError("no samples")
+            for inputs, labels in own:
                 train_step(sparsifier, inputs, labels)
-    except (LoopError, RuntimeError) as error:
+    except (LoopError, RuntimeError, ZeroDivisionError) as error:
         return f"{type(error).__name__}: {error}"
     return "trained"
 
 
-def test_a_shorter_loader_ends_with_an_error(tmp_path: Path) -> None:
-    _, shorter = in_processes(2, train_uneven, tmp_path, timeout=5.0)
-    assert "LoopError: The ranks did not meet" in shorter
-    assert "loaders of the same length" in shorter
+@pytest.mark.parametrize("kind", ["shorter", "empty", "failing"])
+def test_a_rank_that_does_less_ends_all_with_an_error(tmp_path: Path, kind: str) -> None:
+    other, less = in_processes(2, train_uneven, tmp_path, kind, timeout=4.0)
+    assert other.startswith(("LoopError", "RuntimeError"))  # of DDP, while it adds gradients
+    if kind == "failing":
+        assert less == "ZeroDivisionError: no samples"
+    else:
+        assert less.startswith("LoopError: The ranks did not meet")
+        assert "loaders of the same length" in less
 
 
 def fail_alone() -> str:

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 
 import hypersparse
 from hypersparse import GMP, SET, SNIP, Dense, GraSP, Magnitude, Method, RigL, Sparsifier, SynFlow, Task, TopKAST
 from hypersparse.distributed import Ranks
 from hypersparse.distributed.checkpoint import load_checkpoint, save_checkpoint
+from hypersparse.distributed.shards import local
 from hypersparse.errors import LoopError, ModelError, OptionError, RunError
 from hypersparse.methods.task import accuracy
 from tests.distributed.processes import in_processes
@@ -107,7 +109,7 @@ def refuse() -> None:
     for method in (SET(sparsity=0.8), SynFlow(sparsity=0.8), TopKAST(sparsity=0.8), GraSP(sparsity=0.8), Dense()):
         with pytest.raises(OptionError, match=rf"{type(method).__name__} needs whole weights on every rank"):
             train(sharded(), method, share())
-    with pytest.raises(OptionError, match=r"leave out `ablation` and `penalty=\"loss\"`"):
+    with pytest.raises(OptionError, match=r"leave out `ablation`, .* and `penalty=\"loss\"`"):
         train(sharded(), short_art(), share(), penalty="loss")
     with pytest.raises(ModelError, match=r"by `torch\.distributed\.fsdp\.fully_shard` instead"):
         train(FullyShardedDataParallel(network(), device_id=torch.device("cpu")), short_art(), share())
@@ -240,3 +242,44 @@ def test_one_process_saves_and_loads_too(tmp_path: Path) -> None:
         found.append(outcome(sparsifier))
     assert found[0]["kept"] == found[1]["kept"]
     assert all(torch.equal(found[0][name], found[1][name]) for name in ("first.weight", "last.weight"))
+
+
+LIMITS: dict[str, Any] = {"densities": {"last": 0.5}, "min_density": 0.05}
+
+
+def train_within_limits() -> dict[str, Found]:
+    return {name: outcome(train(sharded(), METHODS[name], share(), **LIMITS)) for name in ("art", "gmp", "rigl")}
+
+
+def test_layers_keep_their_densities(tmp_path: Path) -> None:
+    first, _ = in_processes(2, train_within_limits, tmp_path)
+    for name, found in first.items():
+        alone = outcome(train(network(), METHODS[name], batches(), **LIMITS))
+        assert found["kept"] == alone["kept"], name
+        assert found["kept"]["last.weight"] == 18
+        assert torch.equal(found["first.weight"] == 0, alone["first.weight"] == 0), name
+
+
+def train_replicated() -> Found:
+    """Two replicas of two shards, gathered weights that are kept, and a forward in bfloat16."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = network()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+    found = outcome(train(model, short_art(max_regularized_epochs=3), share()))
+    spoiled = next(iter(model.parameters()))
+    if distributed.get_rank() == 3:
+        local(spoiled).mul_(-100)
+    weights = hypersparse.PrunableWeights(model)
+    weights.set_mask_(weights.select(hypersparse.scores.magnitude(weights), 20))
+    with pytest.raises(LoopError, match="The mask of rank 2 is not that of rank 0"):
+        Ranks().check_same(weights.mask)
+    return found
+
+
+def test_replicas_of_shards_have_the_same_masks(tmp_path: Path) -> None:
+    first, *others = in_processes(4, train_replicated, tmp_path)
+    assert sum(first["kept"].values()) == 22
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in ("first.weight", "last.weight"))
+        assert int(first["first.weight"].count_nonzero() + first["last.weight"].count_nonzero()) <= 22
