@@ -123,14 +123,7 @@ class Study:
             raise OptionError("A search needs an option to vary: --search method.growth=1.1..1.4.")
         make_folder(folder)
         self.folder, self.space, self.seed = folder, tuple(space), seed
-        backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
-        self._study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(backend),
-            study_name="tune",
-            direction="maximize",
-            load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
-        )
+        self._study = _opened(optuna, folder / JOURNAL)
         self._check_same(recipe)
         # Each start draws other numbers, or it would propose what the last one did.
         self._study.sampler = optuna.samplers.TPESampler(seed=seed + len(self._study.trials))
@@ -190,6 +183,25 @@ class Study:
             self._study.tell(trial.number, state=state.FAIL)
             if len(trial.params) == len(self.space):
                 self._study.enqueue_trial(trial.params)
+
+
+def _opened(optuna: Any, journal: Path) -> Any:
+    """The study in a journal, without the line that a kill has cut off; a new one where there is none."""
+    if journal.exists():
+        with journal.open("rb+") as file:
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+    try:
+        backend = optuna.storages.journal.JournalFileBackend(str(journal))
+        return optuna.create_study(
+            storage=optuna.storages.JournalStorage(backend),
+            study_name="tune",
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError) as error:
+        raise RunError(f"{journal} is no journal of a search ({error}); delete it, or give another --study.") from None
 
 
 class _Linked(StopRequest):

@@ -50,7 +50,7 @@ def make(folder: Path) -> None:
     for name in (MARK, "sitecustomize", "torch_backend"):
         (folder / f"{name}.py").write_text(PAYLOAD)
     (folder / "matplotlibrc").write_text(f"text.usetex: True\nbackend: module://{MARK}\n")
-    for part in (_networks, _runs, _packs, _recipes, _arrays, _pickles, _images, _zoo, _transformers, _shards):
+    for part in (_networks, _runs, _packs, _recipes, _arrays, _pickles, _images, _zoo, _transformers, _shards, _search):
         part(folder)
 
 
@@ -157,6 +157,13 @@ def _images(folder: Path) -> None:
         member = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
         member.size = len(content := pickle.dumps({b"data": Start()}, protocol=2))
         tar.addfile(member, io.BytesIO(content))
+
+
+def _search(folder: Path) -> None:
+    (folder / "search").mkdir()
+    study = {"op_code": 0, "worker_id": TEXT, "study_name": "tune", "directions": [2]}
+    told = {"op_code": 2, "worker_id": TEXT, "study_id": 0, "user_attr": {"recipe": TEXT, "space": [TEXT]}}
+    (folder / "search" / "trials.jsonl").write_text(f"{json.dumps(study)}\n{json.dumps(told)}\n")
 
 
 def _zoo(folder: Path) -> None:

@@ -15,6 +15,8 @@ from hypersparse.errors import HypersparseError
 from hypersparse.export.sparse_file import load_graph, load_sparse
 from hypersparse.export.trace import trace
 from hypersparse.export.web.page import read_page
+from hypersparse.integrations.optuna import Range, Study
+from hypersparse.recipe import Recipe
 from hypersparse.serve.images import decode
 from hypersparse.serve.network import Served
 from hypersparse.serve.page import make_page
@@ -89,6 +91,10 @@ def _sharded(path: Path) -> None:
     load_checkpoint(path, attached(), others={"scheduler": {"lr": 0.0}})
 
 
+def _search(path: Path) -> None:
+    Study(path, [Range.parse("training.lr=0.1..1.0")], Recipe())
+
+
 def _fill(path: Path) -> None:
     load_weights_(models.build("resnet8", shape=(1, 8, 8), classes=10, options={"width": 2}), path)
 
@@ -152,6 +158,7 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
             for kind in ("arrow", "parquet")
         },
         "a folder of images": call(lambda path: data.load(str(path)), "images"),
+        "the journal of a search": call(_search, "search"),
         "facts of a zoo": call(partial(zoo.entry, "a"), "zoo"),
     }
 )
@@ -177,6 +184,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/export/web/modules.py": "* the runtime in JavaScript, in the package",
         "hypersparse/export/web/package.py": "* files of the npm package, in the package",
         "hypersparse/export/web/page.py": "a page",
+        "hypersparse/integrations/optuna.py": "the journal of a search",
         "hypersparse/integrations/pretrained.py": "a model of Transformers adapted",
         "hypersparse/integrations/ray.py": "* what the process itself sent",
         "hypersparse/integrations/transformers.py": "* the state of a trainer's own checkpoint, weights-only",

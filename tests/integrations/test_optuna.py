@@ -14,7 +14,7 @@ from hypersparse.training.stop import Stopped, StopRequest
 from tests.training.small import small
 
 pytest.importorskip("optuna")
-from hypersparse.integrations.optuna import HOPELESS, Range, Study
+from hypersparse.integrations.optuna import HOPELESS, JOURNAL, Range, Study
 
 LR = Range.parse("training.lr=0.01..1.0")
 
@@ -99,6 +99,22 @@ def test_a_users_stop_ends_the_search_and_keeps_the_trial(tmp_path: Path) -> Non
         search.run(3, recipe_of, made, stop)
     assert search.finished() == []
     assert HOPELESS != "SIGINT"
+
+
+def test_a_line_that_a_kill_has_cut_off_is_left_out(tmp_path: Path) -> None:
+    study(tmp_path).run(2, recipe_of, Made(), StopRequest())
+    journal = tmp_path / JOURNAL
+    whole = journal.read_text()
+    journal.write_text(whole + '{"op_code": 4')
+    assert len(study(tmp_path).finished()) == 2
+    assert journal.read_text().startswith(whole)
+
+
+@pytest.mark.parametrize("content", ["garbage\n", "{}\n", "[1, 2]\n", '{"op_code": 99}\n', "[" * 100_000 + "\n"])
+def test_what_is_no_journal_is_said(tmp_path: Path, content: str) -> None:
+    (tmp_path / JOURNAL).write_text(content)
+    with pytest.raises(RunError, match="is no journal of a search"):
+        study(tmp_path)
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
