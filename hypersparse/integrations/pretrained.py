@@ -82,7 +82,7 @@ def from_pretrained(model_class: Any, folder: str | Path) -> Any:
     """
     folder = Path(folder)
     if any((folder / name).exists() for name in DENSE):
-        return model_class.from_pretrained(folder)
+        return model_class.from_pretrained(folder, local_files_only=True, trust_remote_code=False, weights_only=True)
     if not any((folder / name).exists() for name in (NETWORK, TENSORS)):
         raise RunError(f"{folder} has no weights: {DENSE[0]}, {NETWORK} or {TENSORS} was expected.")
     model = _without_weights(model_class, folder)

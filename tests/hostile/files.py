@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -132,7 +133,8 @@ def _arrays(folder: Path) -> None:
 def _pickles(folder: Path) -> None:
     (folder / "batch").write_bytes(pickle.dumps({b"data": Start()}, protocol=2))
     for zipped in (True, False):
-        torch.save({"weight": Start()}, folder / f"weights-{zipped}.pt", _use_new_zipfile_serialization=zipped)
+        for end in ("pt", "pth.tar"):
+            torch.save({"weight": Start()}, folder / f"weights-{zipped}.{end}", _use_new_zipfile_serialization=zipped)
     for name in ("sharded-table", "sharded-entry"):
         save_checkpoint(folder / name, attached(), others={"scheduler": {"lr": Start()}})
     (folder / "sharded-table" / ".metadata").write_bytes(pickle.dumps({"data": Start()}))
@@ -181,15 +183,20 @@ def _zoo(folder: Path) -> None:
 
 def _transformers(folder: Path) -> None:
     size = {"vocab_size": 8, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
-    code = {"auto_map": {"AutoConfig": f"{MARK}.Config", "BertForSequenceClassification": f"{MARK}.Model"}}
+    classes = ("BertForSequenceClassification", "AutoModelForSequenceClassification")
+    code = {"auto_map": {"AutoConfig": f"{MARK}.Config", **dict.fromkeys(classes, f"{MARK}.Model")}}
     adapter = {"peft_type": "LORA", "megatron_config": {}, "megatron_core": MARK, "target_modules": ["query"]}
     mapped = {"base_model_class": MARK, "parent_library": MARK}
     for name in ("adapted", "dense"):
         (place := folder / name).mkdir()
         (place / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": [MARK], **size, **code}))
+        (place / f"{MARK}.py").write_text(PAYLOAD)
     (folder / "adapted" / "adapter_config.json").write_text(json.dumps({**adapter, "auto_mapping": mapped}))
     save_file({"a": np.zeros(1)}, folder / "adapted" / "sparse.safetensors")
     torch.save({"weight": Start()}, folder / "dense" / "pytorch_model.bin")
+    shutil.copytree(folder / "dense", folder / "elsewhere")  # adapters of a model on the Hub
+    elsewhere = {"peft_type": "LORA", "base_model_name_or_path": f"{MARK}/model", "target_modules": ["query"]}
+    (folder / "elsewhere" / "adapter_config.json").write_text(json.dumps(elsewhere))
 
 
 def _shards(folder: Path) -> None:

@@ -79,12 +79,14 @@ def _cifar(path: Path) -> None:
 def _pretrained(folder: Path) -> None:
     if not importlib.util.find_spec("transformers"):
         return
-    from transformers import BertForSequenceClassification
+    from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
     from hypersparse.integrations.transformers import from_pretrained
 
-    with suppress(OSError, UnpicklingError):  # of Transformers, for a damaged file, and of weights-only loading
-        from_pretrained(BertForSequenceClassification, folder)
+    for model_class in (BertForSequenceClassification, AutoModelForSequenceClassification):
+        # Transformers' own errors: a damaged file, weights that are a program, and code that is not trusted
+        with suppress(OSError, UnpicklingError, ValueError):
+            from_pretrained(model_class, folder)
 
 
 def _sharded(path: Path) -> None:
@@ -145,12 +147,13 @@ READERS: MappingProxyType[str, Reader] = MappingProxyType(
         "a checkpoint's outline": call(load_outline, "damaged/x-12345678/seed-0/checkpoint.safetensors"),
         "a mask": call(Mask.load, "mask.safetensors"),
         **{f"weights {kind}": call(_fill, f"weights-{kind}.pt") for kind in (True, False)},
+        **{f"weights of the authors' code {kind}": call(_fill, f"weights-{kind}.pth.tar") for kind in (True, False)},
         "weights of a run": call(_fill, "runs/foreign-12345678/seed-0"),
         "a pickle": call(lambda path: pickles.read_pickle(path.read_bytes(), "batch"), "batch"),
         **{f"a sharded checkpoint's {part}": call(_sharded, f"sharded-{part}") for part in ("table", "entry")},
         "an archive of CIFAR": call(_cifar, "cifar-10-python.tar.gz"),
         "an archive of TinyImageNet": call(lambda path: tiny_imagenet.load([path.parent]), "tiny-imagenet-200.zip"),
-        **{f"a model of Transformers {name}": call(_pretrained, name) for name in ("adapted", "dense")},
+        **{f"a model of Transformers {name}": call(_pretrained, name) for name in ("adapted", "dense", "elsewhere")},
         "arrays": call(lambda path: data.load(str(path)), "arrays.npz"),
         "shards of WebDataset": call(lambda path: data.load(str(path)), "shards"),
         **{
