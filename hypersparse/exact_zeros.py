@@ -1,6 +1,7 @@
 """`ExactZeros`: dropped weights are 0.0 after every step, also in copies that an optimizer keeps, or it is an error."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,8 +28,7 @@ class ExactZeros:
         self._copies: set[str] = set()  # keys that hold copies of the weights
 
     def check(self) -> None:
-        """At the end of an epoch: raise an error where a dropped weight is not 0.0."""
-        self._read_comparisons()
+        """Raise an error where a dropped weight is not 0.0."""
         counts = self._weights.count_nonzero_dropped().tolist()
         if any(counts):
             first = next(name for name, count in zip(self._weights, counts, strict=True) if count)
@@ -58,14 +58,22 @@ class ExactZeros:
         if self._copies and self._weights.mask is not None:
             self._weights.zero_dropped_(self._copies_by_layer())
 
-    def restart_copies_(self) -> None:
-        """Let the optimizer copy the weights anew, after a method has replaced them."""
-        if self._copies:
-            restart_(self._optimizer)
-
-    def _read_comparisons(self) -> None:
+    def finish_epoch(self, phase: Phase) -> None:
+        """At the end of an epoch: see which parts of the state are copies, and check the weights."""
         self._copies |= {key for key, near in self._near.items() if bool(torch.stack(near).any())}
         self._near.clear()
+        self.after_step(phase)
+        self.check()
+
+    @contextmanager
+    def following_weights(self) -> Iterator[None]:
+        """If a method replaces kept weights inside the block, the optimizer copies them anew."""
+        before = self._weights.vector().detach() if self._copies else None
+        yield
+        if before is not None:
+            after = self._weights.vector().detach()
+            if bool(((after != before) & (after != 0)).any()):
+                restart_(self._optimizer)
 
     def _copies_by_layer(self) -> Iterator[tuple[str, Tensor]]:
         for name, weight in self._weights.items():

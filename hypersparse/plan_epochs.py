@@ -48,7 +48,7 @@ def finish_epoch(sparsifier: "Sparsifier") -> None:
         mode, observed = sparsifier.penalty_mode, state.observed.count
         in_loss, own_loop = mode == "loss", mode is None
         sparsifier.calls.check(sparsifier.plan, observed=observed, penalty_in_loss=in_loss, own_loop=own_loop)
-        sparsifier.zeros.check()
+        sparsifier.zeros.finish_epoch(phase)
     if sparsifier.learning_rate is not None:
         sparsifier.learning_rate.check()
     over = ranks.decide(phase.stop_when(state)) if phase.stop_when is not None else False
@@ -96,8 +96,8 @@ def _leave_phase(sparsifier: "Sparsifier") -> None:
     phase, state, position = sparsifier.phase, sparsifier.state, sparsifier.position
     check_acted(phase, state.step)
     if position.entered and phase.on_exit is not None:
-        act(sparsifier, phase.on_exit)
-        sparsifier.zeros.restart_copies_()
+        with sparsifier.zeros.following_weights():
+            act(sparsifier, phase.on_exit)
     sparsifier.guard.look(f"At the end of phase {phase.name}")
     position.phase_index += 1
     position.entered = False

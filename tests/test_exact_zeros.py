@@ -94,6 +94,16 @@ def test_a_second_copy_in_the_optimizers_state_is_masked_too(kind: Any, key: str
     assert copies_are_masked(sparsifier, optimizer, key)
 
 
+def test_a_copy_is_masked_at_the_end_of_a_plan_of_one_epoch() -> None:
+    model = network()
+    optimizer = Lookahead(model.parameters(), lr=0.1)
+    sparsifier = attached(model, optimizer, GMP(sparsity=0.8, update_every=1), epochs=1, steps_per_epoch=6)
+    train(sparsifier)
+    assert sparsifier.done
+    assert not sparsifier.is_open
+    assert copies_are_masked(sparsifier, optimizer, "slow")
+
+
 def test_a_schedule_free_optimizer() -> None:
     model = network()
     optimizer = schedule_free(model)
