@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import inference_engines, networks, workloads
+from benchmarks import inference_engines, loading, networks, workloads
 from benchmarks import train as training
 from benchmarks import zoo as zoo_networks
 from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
@@ -20,7 +20,7 @@ from hypersparse.cli.console import Console, table, table_console
 from hypersparse.cli.main import run
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import parse_sparsities
-from hypersparse.errors import OptionError
+from hypersparse.errors import OptionError, unknown
 from hypersparse.models import factory_of
 from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
@@ -29,7 +29,7 @@ from hypersparse_runtime.sparse_model import cores
 
 SLOW_TO_BUILD = "torch.compile"
 MASKS = Path(__file__).with_name("masks")
-TEXTS = ("name", "model", "phase", "engine", "mask")  # columns; the others are numbers
+TEXTS = ("name", "model", "phase", "engine", "mask", "images", "loop")  # columns; the others are numbers
 
 app = typer.Typer(help="Measure the speed of this machine.", pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -82,6 +82,44 @@ def train(options: TrainBenchOptions) -> None:
     )
     if options.out:
         write_json(options.out, report.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadingBenchOptions:
+    """What to measure of loading."""
+
+    quick: bool = option(False, "A few steps on small images: under a minute, and rough.", "--quick")
+    out: Path | None = option(None, "A JSON file for the rows.", "--out", "-o", dir_okay=False)
+    device: str = option("auto", "cpu, cuda, cuda:1 or auto.")
+    model: str | None = option(None, "The network; by default resnet32, with --quick resnet8.")
+    workers: str | None = option(None, "Processes that decode; by default one less than the cores, and none.")
+    sources: str = option(",".join(loading.SOURCES), "Between commas.")
+
+
+@app.command("loading")
+@grouped
+def loading_(options: LoadingBenchOptions) -> None:
+    """Time training on images that are decoded batch by batch, beside a plain PyTorch loop with the same loader.
+
+    Both decode the same JPEG files with random resized crops and flips, in as many processes.
+    """
+    quick, sources = options.quick, parse_names(options.sources)
+    if strange := sorted(set(sources) - set(loading.SOURCES)):
+        raise OptionError(unknown("source of images", strange[0], loading.SOURCES))
+    counts = parse_counts(options.workers, option="--workers") if options.workers else sorted({0, max(cores() - 1, 1)})
+    effort = loading.LoadingEffort(128, 32, 16, 1) if quick else loading.LoadingEffort(2048, 64, 64, 3)
+    cases = [loading.LoadingCase(source, count) for source in sources for count in counts]
+    model = options.model or ("resnet8" if quick else "resnet32")
+    machine = Machine(device=options.device)
+    with _progress(len(cases)) as bar:
+        rows = loading.measure(cases, model, effort, machine, bar)
+    _print(
+        [_loading_words(row) for row in rows],
+        [f"{model}, batches of {effort.batch_size} images of {effort.side} x {effort.side}."],
+        title=f"loading on {training.device_name(machine.torch_device(), None)}",
+    )
+    if options.out:
+        write_json(options.out, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +253,16 @@ def _training_words(row: training.TrainingRow) -> dict[str, str]:
         "s scoring": seconds(row["scoring_seconds"] / row["runs"]) if row["scoring_seconds"] else "",
         "s to build": f"{row['compile_seconds']:.1f}" if row["compile_seconds"] else "",
         "memory": "" if memory is None else f"{memory / 2**30:.2f} GiB",
+    }
+
+
+def _loading_words(row: loading.LoadingRow) -> dict[str, str]:
+    return {
+        "images": row["images"],
+        "workers": str(row["workers"]),
+        "loop": row["loop"],
+        "steps/s": f"{row['steps_per_second']:.3g}",
+        "images/s": f"{row['images_per_second']:,.0f}",
     }
 
 
