@@ -21,7 +21,7 @@ from benchmarks.timing import BenchCallback, wait_for_stream
 from hypersparse import data, models
 from hypersparse.data.augment import normalize
 from hypersparse.data.dataset import Dataset
-from hypersparse.recipe import resolve
+from hypersparse.recipe import Recipe, resolve
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
@@ -61,6 +61,7 @@ def measure(
 ) -> list[LoadingRow]:
     """Both loops in turns on every case; the median of the rounds."""
     rows: list[LoadingRow] = []
+    recipe = _recipe(model, effort)
     with tempfile.TemporaryDirectory() as folder, machine.active() as device:
         places = write_images(Path(folder), effort.images)
         for case in cases:
@@ -69,8 +70,8 @@ def measure(
             options = {"size": effort.side, "augment": "random-resized-crop"}
             dataset = data.load(str(places[case.source]), options=options)
             loops = {
-                PLAIN: _plain_steps(dataset, model, case, effort, device),
-                OURS: _our_steps(dataset, model, case, effort, machine, RunFolder(f"{folder}/{case.title}")),
+                PLAIN: _plain_steps(dataset, recipe, case, device),
+                OURS: _our_steps(dataset, recipe, case, machine, RunFolder(f"{folder}/{case.title}")),
             }
             seconds: dict[str, list[float]] = {name: [] for name in loops}
             for _ in range(effort.rounds):
@@ -79,6 +80,16 @@ def measure(
             rows += [_row(case, model, effort, name, median(seconds[name]), device) for name in loops]
             callback.ended(case, time.monotonic() - began)
     return rows
+
+
+def _recipe(model: str, effort: LoadingEffort) -> Recipe:
+    table = {
+        "data": {"name": "cifar10", "padding": 0, "flip": True},  # the images are given; random crops are theirs
+        "model": {"name": model},
+        "method": {"name": "dense"},
+        "training": {"batch_size": effort.batch_size, "lr": 0.01, "weight_decay": 0.0},
+    }
+    return resolve(table)
 
 
 def _seconds_of_step(steps: Iterator[None], warm_up: int, device: torch.device) -> float:
@@ -106,14 +117,15 @@ class _PlainImages(torch.utils.data.Dataset[tuple[Tensor, int]]):
 
 
 def _plain_steps(
-    dataset: Dataset, model: str, case: LoadingCase, effort: LoadingEffort, device: torch.device
+    dataset: Dataset, recipe: Recipe, case: LoadingCase, device: torch.device
 ) -> Callable[[], Iterator[None]]:
-    network = models.build(model, shape=dataset.shape, classes=CLASSES, options={}).to(device).train()
+    name, options = recipe.model.name, recipe.model.options
+    network = models.build(name, shape=dataset.shape, classes=CLASSES, options=options).to(device).train()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     mean, std = (torch.tensor(numbers, device=device) for numbers in (dataset.mean, dataset.std))
     loader = DataLoader(
         _PlainImages(dataset),
-        batch_size=effort.batch_size,
+        batch_size=recipe.training.batch_size,
         shuffle=True,
         drop_last=True,
         num_workers=case.workers,
@@ -134,16 +146,10 @@ def _plain_steps(
 
 
 def _our_steps(
-    dataset: Dataset, model: str, case: LoadingCase, effort: LoadingEffort, machine: Machine, run: RunFolder
+    dataset: Dataset, recipe: Recipe, case: LoadingCase, machine: Machine, run: RunFolder
 ) -> Callable[[], Iterator[None]]:
-    table = {
-        "data": {"name": "synthetic", "flip": True},  # given below
-        "model": {"name": model},
-        "method": {"name": "dense"},
-        "training": {"batch_size": effort.batch_size, "lr": 0.01},
-    }
     loading = Machine(device=machine.device, workers=case.workers, threads=machine.threads)
-    training = Training(resolve(table), 0, loading, loading.torch_device(), dataset, run, record=False)
+    training = Training(recipe, 0, loading, loading.torch_device(), dataset, run, record=False)
     training.begin_epoch()
     step = training.step_of_phase()
 
