@@ -29,8 +29,8 @@ LAYERS = (
     {"training"},
     {"runs"},
     {"analysis", "export"},
-    {"integrations"},
-    {"serve", "zoo"},
+    {"zoo"},
+    {"integrations", "serve"},
     {"cli"},
     {"__main__"},
 )

@@ -21,6 +21,7 @@ EXTRAS = {  # extra -> its packages and what it is for
     "transformers": (("transformers", "accelerate"), "hypersparse.integrations.transformers"),
     "accelerate": (("accelerate",), "attach in a loop of Accelerate"),
     "datasets": (("pyarrow",), "folders of Arrow and Parquet files"),
+    "hub": (("huggingface_hub",), "hypersparse.integrations.hub"),
     "tensorboard": (("tensorboard",), "--track tensorboard"),
     "wandb": (("wandb",), "--track wandb:PROJECT"),
     "mlflow": (("mlflow-skinny",), "--track mlflow:URI"),
