@@ -253,6 +253,13 @@ def test_a_plan_that_does_not_fit_is_refused(method: Method, options: Any, said:
         trainer_of(classifier(), tmp_path, SparsityCallback(method, **options)).train()
 
 
+def test_sharded_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its FSDP needs a GPU, so the answer of what looks for shards is given."""
+    monkeypatch.setattr("hypersparse.integrations.transformers.is_sharded", lambda sparsifier: True)
+    with pytest.raises(OptionError, match="its checkpoints cannot hold a plan"):
+        trainer_of(classifier(), tmp_path, SparsityCallback(GMP())).train()
+
+
 def test_callbacks_made_of_a_checkpoint_are_refused(tmp_path: Path) -> None:
     trainer_of(classifier(), tmp_path, SparsityCallback(GMP()), save_strategy="epoch", save_total_limit=1).train()
     again = trainer_of(classifier(), tmp_path, SparsityCallback(GMP()), restore_callback_states_from_checkpoint=True)
