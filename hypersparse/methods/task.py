@@ -113,7 +113,7 @@ class Task:
         """The first batch to train on."""
         with self.ranks.together():
             for inputs, labels in self.training_batches():
-                found = _to(inputs, device), _to(labels, device)
+                found = to_device(inputs, device), to_device(labels, device)
                 break
             else:
                 raise OptionError(_no_batch())
@@ -187,7 +187,7 @@ class Task:
         """Run the network on all batches; `take` gets the outputs and labels of each."""
 
         def run(batch: Any) -> tuple[Any, Any]:
-            inputs, labels = (_to(part, device) for part in self.unpack(batch))
+            inputs, labels = (to_device(part, device) for part in self.unpack(batch))
             return self.forward(model, inputs), labels
 
         if self.ranks.several and is_fsdp(model):
@@ -289,5 +289,6 @@ def _check_found(found: dict[int, list[Tensor]], wanted: int, classes: int | Non
         )
 
 
-def _to(part: Any, device: torch.device) -> Any:
+def to_device(part: Any, device: torch.device) -> Any:
+    """A tensor of a batch on a device; what is no tensor stays as it is."""
     return part.to(device, non_blocking=True) if isinstance(part, Tensor) else part

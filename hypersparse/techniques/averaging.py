@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import TrainingState
+from hypersparse.methods.task import to_device
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.techniques.held import held
 
@@ -120,9 +121,9 @@ def reestimate_(state: TrainingState, *, images: int = 0) -> None:
             norm.reset_running_stats()
             norm.momentum = None  # a cumulative mean
             norm.training = True
-        for inputs, _ in task.training_batches():
-            task.forward(model, inputs.to(state.weights.device))
-            seen += len(inputs)
+        for inputs, labels in task.training_batches():
+            task.forward(model, to_device(inputs, state.weights.device))
+            seen += len(labels)
             if images and seen >= images:
                 break
     for norm, momentum in zip(norms, momenta, strict=True):
