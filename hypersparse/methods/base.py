@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import torch
 from pydantic import AfterValidator
@@ -25,6 +25,7 @@ DISTRIBUTION_HELP = (
     "Distribution of kept weights: the largest scores of all layers (`global`), the same share in each layer "
     "(`uniform`), by the layers' shapes (`erk`), or falling with depth (`sratio`)."
 )
+T = TypeVar("T")
 Sparsity = Annotated[float, AfterValidator(check_sparsity)]
 
 
@@ -60,11 +61,26 @@ class TrainingState:
             raise LoopError(MISSING_TASK)
         return self.given_task
 
+    def recall(self, kind: type[T]) -> T:
+        """The remembered object of a kind, whose fields are tensors or lists of them, on the weights' device.
+
+        A checkpoint's are on the CPU; later calls return the same tensors, whose addresses a captured step knows.
+        """
+        found = self.memory.get(kind)
+        assert found is not None, f"{kind.__name__} begins with its phase"
+        there = kind(**{name: _moved(value, self.weights.device) for name, value in vars(found).items()})
+        self.memory.set(there)
+        return there
+
     def progress(self, epochs: int) -> tuple[int, int]:
         """The position in a phase of `epochs` and its length, in steps, or in epochs if steps are not counted."""
         if self.steps_per_epoch is None:
             return self.epoch, epochs
         return self.step, epochs * self.steps_per_epoch
+
+
+def _moved(value: Tensor | list[Tensor], device: torch.device) -> Tensor | list[Tensor]:
+    return value.to(device) if isinstance(value, Tensor) else [tensor.to(device) for tensor in value]
 
 
 Action = Callable[[TrainingState], None]

@@ -89,7 +89,7 @@ class ST3(PruningMethod):
     @torch.no_grad()
     def use_largest(self, state: TrainingState, keep: int) -> None:
         """The mask of the largest raw weights; the largest dropped one of those that compete is the threshold."""
-        weights, raw = state.weights, self.raw(state)
+        weights, raw = state.weights, state.recall(RawWeights)
         scales = {name: self.scale(weight) for name, weight in weights.items()}
         scores = {name: value.abs() * scales[name] for name, value in zip(weights, raw.values, strict=True)}
         mask = weights.select(scores, keep, self.distribution)
@@ -108,7 +108,7 @@ class ST3(PruningMethod):
     @contextmanager
     def straight_through(self, state: TrainingState) -> Iterator[None]:
         """Show the optimizer the raw weights, with the gradients of the shrunk ones."""
-        raw = self.raw(state)
+        raw = state.recall(RawWeights)
         with torch.no_grad():
             for weight, value in zip(state.weights.values(), raw.values, strict=True):
                 weight.copy_(value)
@@ -120,19 +120,11 @@ class ST3(PruningMethod):
 
     def shrink(self, state: TrainingState) -> None:
         """The weights are the raw ones, shrunk by their threshold; what the mask drops is 0.0."""
-        raw = self.raw(state)
+        raw = state.recall(RawWeights)
         with torch.no_grad():
             for weight, value, threshold in zip(state.weights.values(), raw.values, raw.thresholds, strict=True):
                 weight.copy_((value.abs() - threshold).clamp_min_(0.0).copysign_(value))
         state.weights.apply_mask_()
-
-    def raw(self, state: TrainingState) -> RawWeights:
-        """The raw weights; a checkpoint's are on the CPU."""
-        found, device = state.memory.get(RawWeights), state.weights.device
-        assert found is not None
-        found = RawWeights(*([tensor.to(device) for tensor in part] for part in (found.values, found.thresholds)))
-        state.memory.set(found)
-        return found
 
 
 def all_weights(state: TrainingState) -> Mask:

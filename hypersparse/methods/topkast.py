@@ -100,14 +100,8 @@ class TopKAST(PruningMethod):
 
     def unused(self, state: TrainingState) -> UnusedWeights:
         """The unused weights; zeros at first."""
-        weights, device = state.weights.values(), state.weights.device
-        found = state.memory.get(UnusedWeights)
-        if found is None:
-            found = UnusedWeights(
-                [torch.zeros_like(weight) for weight in weights],
-                [torch.zeros_like(weight, dtype=torch.bool) for weight in weights],
-            )
-        # A checkpoint's are on the CPU.
-        found = UnusedWeights(*([tensor.to(device) for tensor in part] for part in (found.values, found.learn)))
-        state.memory.set(found)
-        return found
+        if state.memory.get(UnusedWeights) is None:
+            weights = state.weights.values()
+            values = [torch.zeros_like(weight) for weight in weights]
+            state.memory.set(UnusedWeights(values, [torch.zeros_like(value, dtype=torch.bool) for value in values]))
+        return state.recall(UnusedWeights)

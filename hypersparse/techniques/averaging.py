@@ -12,7 +12,6 @@ from hypersparse.errors import LoopError
 from hypersparse.methods.base import TrainingState
 from hypersparse.methods.task import to_device
 from hypersparse.sparsity.eval_mode import eval_mode
-from hypersparse.techniques.held import held
 
 
 @dataclass
@@ -50,7 +49,7 @@ class Averaging:
     def around_step(self, state: TrainingState) -> Iterator[None]:
         """Average the weights after the optimizer's step; what the mask drops is exactly 0.0 in the average."""
         yield
-        weights, averages = state.weights, held(state, self.kind)
+        weights, averages = state.weights, state.recall(self.kind)
         weights.apply_mask_()  # the optimizer has just moved the dropped ones too
         with torch.no_grad():
             averages.steps += 1
@@ -76,7 +75,7 @@ class Averaging:
 
     def adopt(self, state: TrainingState) -> None:
         """Make the averages the network's weights, and re-estimate its batch norms."""
-        averages = held(state, self.kind)
+        averages = state.recall(self.kind)
         with torch.no_grad():
             for parameter, average in zip(parameters_of(state), averages.tensors, strict=True):
                 parameter.copy_(average)

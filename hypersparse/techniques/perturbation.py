@@ -12,7 +12,6 @@ from torch import Tensor
 
 from hypersparse.methods.base import TrainingState
 from hypersparse.techniques.averaging import of_layers
-from hypersparse.techniques.held import held
 
 
 @dataclass
@@ -35,7 +34,7 @@ class Perturbing:
     @contextmanager
     def around_gradient(self, state: TrainingState) -> Iterator[None]:
         """Around the forward and the backward pass; afterwards the weights are back, bit for bit."""
-        parameters, perturbation = _trained(state), held(state, Perturbation).tensors
+        parameters, perturbation = _trained(state), state.recall(Perturbation).tensors
         with torch.no_grad():
             before = [parameter.clone() for parameter in parameters]
             torch._foreach_add_(parameters, perturbation)

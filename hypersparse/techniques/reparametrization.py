@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import TrainingState
-from hypersparse.techniques.held import held
 
 LEAST_FACTOR = 1e-3  # of sqrt(balance): m never becomes 0, so that w = weight / m exists
 
@@ -52,13 +51,13 @@ class Factoring:
     @torch.no_grad()
     def rebalance(self, state: TrainingState) -> None:
         """m = sqrt((balance + sqrt(balance^2 + 4 weight^2)) / 2): the products are as before."""
-        for weight, factor in zip(state.weights.values(), held(state, Factors).values, strict=True):
+        for weight, factor in zip(state.weights.values(), state.recall(Factors).values, strict=True):
             factor.copy_(((self.balance + (self.balance**2 + 4 * weight.square()).sqrt()) / 2).sqrt())
 
     @contextmanager
     def around_step(self, state: TrainingState) -> Iterator[None]:
         """Show the optimizer w with its gradient m * g, then step m by its gradient w * g, and multiply."""
-        factors, options = held(state, Factors), _options_of(state.optimizer)
+        factors, options = state.recall(Factors), _options_of(state.optimizer)
         layers = [
             (weight, weight.grad, factor, momentum, options[id(weight)])
             for weight, factor, momentum in zip(state.weights.values(), factors.values, factors.momenta, strict=True)
