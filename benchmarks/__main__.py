@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import inference_engines, loading, networks, workloads
+from benchmarks import inference_engines, loading, networks, web, workloads
 from benchmarks import train as training
 from benchmarks import zoo as zoo_networks
 from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
@@ -22,6 +22,7 @@ from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import parse_sparsities
 from hypersparse.errors import OptionError, unknown
 from hypersparse.models import factory_of
+from hypersparse.sparsity.distributions import PAPER_SPARSITIES
 from hypersparse.storage.files import write_json
 from hypersparse.training.machine import Machine
 from hypersparse.zoo import names
@@ -192,6 +193,36 @@ def zoo(
         write_json(out, rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class WebBenchOptions:
+    """What to measure in a browser."""
+
+    out: Path | None = option(None, "Write the rows to this JSON file too.", "--out", "-o", dir_okay=False)
+    models: str = option(",".join(networks.MODELS), "Between commas.")
+    sparsities: str | None = option(None, "Between commas; by default the paper's six.", "--sparsity")
+    rounds: int = option(25, "Turns of each engine.", min=1)
+    masks: Path = option(MASKS, "Folder of MODEL-SPARSITY.hsp; a network without a file has a random mask.")
+    package: Path | None = option(None, f"Unpacked npm package {web.ENGINE}; by default npm installs {web.VERSION}.")
+
+
+@app.command("web")
+@grouped
+def time_in_browser(options: WebBenchOptions) -> None:
+    """Time sparse networks in headless Chromium beside onnxruntime-web on their dense twins, in turns in one page.
+
+    Both engines run in WebAssembly with SIMD on one thread. Networks are not shrunk before.
+    """
+    given = options.sparsities
+    sparsities = parse_sparsities(given) if given else list(PAPER_SPARSITIES)
+    cases = [(model, sparsity) for model in parse_names(options.models) for sparsity in sparsities]
+    console = Console(stderr=True)
+    bench = web.WebBench(options.masks, options.rounds, options.package)
+    rows = bench.run(cases, lambda row: console.say(f"{row.model} {100 * row.sparsity:g} %: {row.speedup:.1f}x"))
+    _print([_web_words(row) for row in rows], [], title=f"Chromium {rows[0].browser}, one image, one thread")
+    if options.out:
+        write_json(options.out, web.as_json(rows))
+
+
 class Bar:
     """A progress bar over the cases on stderr, and a line for each."""
 
@@ -287,6 +318,22 @@ def _inference_words(row: InferenceRow) -> dict[str, str]:
         "Mproducts": f"{row['products'] / 1e6:.3g}",
         "of peak": "" if share is None else f"{100 * share:.0f} %",
         "difference": f"{row['max_difference']:.0e}",
+    }
+
+
+def _web_words(row: web.WebRow) -> dict[str, str]:
+    return {
+        "model": row.model,
+        "mask": row.mask,
+        "sparsity": f"{100 * row.sparsity:g} %",
+        "ms": f"{row.sparse_milliseconds:.3g}",
+        "10-90 %": f"{row.sparse_low:.3g}-{row.sparse_high:.3g}",
+        "dense ms": f"{row.dense_milliseconds:.3g}",
+        "dense 10-90 %": f"{row.dense_low:.3g}-{row.dense_high:.3g}",
+        "speedup": f"{row.speedup:.3g}x",
+        "kB": f"{row.bytes / 1e3:,.0f}",
+        "dense kB": f"{row.dense_bytes / 1e3:,.0f}",
+        "difference": f"{row.difference:.0e}",
     }
 
 

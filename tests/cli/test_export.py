@@ -15,7 +15,8 @@ from hypersparse.cli.export import export
 from hypersparse.cli.shrink import shrink
 from hypersparse.data import files
 from hypersparse.errors import DataError, HypersparseError, ModelError, OptionError, RunError
-from hypersparse.export.sparse_file import load_sparse
+from hypersparse.export.sparse_file import load_graph, load_sparse
+from hypersparse.export.web.page import read_page
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import read_weights
@@ -54,6 +55,17 @@ def test_a_run_becomes_a_small_file_that_predicts_the_same(store: RunStore, tmp_
     call("export", run.path, "-o", tmp_path / "small.hsp", "--deploy")
     assert (tmp_path / "small.hsp").stat().st_size < (tmp_path / "a.hsp").stat().st_size
     assert accuracy(tmp_path / "a.hsp") == accuracy(run.final_file) == accuracy(tmp_path / "small.hsp")
+
+
+def test_a_run_becomes_a_page_that_holds_its_network(store: RunStore, tmp_path: Path) -> None:
+    run = run_of(store, FINISHED)
+    text = call("export", run.path, "-o", tmp_path / "demo.html")
+    assert "test images are predicted as before" in text
+    assert "by the network in the page, loaded into PyTorch" in text
+    call("export", run.path, "-o", tmp_path / "a.hsp")
+    assert read_page(tmp_path / "demo.html").nodes == load_graph(tmp_path / "a.hsp").nodes
+    call("export", run.path, "-o", tmp_path / "small.html", "--deploy")
+    assert (tmp_path / "small.html").stat().st_size < (tmp_path / "demo.html").stat().st_size
 
 
 @pytest.mark.slow
@@ -110,9 +122,10 @@ def test_a_run_that_has_not_pruned_is_said(store: RunStore, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "kind", "sentence"),
     [
-        (("RUN", "-o", "a.zip"), OptionError, r"\.hsp, \.onnx, \.c, \.safetensors; got `a\.zip`"),
+        (("RUN", "-o", "a.zip"), OptionError, r"\.hsp, \.html, \.onnx, \.c, \.safetensors; got `a\.zip`"),
         (("RUN", "-o", "a.onnx", "--deploy"), OptionError, "--deploy is for .hsp"),
         (("RUN", "-o", "a.hsp", "--shrink"), OptionError, "pass --deploy"),
+        (("RUN", "-o", "a.html", "--shrink"), OptionError, "pass --deploy"),
         (("RUN", "-o", "a.hsp", "--batch", "1"), OptionError, "--batch is for .onnx"),
         (("RUN", "-o", "no/a.hsp"), RunError, "folder does not exist"),
         (("gone.hsp", "-o", "a.onnx"), ModelError, "There is no file"),

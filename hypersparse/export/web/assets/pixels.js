@@ -7,6 +7,8 @@ const MOST_BLOCK = 16; // pixels of a picture that become one, in each direction
 const DIGIT_SIDE = 8; // of the data set digits: a pixel counts the set ones in a block of a bitmap
 const DIGIT_BLOCK = 4;
 const BRIGHTNESS = 15;
+const [BLUR_SELF, BLUR_BESIDE] = [11184811, 2796202]; // 2/3 and 1/6 of 2^24, as Pillow rounds them
+const FIXED_POINT = 2 ** 22; // one, as Pillow's weights have it
 const [DRAWN_WIDTH, DRAWN_NARROW, DRAWN_INK] = [18, 0.45, 312]; // as hypersparse/data/digits.py found them
 
 // Values [channels, height, width] from 0 to 255 for a source that a canvas can draw.
@@ -111,9 +113,10 @@ function alongLines(values, { count, from, to, step, next, outStep, outNext }) {
       const place = (at - center + 0.5) / Math.max(scale, 1);
       if (place > -0.5 && place <= 0.5) inside.push(at);
     }
+    const weight = Math.floor(FIXED_POINT / inside.length + 0.5);
     for (let line = 0; line < count; line += 1) {
-      const sum = inside.reduce((all, at) => all + values[line * next + at * step], 0);
-      found[line * outNext + out * outStep] = Math.floor(sum / inside.length + 0.5);
+      const sum = inside.reduce((all, at) => all + weight * values[line * next + at * step], FIXED_POINT / 2);
+      found[line * outNext + out * outStep] = Math.floor(sum / FIXED_POINT);
     }
   }
   return found;
@@ -129,7 +132,8 @@ function blurred(values, side) {
       for (let line = 0; line < side; line += 1) {
         for (let at = 0; at < side; at += 1) {
           const place = (offset) => before[line * next + Math.min(Math.max(at + offset, 0), side - 1) * step];
-          found[line * next + at * step] = Math.floor((place(-1) + 4 * place(0) + place(1)) / 6 + 0.5);
+          const sum = BLUR_SELF * place(0) + BLUR_BESIDE * (place(-1) + place(1));
+          found[line * next + at * step] = Math.floor(sum / 2 ** 24 + 0.5);
         }
       }
     }

@@ -14,8 +14,8 @@ import { writeProgram } from "./program.js";
 const PAGE = 65536; // bytes
 const MOST_KERNEL = 2 ** 20; // bytes
 const MOST_IMAGES = 4096; // of one call
-const ROUND = 0.5; // milliseconds of calls of one step that are timed together: clocks of browsers are coarse
-const ROUNDS = 3;
+const ROUND = 1; // milliseconds of calls of one step that are timed together: clocks of browsers are coarse
+const ROUNDS = 4;
 const MOST_CALLS = 2 ** 16;
 
 let compiled = null; // the kernel, once for all models
