@@ -63,11 +63,11 @@ def save_checkpoint(path: str | Path, sparsifier: "Sparsifier", *, others: Mappi
 def load_checkpoint(path: str | Path, sparsifier: "Sparsifier", *, others: Mapping[str, Any] | None = None) -> None:
     """Continue from what `save_checkpoint` wrote, on any number of ranks; attach the same method first."""
     path = Path(path)
+    with sparsifier.ranks.together(), _said("read", path):
+        table = _table(path)
     with _said("read", path):
-        reader, planner = _Reader(path), _Planner()
-        table = reader.read_metadata().state_dict_metadata
-        packed = {"plan": torch.empty(_entry(table, "plan").size, dtype=torch.uint8)}
-        load(packed, storage_reader=reader, planner=planner)
+        packed = {"plan": torch.empty(table["plan"].size, dtype=torch.uint8)}
+        load(packed, storage_reader=_Reader(path), planner=_Planner())
         plan = torch.load(io.BytesIO(packed["plan"].numpy().tobytes()), weights_only=True)
         shards = {name.removeprefix("shards."): entry for name, entry in table.items() if name.startswith("shards.")}
         tensors = {"shards": _room(sparsifier, shards)}
@@ -137,11 +137,17 @@ def _room(sparsifier: "Sparsifier", shards: Mapping[str, Any]) -> dict[str, Tens
     return {number: zeros(entry.size, dtype=entry.properties.dtype, **layout) for number, entry in shards.items()}
 
 
-def _entry(table: Mapping[str, Any], name: str) -> metadata.TensorStorageMetadata:
-    entry = table.get(name)
-    if not isinstance(entry, metadata.TensorStorageMetadata):
-        raise RunError(f"it has no `{name}`, which `save_checkpoint` writes")
-    return entry
+def _table(path: Path) -> dict[str, Any]:
+    """What is in a checkpoint; an error if memory would be made for more than its files hold."""
+    table: dict[str, Any] = _Reader(path).read_metadata().state_dict_metadata
+    if not isinstance(table.get("plan"), metadata.TensorStorageMetadata):
+        raise RunError("it has no `plan`, which `save_checkpoint` writes")
+    ours = [entry for name, entry in table.items() if name == "plan" or name.startswith("shards.")]
+    wanted = sum(entry.size.numel() * entry.properties.dtype.itemsize for entry in ours)
+    there = sum(file.stat().st_size for file in path.iterdir())
+    if wanted > there:
+        raise RunError(f"it names tensors of {wanted:,} bytes, and its files have {there:,}")
+    return table
 
 
 def _move(beside: Path, path: Path) -> None:

@@ -1,5 +1,7 @@
 """`attach` where `fully_shard` spreads the weights over ranks."""
 
+import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -221,10 +223,30 @@ def save_one(folder: str) -> None:
             load_checkpoint(f"{folder}/saved", other)
     with pytest.raises(RunError, match="nothing could not be read: "):
         load_checkpoint(f"{folder}/nothing", sparsifier)
+    distributed.barrier()
+    if distributed.get_rank() == 1:  # as where the ranks see other folders
+        shutil.copytree(f"{folder}/saved", f"{folder}/own")
+        Path(folder, "saved", ".metadata").unlink()
+    distributed.barrier()
+    mine = "own" if distributed.get_rank() else "saved"
+    with pytest.raises(RunError, match="saved could not be read: "):
+        load_checkpoint(f"{folder}/{mine}", sparsifier)
 
 
 def test_another_checkpoint_is_refused_in_one_sentence(tmp_path: Path) -> None:
     in_processes(2, save_one, tmp_path, str(tmp_path))
+
+
+def test_a_table_that_promises_more_than_there_is_is_refused(tmp_path: Path) -> None:
+    model = network()
+    sparsifier = hypersparse.attach(model, sgd(model), GMP(sparsity=0.8), epochs=2)
+    save_checkpoint(tmp_path / "saved", sparsifier)
+    file = tmp_path / "saved" / ".metadata"
+    table = pickle.loads(file.read_bytes())
+    table.state_dict_metadata["plan"].size = torch.Size([10**15])
+    file.write_bytes(pickle.dumps(table))
+    with pytest.raises(RunError, match="it names tensors of 1,000,000,000,000,000 bytes"):
+        load_checkpoint(tmp_path / "saved", sparsifier)
 
 
 def test_one_process_saves_and_loads_too(tmp_path: Path) -> None:
