@@ -1,13 +1,16 @@
 """GMP: the cubic schedule, and masks that only shrink."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from hypersparse import GMP
+from hypersparse import GMP, Machine, train
 from hypersparse.errors import OptionError
-from hypersparse.sparsity.distributions import Distribution
+from hypersparse.sparsity.distributions import Distribution, keep_count
+from hypersparse.storage.run_folder import RunFolder
 from tests.methods.tiny import attached, epochs_of, train_epoch
+from tests.training.small import small
 
 
 def test_the_cubic_schedule_by_hand() -> None:
@@ -65,6 +68,18 @@ def test_only_the_count_of_all_steps_matters(epochs: int, steps: int) -> None:
     method = GMP(sparsity=0.75, start=0.25, end=1.0, update_every=3)
     # From step 3 to 9, the last multiple of 3 that leaves a step: p = 0, 1/2, 1.
     assert steps_of(method, epochs=epochs, steps_per_epoch=steps) == [*[108] * 5, *[37] * 3, *[27] * 4]
+
+
+@pytest.mark.parametrize(("update_every", "dense_epochs"), [(None, 1), (2, 0)])
+def test_our_own_loop_knows_its_steps(update_every: int | None, dense_epochs: int, tmp_path: Path) -> None:
+    options = {} if update_every is None else {"update_every": update_every}
+    recipe = small(method={"name": "gmp", "sparsity": 0.9, **options})
+    train(recipe, 0, Machine(device="cpu"), tmp_path)
+    log = RunFolder(tmp_path).log()
+    final = keep_count(log[0]["total"], 0.9)
+    # Two epochs of four steps: a schedule in steps ends after the fourth, one in epochs with the second epoch.
+    assert [entry["kept"] > final for entry in log] == [True] * dense_epochs + [False] * (2 - dense_epochs)
+    assert log[-1]["kept"] == final
 
 
 @pytest.mark.filterwarnings("ignore:Phase train had 4 steps, too few")
