@@ -1,7 +1,7 @@
 """Train neural networks that are 90 to 99.8 % zeros.
 
 In your own loop: `attach`, then `epochs()`. From the shell: `hypersparse train`.
-Afterwards: `save_sparse`, `load_sparse` and `shrink`. Trained already: `zoo.load`.
+Afterwards: `save_sparse`, `load_sparse`, `save_onnx` and `shrink`. Trained already: `zoo.load`.
 """
 
 from importlib import import_module
@@ -48,6 +48,7 @@ from hypersparse.techniques.options import Techniques
 
 if TYPE_CHECKING:
     from hypersparse import zoo
+    from hypersparse.export.onnx import save_onnx
     from hypersparse.export.shrink import shrink
     from hypersparse.export.sparse_file import load_sparse, save_sparse
     from hypersparse.recipe import Recipe
@@ -106,6 +107,7 @@ __all__ = [
     "load_sparse",
     "load_weights_",
     "penalties",
+    "save_onnx",
     "save_sparse",
     "schedules",
     "scores",
@@ -119,6 +121,7 @@ _LATER = {  # imported when they are first asked for: a loop of one's own needs 
     "Recipe": "hypersparse.recipe",
     "load_sparse": "hypersparse.export.sparse_file",
     "load_weights_": "hypersparse.storage.weights_io",
+    "save_onnx": "hypersparse.export.onnx",
     "save_sparse": "hypersparse.export.sparse_file",
     "shrink": "hypersparse.export.shrink",
     "train": "hypersparse.training.loop",

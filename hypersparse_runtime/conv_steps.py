@@ -126,7 +126,7 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
         pairs = np.stack([layer.offset, layer.floor], axis=1)[layer.rows]
         row.update(lazy_bias=tables.add(pairs, np.float32))
     if after.rows:
-        row.update(mask=_mask(after, tables))
+        row.update(mask=mask_of(after, tables))
     if shape.kind == "conv_few_taps":
         row.update(edge_masks=tables.add(_edge_masks(sums.entries.x, after.pitch)))
     elif shape.kind == "conv_small_planes":
@@ -190,7 +190,7 @@ def _shifts(distances: Array, pitch: int) -> Array:
     return np.concatenate(parts).astype(np.int32)
 
 
-def _mask(value: Geometry, tables: Tables) -> int:
+def mask_of(value: Geometry, tables: Tables) -> int:
     """Ones where a plane has positions, where its vectors reach further than those."""
     size = -(-value.run // ALIGNED) * ALIGNED
     if value.height * value.width == size:

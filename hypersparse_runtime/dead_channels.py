@@ -28,7 +28,7 @@ def _without_zeros(network: Network) -> Network:
 def _zero_rows(layer: Layer, zero: dict[str, Array]) -> Array:
     """Of the rows that the layer computes."""
     rows = layer.rows
-    if layer.kind in SOFTMAX:
+    if layer.kind in SOFTMAX or layer.is_whole:
         return np.zeros(len(rows), dtype=bool)
     if layer.entries is None or layer.bias is None:
         return zero[layer.input][rows]  # a mean or a maximum of zeros
@@ -48,6 +48,11 @@ def _without_unread(network: Network) -> Network:
     layers = []
     for layer in reversed(network.layers):
         kept = read[layer.output]
+        if layer.is_whole:
+            layers += [layer] if kept.any() else []
+            for name in layer.reads if kept.any() else ():
+                read[name][:] = True
+            continue
         layer = replace(layer, rows=layer.rows[kept[layer.rows]])
         if not len(layer.rows):
             continue

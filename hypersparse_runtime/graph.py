@@ -61,6 +61,11 @@ class Node:
         """Whether it is a sum of products with its array `weight`."""
         return self.operation.weighted
 
+    @property
+    def by_channels(self) -> bool:
+        """Whether it is one whose weights are a row for each of its output channels."""
+        return self.operation.by_channels
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:

@@ -15,7 +15,8 @@ from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
 from hypersparse_runtime.plane_layout import ALIGNED, Geometry, Placed, Split
 from hypersparse_runtime.program_check import Memory, check_program
 from hypersparse_runtime.shared_loads import PATTERNS
-from hypersparse_runtime.sparse_layers import Layer
+from hypersparse_runtime.sparse_layers import WHOLE, Layer
+from hypersparse_runtime.value_steps import value_words
 
 MOST_FLOATS = (
     2**26
@@ -51,6 +52,8 @@ class Program:
         if kind == "max_pool":
             window = SLOW * int(step["kernel_y"]) * int(step["kernel_x"])
             return rows * int(step["out_height"]) * int(step["out_width"]) * int(step["lanes"]) * window
+        if kind in WHOLE:
+            return int(step["blocks"]) * SLOW
         return rows * int(step["height"]) * int(step["width"]) * int(step["lanes"])
 
 
@@ -146,6 +149,8 @@ def _words(
     """What is special to a step of the network, for each step of the kernel that it becomes."""
     if isinstance(step, Split):
         return [_split(step, tables)]
+    if step.is_whole:
+        return [value_words(step, placed, places, tables)]
     if step.entries is not None:
         residual = NONE if step.residual is None else places.of(step.residual)
         return [words | {"residual": residual} for words in sums_of(step, placed, tables, lanes, vector)]

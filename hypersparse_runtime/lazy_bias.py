@@ -63,11 +63,14 @@ class _Pass:
         self.layers: list[Layer] = []
         self.names: dict[str, str] = {}  # values that lie where another one lay
         self.states = {name: _State.done(shape[0]) for name, shape in network.shapes.items()}
-        self.last = {name: number for number, each in enumerate(network.layers) for name in (each.input, each.residual)}
+        self.last = {name: number for number, each in enumerate(network.layers) for name in each.reads}
         self.read_of_phases = _read_of_phases(network)
 
     def take(self, number: int, layer: Layer) -> None:
         """The next layer."""
+        if layer.is_whole:
+            self._take_whole(layer)
+            return
         in_place = layer.residual not in (None, layer.input) and self.last[layer.residual] == number
         source = self.names.get(layer.input, layer.input)
         added = None if layer.residual is None else self.names.get(layer.residual, layer.residual)
@@ -91,6 +94,14 @@ class _Pass:
         else:
             self.finish(added, layer.rows)
             self.layers.append(layer)
+
+    def _take_whole(self, layer: Layer) -> None:
+        """A layer that reads every channel."""
+        names = {name: self.names.get(name, name) for name in layer.reads}
+        for name in names.values():
+            self.finish(name, np.arange(self.network.shapes[name][0]))
+        work = replace(layer.work, other=names[layer.work.other]) if layer.others else layer.work
+        self.layers.append(replace(layer, input=names[layer.input], work=work))
 
     def _read(self, number: int) -> Array:
         """The channels that a layer reads; with a stride, also those of others whose phases are copied together."""

@@ -78,6 +78,7 @@ class Work:
     weights: int = 0  # that are searched for those
     channels: int = 0
     planes: int = 0  # elements that are added position by position
+    moved: int = 0  # elements whose places are listed one by one
     joined: int = 0  # layers that write parts of one value, times the operations on it
     elements: int = 0  # of values
     arrays: int = 0  # bytes
@@ -88,12 +89,13 @@ class Work:
         """Of one core; measured on an AMD EPYC with AVX-512, and rather too much than too little."""
         steps = 1.2e-3 * self.layers + 1e-4 * self.copies + 2e-10 * min(self.products, MOST_TIMED)
         parts = 5e-7 * self.entries + 2e-9 * self.weights + 2e-7 * self.channels + 4e-8 * self.planes
+        parts += 1.2e-7 * self.moved
         return steps + parts + 3e-9 * self.joined + 2e-9 * self.elements + 1e-9 * self.arrays
 
     @property
     def bytes(self) -> int:
         """Of memory at the most, beside what a program works on."""
-        tables = 250 * self.entries + 100 * self.channels + 40 * self.planes + 8 * self.joined
+        tables = 250 * self.entries + 100 * self.channels + 40 * self.planes + 8 * self.joined + 80 * self.moved
         return self.arrays + self.largest + tables
 
 
@@ -123,6 +125,7 @@ class WorkCounter:
     kept: Mapping[str, int] | None
     work: Work = field(default_factory=Work)
     _values: dict[str, _Value] = field(default_factory=dict)
+    _laid: set[str] = field(default_factory=set)  # values that are others with other axes
 
     def __post_init__(self) -> None:
         self.shapes = shapes(self.graph)
@@ -136,10 +139,10 @@ class WorkCounter:
         """A layer with the array `weight`."""
         name = node.tensors["weight"]
         array = self.graph.tensors[name]
-        kept = int(np.count_nonzero(array)) if self.kept is None else self.kept[name]
+        kept = self.kept_of(name)
         self._add_layer(node, kept)
         self.work.weights += array.size
-        self.work.products += kept * prod(self.shapes[node.output][1:])
+        self.work.products += kept * node.operation.uses(node, self.shapes)
         if node.options.get("stride", (1, 1)) != (1, 1):  # phases are copied for it
             self.work.layers += 1
             self.work.channels += kept
@@ -170,6 +173,28 @@ class WorkCounter:
         self.work.planes += prod(self.shapes[node.output])
         self._take_in(node, scales=False)
         self._values[node.output] = _Value(self._before(node)[0].scales, adds=True)
+
+    def add_whole(self, node: Node, *, products: int = 0, moved: int = 0, layers: int = 1) -> None:
+        """A layer that reads and makes whole values; so many elements may be moved one by one, beside laid inputs."""
+        self.work.layers += layers
+        self.work.products += max(products, prod(self.shapes[node.output]))
+        self.work.moved += moved
+        self.count_moved(node)
+
+    def add_view(self, node: Node) -> None:
+        """What names the axes of a value anew: whoever reads it may have to copy it."""
+        self._laid.add(node.output)
+
+    def count_moved(self, node: Node) -> None:
+        """The inputs that may have to be copied."""
+        for name in node.inputs:
+            if name in self._laid:
+                self.work.layers += 1
+                self.work.moved += prod(self.shapes[name])
+
+    def kept_of(self, name: str) -> int:
+        """Elements of an array that are not zero."""
+        return int(np.count_nonzero(self.graph.tensors[name])) if self.kept is None else self.kept[name]
 
     def add_concat(self, node: Node) -> None:
         """A concatenation, written in place where it is not too large."""

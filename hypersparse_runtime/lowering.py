@@ -11,20 +11,27 @@ from math import prod
 
 import numpy as np
 
-from hypersparse_runtime.graph import INPUT, Graph, GraphError, Node, shapes
+from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, shapes
 from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer, Network
+from hypersparse_runtime.value_layers import Copy
+from hypersparse_runtime.views import View
+
+Sides = tuple[int, int, int]
 
 
 def dense_products(graph: Graph) -> int:
     """Multiplications for one image if no weight were zero."""
     sizes, weighted = shapes(graph), (node for node in graph.nodes if node.weighted)
-    return sum(graph.tensors[node.tensors["weight"]].size * prod(sizes[node.output][1:]) for node in weighted)
+    return sum(graph.tensors[node.tensors["weight"]].size * node.operation.uses(node, sizes) for node in weighted)
 
 
 def layers_of(graph: Graph) -> Network:
     """The layers of a graph; raises GraphError for what only PyTorch can run."""
     lowering = Lowering(graph)
     for node in graph.nodes:
+        if not node.operation.takes_views:
+            for name in node.inputs:
+                lowering.make_plain(name)
         node.operation.lower(lowering, node)
     return lowering.network()
 
@@ -39,17 +46,17 @@ class Lowering:
         self.layers: list[Layer | None] = []  # None: another one took it in
         self.made: dict[str, list[int]] = defaultdict(list)  # of each value, the places of the layers that make it
         first = tuple(graph.input_shape)
-        if len(first) not in (1, 3):
-            raise GraphError(
-                f"The runtime takes images (channels, height, width) or vectors; this network takes {first}."
-            )
         self.same = {INPUT: INPUT}  # where a node's value really lies
-        self.shapes = {INPUT: first if len(first) == 3 else (first[0], 1, 1)}
+        self.views: dict[str, View] = {}  # of values that lie otherwise than their shape says
+        self.constants: dict[str, Array] = {}  # values that are the same for every input, not yet in memory
+        self._arranged: dict[tuple[View, Sides], str] = {}
+        self.shapes = {INPUT: sides_of(first)}
         self.vectors = {INPUT} if len(first) == 1 else set()
         self.joined: set[str] = set()  # values that several layers make, each some of the channels
 
     def network(self) -> Network:
         """What was built."""
+        self.make_plain(self.graph.output)
         output = self.same[self.graph.output]
         layers = tuple(layer for layer in self.layers if layer is not None)
         if not layers or output == INPUT:  # a network of a flatten alone
@@ -57,7 +64,7 @@ class Lowering:
             self.shapes["copy"], output = self.shapes[INPUT], "copy"
             if INPUT in self.vectors:
                 self.vectors.add("copy")
-        there = {INPUT, *(name for layer in layers for name in (layer.input, layer.output, layer.residual))}
+        there = {INPUT, *(name for layer in layers for name in (layer.output, *layer.reads))}
         shapes = {name: shape for name, shape in self.shapes.items() if name in there}  # others lie in no memory
         return Network(layers, shapes, frozenset(self.vectors), output, self.node_shapes[self.graph.output])
 
@@ -85,10 +92,94 @@ class Lowering:
     def add_value(self, node: Node) -> None:
         """Give the node's output its own place in memory."""
         shape = self.node_shapes[node.output]
-        self.shapes[node.output] = shape if len(shape) == 3 else (shape[0], 1, 1)
+        self.shapes[node.output] = sides_of(shape)
         self.same[node.output] = node.output
         if len(shape) == 1:
             self.vectors.add(node.output)
+
+    def view(self, name: str) -> View:
+        """How a node's value lies in a value of the engine."""
+        if name in self.constants:
+            self._write_constant(name)
+        if name in self.views:
+            return self.views[name]
+        return View.whole(self.same[name], self.node_shapes[name])
+
+    def _write_constant(self, name: str) -> None:
+        array, shape = self.constants.pop(name), sides_of(self.node_shapes[name])
+        work = Copy(np.arange(array.size), array.reshape(-1).astype(np.float32))
+        self._append_value(Layer("copy", INPUT, name, np.arange(shape[0]), work=work), shape)
+        self.same[name] = name
+
+    def _append_value(self, layer: Layer, shape: Sides) -> None:
+        self.append(layer)
+        self.shapes[layer.output] = shape
+        if shape[1:] == (1, 1) and layer.kind != "conv":  # a convolution writes whole vectors, over what is beside
+            self.vectors.add(layer.output)
+
+    def lay(self, node: Node, view: View) -> None:
+        """Let a node's value lie in one that is there."""
+        self.views[node.output] = view
+
+    def emit_whole(self, node: Node, layer: Layer, shape: Sides, view: View | None = None) -> None:
+        """Add the layer of `value_layers` that makes a node's value, of these sides, seen so."""
+        self._append_value(layer, shape)
+        self.same[node.output] = node.output
+        if view is not None and not self._is_plain(view, self.node_shapes[node.output]):
+            self.views[node.output] = view
+
+    def _is_plain(self, view: View, shape: Shape) -> bool:
+        sides = self.shapes[view.value]
+        return view.is_whole(sides) and (len(shape) == 1 or sides == sides_of(shape))
+
+    def make_plain(self, name: str) -> None:
+        """Have a node's value lie as its shape says: channels, rows and columns, or close together."""
+        view, shape = self.view(name), self.node_shapes[name]
+        if name not in self.views:
+            return
+        plain = self._is_plain(view, shape)
+        self.same[name] = view.value if plain else self.arranged(view, sides_of(shape))
+        del self.views[name]
+
+    def arranged(self, view: View, sides: Sides) -> str:
+        """A value that holds the elements of a view in their order."""
+        key = view, sides
+        if key not in self._arranged:
+            name = f"{view.value} copy {len(self._arranged)}"
+            work = Copy(view.indices().reshape(-1).astype(np.int32))
+            self._append_value(Layer("copy", view.value, name, np.arange(sides[0]), work=work), sides)
+            self._arranged[key] = name
+        return self._arranged[key]
+
+    def gathered(self, node: Node, value: str, places: Array) -> None:
+        """Add a layer that makes a node's output of these elements of a value."""
+        sides = sides_of(self.node_shapes[node.output])
+        work = Copy(places.reshape(-1).astype(np.int32))
+        self.emit_whole(node, Layer("copy", value, node.output, np.arange(sides[0]), work=work), sides)
+
+    def is_laid(self, name: str) -> bool:
+        """Whether a value lies otherwise than its shape says, or is constant and in no memory yet."""
+        return name in self.views or name in self.constants
+
+    def covering(self, name: str) -> View:
+        """The view of a node's value, over a value that has no other elements."""
+        view, shape = self.view(name), self.node_shapes[name]
+        if view.covers(self.shapes[view.value]):
+            return view
+        return View.whole(self.arranged(view, sides_of(shape)), shape)
+
+    def planes_last(self, name: str, *, groups: bool = True) -> View:
+        """The same with the last axis over channels that follow each other; without `groups` over all channels."""
+        view = self.covering(name)
+        count, (channels, *sides) = view.shape[-1], self.shapes[view.value]
+        last = (((count, prod(sides)),),) if count > 1 else ((),)
+        if view.merged()[-1:] == last and (channels == count or (groups and count > 1)):
+            return view
+        shape, axes = view.shape, len(view.axes)
+        order = (axes - 1, *range(axes - 1))
+        value = self.arranged(view.permuted(order), (count, 1, prod(shape[:-1])))
+        back = (*range(1, axes), 0)
+        return View.whole(value, (count, *shape[:-1])).permuted(back)
 
     def positions(self, value: str, row: Array, feature: Array, weight: Array) -> Entries:
         """Weights of a linear layer, as entries that read positions of a value."""
@@ -98,6 +189,10 @@ class Lowering:
     def change(self, node: Node, change: Callable[[Layer], Layer], *, sums: bool) -> None:
         """Change the layers that make a value: one layer, or several that each make some of its channels."""
         name = node.inputs[0]
+        self.view(name)  # a constant is written
+        if name in self.views:
+            self._change_view(node, change, sums=sums)
+            return
         joined = name in self.joined and self.readers[name] == 1
         if not joined or any(layer.activated for layer in self._makers(name)):
             self.close(node, change(self.open(node, 0, sums=sums)))
@@ -105,6 +200,29 @@ class Lowering:
         self.rename(name, lambda layer: replace(change(layer), output=node.output))
         self.joined.add(node.output)
         self.add_value(node)
+
+    def _change_view(self, node: Node, change: Callable[[Layer], Layer], *, sums: bool) -> None:
+        """The same for a value that lies otherwise than its shape says."""
+        name = node.inputs[0]
+        if not self.can_take(name, sums=sums):
+            self.make_plain(name)
+            self.close(node, change(self.copy(name, node.output)))
+            return
+        layer, view = replace(change(self.open(node, 0, sums=sums)), output=node.output), self.views[name]
+        self.emit_whole(node, layer, self.shapes[name], view.of(node.output))
+
+    def add_values(self, node: Node, *, first: str, second: str) -> bool:
+        """Have the layer that makes the second value add the first one too, if both lie alike."""
+        if self.constants.keys() & {first, second} or not self.can_take(second, sums=False):
+            return False
+        one, two = self.view(first), self.view(second)
+        sides = self.shapes[two.value]
+        alike = one.merged() == two.merged() and one.first == 0 and self.shapes[one.value] == sides
+        if not alike or (one.value in self.vectors) != (two.value in self.vectors):
+            return False
+        layer = replace(self.open(node, node.inputs.index(second), sums=False), output=node.output, residual=one.value)
+        self.emit_whole(node, layer, sides, two.of(node.output))
+        return True
 
     def is_movable(self, name: str) -> bool:
         """Whether one layer makes a value and may write it elsewhere."""
@@ -154,10 +272,21 @@ class Lowering:
         """A layer that copies its input: the start of ReLUs, sums and norms that no layer before can take in."""
         value, shape = self.same.get(name, name), self.node_shapes[name]
         count = np.arange(shape[0], dtype=np.int32)
-        if len(shape) == 3:
+        if len(shape) > 1:
             zero = np.zeros_like(count)
             entries = Entries(count, count, zero, zero, np.ones(len(count)))
         else:
             entries = self.positions(value, count, count, np.ones(len(count)))
-        kind: Kind = "conv" if len(shape) == 3 else "dot"
+        kind: Kind = "conv" if len(shape) > 1 else "dot"
         return Layer(kind, value, output, count, entries, np.zeros(len(count)))
+
+
+def sides_of(shape: Shape) -> Sides:
+    """Channels, rows and columns of a value of this shape.
+
+    >>> sides_of((5,)), sides_of((4, 3)), sides_of((3, 8, 9)), sides_of((2, 3, 4, 5))
+    ((5, 1, 1), (4, 1, 3), (3, 8, 9), (2, 1, 60))
+    """
+    if len(shape) == 3:
+        return (shape[0], shape[1], shape[2])
+    return (shape[0], 1, prod(shape[1:]))

@@ -200,5 +200,4 @@ def _private(placed: Placed) -> Iterator[str]:
 
 
 def _read(step: Layer | Split) -> list[str]:
-    residual = step.residual if isinstance(step, Layer) else None
-    return [step.input] if residual is None else [step.input, residual]
+    return list(step.reads) if isinstance(step, Layer) else [step.input]

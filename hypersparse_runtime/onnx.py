@@ -1,32 +1,29 @@
 """A `Graph` as an ONNX model, written without the onnx package: its format is a few nested protocol buffers."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.graph import INPUT, Graph, Node, shapes
+from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, shapes
 from hypersparse_runtime.operations.base import OnnxCall
-from hypersparse_runtime.operations.merging import Plane
 
 IR_VERSION, OPSET = 8, 17  # what engines from 2022 on read
 ELEMENT_TYPES = {"float32": 1, "float16": 10, "float64": 11}
-ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_INTS = 1, 2, 7
+INT64 = 7
+ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_STRING, ATTRIBUTE_INTS = 1, 2, 3, 7
+BROADCAST = ("arithmetic", "matmul")  # operations that take a constant for one input beside values of a batch
 OUTPUT = "output"
 
 
 def to_onnx(graph: Graph, *, batch: int | None = None, dtype: str = "float32") -> bytes:
     """The model's file, with one `input` and one `output` of this type; None leaves the number of images open."""
-    known, names = shapes(graph), _Names(graph)
+    known = shapes(graph)
+    names = _Names(graph, known)
     nodes = [_call(call) for node in graph.nodes for call in names.calls(node)]
-    used = sorted({name for node in graph.nodes for name in node.tensors.values()})
-    planes = {node.tensors["value"] for node in graph.nodes if node.op == Plane.name}
-    arrays = [_tensor(names.array(name), graph.tensors[name], dtype, plane=name in planes) for name in used]
-    for node in graph.nodes:
-        constants = node.operation.onnx_constants(node)
-        arrays += [_tensor(names.constant(node, name), np.array(each), dtype) for name, each in constants.items()]
+    arrays = [_tensor(name, array, dtype) for name, array in sorted(names.used.items())]
     body = b"".join(_field(1, node) for node in nodes) + _text(2, "hypersparse")
     body += b"".join(_field(5, array) for array in arrays)
     body += _field(11, _value(INPUT, graph.input_shape, batch, dtype))
@@ -38,26 +35,52 @@ def to_onnx(graph: Graph, *, batch: int | None = None, dtype: str = "float32") -
 class _Names:
     """ONNX has one set of names for values and arrays. A new name has a space, which no name of a graph has."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.output, self.values = graph.output, {INPUT, OUTPUT, *(node.output for node in graph.nodes)}
+    def __init__(self, graph: Graph, known: Mapping[str, Shape]) -> None:
+        self.graph, self.known, self.output = graph, known, graph.output
+        self.values = {INPUT, OUTPUT, *(node.output for node in graph.nodes)}
+        self.used: dict[str, NDArray[Any]] = {}  # arrays by their names in ONNX
+        readers = [(name, node.op) for node in graph.nodes for name in node.inputs]
+        self.repeated = {name for name, op in [*readers, (graph.output, "")] if op not in BROADCAST}
 
     def value(self, name: str) -> str:
         if name == self.output:
             return OUTPUT
         return f"value {name}" if name == OUTPUT else name
 
-    def array(self, name: str) -> str:
-        return f"array {name}" if name in self.values else name
+    def array(self, node: Node, role: str) -> str:
+        """The name of a node's array, which has another one where ONNX wants it in another shape."""
+        name, array = node.tensors[role], self.graph.tensors[node.tensors[role]]
+        shape = node.operation.onnx_array_shape(role, array, self.known[node.inputs[0]])
+        called = f"array {name}" if name in self.values else name
+        called = called if shape == array.shape else f"{called} as {role}"
+        self.used[called] = array.reshape(shape)
+        return called
 
-    def constant(self, node: Node, name: str) -> str:
+    def constant(self, node: Node, name: str, value: Any) -> str:
+        """The name of an option that is an input in ONNX."""
+        self.used[f"{name} of {node.output}"] = np.array(value)
         return f"{name} of {node.output}"
 
     def calls(self, node: Node) -> list[OnnxCall]:
         """A node of a graph as nodes of ONNX."""
+        operation, shape = node.operation, self.known[node.inputs[0]] if node.inputs else ()
         inputs = [self.value(value) for value in node.inputs]
-        inputs += [self.array(node.tensors[role]) for role in node.operation.roles if role in node.tensors]
-        inputs += [self.constant(node, name) for name in node.operation.onnx_constants(node)]
-        return node.operation.onnx_calls(node, inputs, self.value(node.output))
+        if operation.in_onnx:
+            inputs += [self.array(node, role) for role in operation.roles if role in node.tensors]
+        constants = operation.onnx_constants(self.graph, node, shape)
+        inputs += [self.constant(node, name, value) for name, value in constants.items()]
+        if node.op == "constant" and node.output in self.repeated:
+            return self._repeated(node, inputs)
+        return operation.onnx_calls(self.graph, node, inputs, self.value(node.output), shape)
+
+    def _repeated(self, node: Node, inputs: list[str]) -> list[OnnxCall]:
+        """A constant once for each input of the batch."""
+        output, sides = self.value(node.output), self.constant(node, "sides", self.known[node.output])
+        return [
+            OnnxCall("Shape", inputs[:1], f"{output} batch", {"start": 0, "end": 1}),
+            OnnxCall("Concat", [f"{output} batch", sides], f"{output} shape", {"axis": 0}),
+            OnnxCall("Expand", [inputs[1], f"{output} shape"], output),
+        ]
 
 
 def _call(call: OnnxCall) -> bytes:
@@ -71,15 +94,17 @@ def _attribute(name: str, value: Any) -> bytes:
         return body + _key(2, 5) + struct.pack("<f", value) + _number(20, ATTRIBUTE_FLOAT)
     if isinstance(value, int):
         return body + _number(3, value) + _number(20, ATTRIBUTE_INT)
+    if isinstance(value, str):
+        return body + _text(4, value) + _number(20, ATTRIBUTE_STRING)
     return body + b"".join(_number(8, each) for each in value) + _number(20, ATTRIBUTE_INTS)
 
 
-def _tensor(name: str, array: NDArray[Any], dtype: str, *, plane: bool = False) -> bytes:
-    sides = (1, *array.shape) if plane else array.shape
-    raw = np.ascontiguousarray(array, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
+def _tensor(name: str, array: NDArray[Any], dtype: str) -> bytes:
+    whole = array.dtype.kind in "iu"
+    raw = np.ascontiguousarray(array, dtype="<i8" if whole else np.dtype(dtype).newbyteorder("<")).tobytes()
     return (
-        b"".join(_number(1, side) for side in sides)
-        + _number(2, ELEMENT_TYPES[dtype])
+        b"".join(_number(1, side) for side in array.shape)
+        + _number(2, INT64 if whole else ELEMENT_TYPES[dtype])
         + _text(8, name)
         + _field(9, raw)
     )
@@ -105,7 +130,7 @@ def _varint(value: int) -> bytes:
 
 
 def _number(field: int, value: int) -> bytes:
-    return _key(field, 0) + _varint(int(value))
+    return _key(field, 0) + _varint(int(value) & 2**64 - 1)  # negative numbers take ten bytes
 
 
 def _field(field: int, body: bytes) -> bytes:

@@ -20,6 +20,14 @@ import numpy as np
 
 from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair
 
+ALIKE = (
+    "elementwise",
+    "arithmetic",
+    "layer_norm",
+    "group_norm",
+    "softmax_planes",
+    "reduce",
+)  # output laid like the input
 ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 
 
@@ -87,6 +95,10 @@ class Placed:
         for step in self.steps:
             if isinstance(step, Split):
                 parts[step.input].append(step.phases[:, 0])
+                continue
+            if step.is_whole:
+                for name in step.reads:
+                    parts[name].append(np.arange(self.values[name].channels))
                 continue
             parts[step.input].append(step.rows if step.entries is None else step.entries.channel)
             if step.residual is not None:
@@ -235,6 +247,8 @@ def _phases(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> tuple[Arra
 def _relate(layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]) -> None:
     if layer.residual is not None:
         groups.join(layer.residual, layer.output)
+    if layer.kind in ALIKE:
+        groups.join(layer.input, layer.output)
     if layer.kind != "conv" or layer.entries is None:
         return
     groups.join(layer.input, layer.output)

@@ -9,7 +9,40 @@ from numpy.typing import NDArray
 
 Pair = tuple[int, int]
 Array = NDArray[Any]
-Kind = Literal["conv", "dot", "max_pool", "mean", "softmax", "log_softmax"]
+WHOLE = (
+    "copy",
+    "elementwise",
+    "arithmetic",
+    "layer_norm",
+    "group_norm",
+    "matmul",
+    "softmax_planes",
+    "reduce",
+    "embedding",
+    "resample",
+    "lstm",
+    "gru",
+)  # kinds of `value_layers`, which read and write whole values
+Kind = Literal[
+    "conv",
+    "dot",
+    "max_pool",
+    "mean",
+    "softmax",
+    "log_softmax",
+    "copy",
+    "elementwise",
+    "arithmetic",
+    "layer_norm",
+    "group_norm",
+    "matmul",
+    "softmax_planes",
+    "reduce",
+    "embedding",
+    "resample",
+    "lstm",
+    "gru",
+]
 SOFTMAX = ("softmax", "log_softmax")
 
 
@@ -59,6 +92,23 @@ class Layer:
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
+    work: Any = None  # of a kind in WHOLE: one of the classes in `value_layers`
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Values that it reads beside its input and its residual, all of them."""
+        other = getattr(self.work, "other", None)
+        return () if other is None else (other,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """All values that it reads."""
+        return (self.input, *(() if self.residual is None else (self.residual,)), *self.others)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it reads every channel of what it reads and makes every channel of its output."""
+        return self.kind in WHOLE
 
     @property
     def activated(self) -> bool:

@@ -13,13 +13,14 @@ from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.dense_engines import DENSE_ENGINES, DenseEngine, NumpyEngine, installed_engines
 from hypersparse_runtime.engine_selection import Engine, Fastest, trial
 from hypersparse_runtime.file import read
-from hypersparse_runtime.graph import Graph, shapes
+from hypersparse_runtime.graph import INPUT, Graph, shapes
 from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.lowering import dense_products, layers_of
 from hypersparse_runtime.sparse_engine import SparseEngine
 from hypersparse_runtime.sparse_layers import Network
 
 ENGINES = ("auto", "hypersparse", *(engine.name for engine in DENSE_ENGINES), "numpy")
+SHAPING = ("reshape", "permute", "slice", "expand")  # operations that leave numbers as they are
 SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
 SURELY_DENSE = 0.6
 HALF_DENSE = 0.25  # from which dense engines are faster as a rule, where nothing is measured
@@ -61,6 +62,7 @@ class SparseModel:
         self.output_shape = shapes(graph)[graph.output]
         self.threads = threads or cores()
         self.dense_products = dense_products(graph)
+        self._ids = id_count(graph)
         network = without_dead_channels(layers_of(graph))
         self.products = network.products()
         self._engine = self._chosen(network, engine, instructions)
@@ -100,8 +102,20 @@ class SparseModel:
         elif out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
             raise ValueError(f"`out` must be a writeable float32 array of the shape {shape} without gaps.")
         if len(images):
+            self._check_ids(images)
             self._engine.run(images, out)
         return out
+
+    def _check_ids(self, inputs: NDArray[Any]) -> None:
+        """Numbers that an embedding takes must be rows of its table: the kernel would take the nearest row."""
+        if self._ids is None:
+            return
+        low, high = float(inputs.min()), float(inputs.max())
+        if not (low >= 0 and high < self._ids and (inputs == np.floor(inputs)).all()):
+            most = self._ids - 1
+            raise ValueError(
+                f"The network takes token numbers, whole numbers from 0 to {most}; got {low:g} to {high:g}."
+            )
 
     def _as_floats(self, images: Any) -> NDArray[np.float32]:
         """Images of another type or order; what cannot be meant is refused."""
@@ -186,6 +200,17 @@ class SparseModel:
         if len(engines) == 1 or not self._is_tried():
             return engines[0]
         return Fastest(engines, self.input_shape, self.output_shape, threads=self.threads)
+
+
+def id_count(graph: Graph) -> int | None:
+    """Rows of the smallest embedding that takes numbers of the input; None where there is none."""
+    views, counts = {INPUT}, []
+    for node in graph.nodes:
+        if node.op in SHAPING and node.inputs[0] in views:
+            views.add(node.output)
+        if node.op == "embedding" and node.inputs[0] in views:
+            counts.append(len(graph.tensors[node.tensors["weight"]]))
+    return min(counts, default=None)
 
 
 def cores() -> int:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from torch import fx
+from torch import Tensor, fx
 
-from hypersparse_runtime.graph import Node
+from hypersparse_runtime.graph import INPUT, Node
 
 GETITEM = "getitem"
 
@@ -26,6 +26,11 @@ class Translation:
     values: dict[fx.Node, str] = field(default_factory=dict)  # names of values; an identity has its input's
     batch: set[fx.Node] = field(default_factory=set)  # nodes that are the batch size
     nodes: list[Node] = field(default_factory=list)
+    constants: dict[fx.Node, Tensor] = field(default_factory=dict)  # what follows from parameters and buffers alone
+    pieces: dict[fx.Node, list[str]] = field(default_factory=dict)  # values of calls that give several
+    batch_size: str | None = None  # how the batch size is called; None where it is one
+    batch_in_front: bool = False  # whether every value must have the batch in front, as those of opaque nodes have
+    input: str = INPUT
 
 
 class Call:
@@ -44,6 +49,15 @@ class Call:
         given = {**dict(zip(names, self.node.args, strict=False)), **self.node.kwargs}
         defaults = {argument.name: argument.default_value for argument in schema.arguments}
         return {name: given.get(name, defaults[name]) for name in names}
+
+    @property
+    def alike(self) -> bool:
+        """Whether the values that it reads and gives have the batch in front."""
+        values = [each for each in self.node.all_input_nodes if each in self.state.values]
+        made = self.node.meta.get("val")
+        shapes = [each.meta["val"].shape for each in values if isinstance(each.meta.get("val"), Tensor)]
+        shapes += [made.shape] if isinstance(made, Tensor) else []
+        return self.state.batch_size is not None or all(len(shape) > 1 and shape[0] == 1 for shape in shapes)
 
     @property
     def simple(self) -> bool:

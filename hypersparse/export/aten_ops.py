@@ -52,6 +52,7 @@ ALLOWED = _words(
     "permute pixel_shuffle pixel_unshuffle reshape roll select.int slice.Tensor split split.Tensor split.sizes "
     "split_with_sizes squeeze squeeze.dim squeeze.dims stack t transpose.int unflatten.int unsqueeze view"
 )
+VIEWS = ("view", "_unsafe_view")
 DTYPES = {name: getattr(torch, name) for name in ("float16", "float32", "float64", "int32", "int64", "bool")}
 
 
@@ -77,6 +78,8 @@ def _operation(op: str) -> Callable[..., Any]:
         if any(rest.startswith(f"{known.partition('.')[0]}.") for known in ALLOWED):
             raise ModelError(unknown("operation of PyTorch", op, [f"aten.{known}" for known in sorted(ALLOWED)]))
         raise ModelError(f"The network has an operation `{op}`, which is not one that may be run.")
+    if name in VIEWS:  # what is before it may lie otherwise in memory than in the model
+        name = "reshape"
     function: Callable[..., Any] = getattr(getattr(torch.ops.aten, name), overload)
     return function
 

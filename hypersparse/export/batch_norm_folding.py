@@ -48,14 +48,14 @@ class _Copies:
 
     def name(self, node: Node, own: Mapping[str, str], role: str) -> str:
         """For the array of a node's role: a weight is in a module of its own, its bias beside it."""
-        if node.weighted and role != "weight":
+        if node.by_channels and role != "weight":
             return beside(own["weight"], role, self.taken)
-        module = own[role].removesuffix(".weight") if node.weighted else own[role]
+        module = own[role].removesuffix(".weight") if node.by_channels else own[role]
         while True:
             self.numbers[module] += 1
-            copy = f"{module}_{self.numbers[module] + 1}" if node.weighted else f"{module}{self.numbers[module] + 1}"
-            if copy not in (self.modules if node.weighted else self.taken):
-                return f"{copy}.weight" if node.weighted else copy
+            copy = f"{module}_{self.numbers[module] + 1}" if node.by_channels else f"{module}{self.numbers[module] + 1}"
+            if copy not in (self.modules if node.by_channels else self.taken):
+                return f"{copy}.weight" if node.by_channels else copy
 
 
 def fold_batch_norms(graph: Graph) -> Graph:
@@ -66,7 +66,7 @@ def fold_batch_norms(graph: Graph) -> Graph:
     gone = set()
     for node in graph.nodes:
         layer = makers.get(node.inputs[0]) if node.op == "batch_norm" else None
-        if layer is None or not layer.weighted or count[layer.output] != 1:
+        if layer is None or not layer.by_channels or count[layer.output] != 1:
             continue
         folded[node.output] = _folded(graph, layer, node, tensors)
         gone.add(layer.output)
@@ -122,7 +122,7 @@ class _Planes:
             del self.nodes[source]
             self.add(replace(node, inputs=before.inputs))
             return True
-        if before.weighted and is_flat(value):
+        if before.by_channels and is_flat(value):
             self._add_bias(before, value.reshape(len(value), -1)[:, 0])
             self._skip(node)
             return True

@@ -26,7 +26,7 @@ def save_c(graph: Graph, path: str | Path) -> int:
 
 def c_source(graph: Graph, name: str) -> tuple[str, str]:
     """The text of the source and of its header, for a network called `name`."""
-    strange = next((node.op for node in graph.nodes if node.opaque), None)
+    strange = next((node.op for node in graph.nodes if node.opaque or not TORCH_OPERATIONS[node.op].in_c), None)
     if strange is not None:
         raise ModelError(f"C source has no function for `{strange}`; export this network as .hsp or .onnx.")
     prefix = re.sub(r"\W", "_", name)

@@ -65,7 +65,7 @@ def _needed(graph: Graph, known: Mapping[str, Known], kept: Flags, *, planes: bo
     for node in reversed(graph.nodes):
         flat = _flat_constants(known[node.output])
         folded = known[node.output].constant & ~kept[node.output] if planes else flat & ~kept[node.output]
-        if node.weighted:
+        if node.by_channels:
             folded = folded | flat  # a number for the bias
         wanted = needed[node.output] & ~folded
         parts = [wanted] * len(node.inputs)
@@ -84,7 +84,7 @@ def _wanted_of_input(graph: Graph, node: Node, wanted: Bools, length: int) -> Bo
         return read_channels(graph, node, wanted)
     if channels is Channels.FLATTENED:
         return np.asarray(wanted.reshape(length, -1).any(1))
-    return np.full(length, not node.weighted or bool(wanted.any()))  # a grouped convolution may not be needed at all
+    return np.full(length, not node.by_channels or bool(wanted.any()))  # a grouped convolution may not be needed at all
 
 
 def _flat_constants(known: Known) -> Bools:
@@ -98,7 +98,7 @@ def _stays_for_a_reader(node: Node, known: Known, needed: Bools) -> Bools:
     if not constant.any():
         return constant
     uneven = ~_flat_constants(known)
-    if not node.weighted:  # what follows may bring it to a padded border
+    if not node.by_channels:  # what follows may bring it to a padded border
         return np.asarray(constant & uneven)
     nonzero = known.value.reshape(len(constant), -1).any(1)
     return np.asarray(constant & nonzero & (uneven | any(side > 0 for side in node.options.get("padding", ()))))
@@ -134,7 +134,7 @@ def _couple_node(graph: Graph, node: Node, kept: Flags) -> None:
         (name,) = node.inputs
         kept[name] = kept[name] | out.reshape(len(kept[name]), -1).any(1)
         kept[node.output] = np.repeat(kept[name], len(out) // len(kept[name]))
-    elif node.weighted and out.any() and not kept[node.inputs[0]].any():
+    elif node.by_channels and out.any() and not kept[node.inputs[0]].any():
         kept[node.inputs[0]] = np.arange(len(kept[node.inputs[0]])) == 0  # a layer needs an input to be one
 
 

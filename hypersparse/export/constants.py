@@ -73,7 +73,7 @@ def _known(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> Known
 def _constant(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> NDArray[np.bool_]:
     """Which channels of a node's value are the same for every input."""
     flags = [known.constant for known in inputs]
-    if node.weighted:
+    if node.by_channels:
         return np.asarray(~_used(graph, node, inputs=~flags[0]).any(2).reshape(-1))
     channels = channels_of(graph, node)
     if channels is Channels.JOINED:
@@ -81,7 +81,7 @@ def _constant(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> ND
     if channels is Channels.FLATTENED:
         return np.repeat(flags[0], shape[0] // len(flags[0]))
     if channels is Channels.ALL:
-        return np.zeros(1, bool) if node.opaque else np.full(shape[0], inputs[0].whole)
+        return np.zeros(1, bool) if node.opaque else np.full(shape[0], all(each.whole for each in inputs))
     weight = graph.array(node, "weight")  # of a batch norm, whose channels are scaled by it
     constant = np.logical_and.reduce(flags)
     return constant if weight is None else np.asarray(constant | (weight == 0))

@@ -52,7 +52,10 @@ class _Run:
             raise ModelError(f"`{node.op}` needs values and arrays of one floating-point type; got {came}.")
         made: Tensor = inputs[0].new_empty(len(inputs[0]), *side, dtype=reduce(torch.promote_types, kinds))
         given = {"input": inputs[0], "self": inputs[0], **tensors, "kernel_size": node.options.get("kernel")}
-        work, _ = work_of(f"aten.{operation.costs_as}.default", given, made)
+        given |= {"other": inputs[1]} if len(inputs) > 1 else {}
+        work = operation.work([*inputs], tensors)
+        if work is None:
+            work, _ = work_of(f"aten.{operation.costs_as}.default", given, made)
         self._add(node, made, (work, 0))
         return made
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypersparse.errors import OptionError
 from hypersparse.export.c_source import save_c
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.onnx import in_onnx_runtime, save_onnx
+from hypersparse.export.onnx import in_onnx_runtime, save_graph_onnx
 from hypersparse.export.sparse_file import exact, load_sparse, save_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.verify import Predict
@@ -58,7 +58,7 @@ FORMATS: Mapping[str, Format] = {
         reader="the network in the page, loaded into PyTorch",
     ),
     ".onnx": Format(
-        write=lambda graph, path, batch: save_onnx(graph, path, batch=batch),
+        write=lambda graph, path, batch: save_graph_onnx(graph, path, batch=batch),
         read=in_onnx_runtime,
         reader="the file in ONNX Runtime",
         package="onnxruntime",

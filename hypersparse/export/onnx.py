@@ -1,16 +1,18 @@
 """ONNX files, for ONNX Runtime, OpenVINO and whatever else reads them; weights are dense."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.export import Dim
 
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.graph_module import to_module
+from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.silence_torch import first_line, quiet
+from hypersparse.export.trace import trace
 from hypersparse.storage.files import write_atomically
 from hypersparse_runtime.graph import INPUT, Graph
 from hypersparse_runtime.onnx import ELEMENT_TYPES, OUTPUT, to_onnx
@@ -19,7 +21,42 @@ OPSET_OF_TORCH = 18  # the oldest that PyTorch's exporter writes
 MOST_BY_TORCH = 1024  # operations that its exporter is given: for so many it took 71 s here, for 128 of them 3 s
 
 
-def save_onnx(graph: Graph, path: str | Path, *, batch: int | None = None) -> int:
+def save_onnx(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    input_shape: Sequence[int],
+    batch: int | None = None,
+    shrink: bool = False,
+    input_dtype: torch.dtype | None = None,
+) -> int:
+    """Write a model as ONNX for inputs of this shape (without the batch); returns its size in bytes.
+
+    The file has one `input` and one `output`; its weights are dense. Parametrizations are folded into their weights.
+
+    Args:
+        model: any module with one input and one output.
+        path: the file.
+        input_shape: the shape of one input, such as `(3, 32, 32)`, or `(128,)` for 128 tokens.
+        batch: how many inputs the file takes at once. None leaves that open, unless the model depends on it: then 1.
+        shrink: whether dead structure is removed first.
+        input_dtype: `torch.int64` for token numbers; the file takes them as floating-point numbers.
+
+    Raises:
+        ModelError: if an operation of the model cannot be written; the message names it.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     size = save_onnx(nn.Linear(4, 2), f"{folder}/linear.onnx", input_shape=(4,))
+        >>> size > 0
+        True
+    """
+    graph = trace(model, input_shape, input_dtype=input_dtype)
+    return save_graph_onnx(shrink_graph(graph).graph if shrink else graph, path, batch=batch)
+
+
+def save_graph_onnx(graph: Graph, path: str | Path, *, batch: int | None = None) -> int:
     """Write a graph as ONNX with one `input` and one `output`; returns its size in bytes.
 
     `batch` fixes how many inputs it takes at once; None leaves that open.

@@ -176,7 +176,7 @@ def _layers(graph: Graph, small: Graph, reasons: Mapping[str, list[int]], gone: 
 
 
 def _weighted(graph: Graph) -> list[Node]:
-    return [node for node in graph.nodes if node.weighted]
+    return [node for node in graph.nodes if node.by_channels]
 
 
 def _counts(graph: Graph, node: Node) -> tuple[tuple[int, int], int]:

@@ -39,17 +39,19 @@ def save_sparse(
     deploy: bool = False,
     about: Mapping[str, Any] = MappingProxyType({}),
     mask: Mask | None = None,
+    input_dtype: torch.dtype | None = None,
 ) -> int:
     """Write a model as one `.hsp` file for inputs of this shape (without the batch); returns its size in bytes.
 
     Every weight comes back bit for bit. With `deploy` the file holds a smaller network that computes the same: batch
     norms folded, dead structure removed, values in half precision. `about` is plain JSON, such as the classes.
     With `mask=sparsifier.mask` a weight that the mask drops and that is not 0.0 is an error.
+    `input_dtype` is `torch.int64` for inputs that are token numbers.
     """
     _check_about(about)
     if mask is not None:
         mask.check_zeros(model)
-    graph = trace(model, input_shape, about)
+    graph = trace(model, input_shape, about, input_dtype=input_dtype)
     return save_graph(deployed(graph) if deploy else exact(graph), path)
 
 

@@ -14,17 +14,28 @@ from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.aten_call import BatchSizeError, Translation
 from hypersparse.export.dry_run import dry_run
 from hypersparse.export.from_aten import translate_
+from hypersparse.export.parametrizations import with_parametrizations_folded
 from hypersparse.export.silence_torch import first_line, quiet
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, shapes
 from hypersparse_runtime.names import MADE
 
+FREE = frozenset(("reshape", "permute", "slice", "expand", "concat", "matmul", "reduce", "arithmetic"))
+"""Operations that could take a batch for an axis, so that it is looked whether a network takes its inputs apart."""
 
-def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any] = MappingProxyType({})) -> Graph:
+
+def trace(
+    model: nn.Module,
+    input_shape: Sequence[int],
+    about: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    input_dtype: torch.dtype | None = None,
+) -> Graph:
     """The network as it computes in evaluation mode, for inputs of this shape (without the batch).
 
     Arrays have their names in the model's state_dict; all of it is in the graph, read by a node or not. What a graph
     has no word for stays an opaque node. Where the model depends on the size of its batch, `about["batch"]` is 1.
+    Parametrizations are folded into their weights. `input_dtype` is `torch.int64` for inputs that are token numbers.
 
     >>> graph = trace(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)), (1, 4, 4))
     >>> [node.op for node in graph.nodes]
@@ -32,11 +43,20 @@ def trace(model: nn.Module, input_shape: Sequence[int], about: Mapping[str, Any]
     """
     shape = _sides(input_shape)
     about = dict(about)
+    model = with_parametrizations_folded(model)
+    if input_dtype is not None:
+        need_whole_numbers(input_dtype)
+        about["input_dtype"] = str(input_dtype).removeprefix("torch.")
     with eval_mode(model):
-        try:
-            graph = _translated(_export(model, shape, any_batch=True), shape)
-        except BatchSizeError:
-            graph = _translated(_export(model, shape, any_batch=False), shape)
+        program = _export(model, shape, input_dtype, any_batch=False)
+        graph = _translated(program, shape)
+        if any(node.opaque for node in graph.nodes):  # PyTorch runs it, and has to know the size of a batch
+            try:
+                graph = _translated(_export(model, shape, input_dtype, any_batch=True), shape, batch_in_front=True)
+            except BatchSizeError:
+                about["batch"] = 1
+                graph = _translated(program, shape, batch_in_front=True)
+        elif any(node.op in FREE for node in graph.nodes) and not _takes_inputs_apart(model, shape, input_dtype):
             about["batch"] = 1
     state = {name: _array(name, tensor) for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
     graph = replace(graph, tensors={**graph.tensors, **state}, about=about)
@@ -59,9 +79,42 @@ def _sides(input_shape: Any) -> tuple[int, ...]:
     return sides
 
 
-def _export(model: nn.Module, shape: tuple[int, ...], *, any_batch: bool) -> ExportedProgram:
+def _example(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None, count: int) -> Tensor:
     like = next((tensor for tensor in model.state_dict().values() if tensor.is_floating_point()), torch.zeros(()))
-    example = torch.zeros(2 if any_batch else 1, *shape, dtype=like.dtype, device=like.device)
+    return torch.zeros(count, *shape, dtype=dtype or like.dtype, device=like.device)
+
+
+def _takes_inputs_apart(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None) -> bool:
+    """Whether two inputs in one batch give what each gives by itself."""
+    pair = _example(model, shape, dtype, 2)
+    generator = torch.Generator(device=pair.device).manual_seed(0)
+    pair = pair.random_(0, 2, generator=generator) if dtype is not None else pair.normal_(generator=generator)
+    try:
+        with torch.no_grad():
+            each = torch.cat([model_output(model(one)) for one in torch.split(pair, 1)])
+            both = model_output(model(pair))
+    except Exception:  # a model for single inputs raises whatever its parts do
+        return False
+    return both.shape == each.shape and torch.allclose(both, each, rtol=1e-3, atol=1e-4 * float(each.abs().max()))
+
+
+def model_output(made: Any) -> Tensor:
+    """The tensor that a model gives, perhaps as the only entry of a dictionary or a tuple."""
+    if isinstance(made, Tensor):
+        return made
+    values = list(made.values()) if isinstance(made, Mapping) else list(made)
+    first: Tensor = values[0]
+    return first
+
+
+def need_whole_numbers(dtype: torch.dtype) -> None:
+    """Raise OptionError for a type of inputs that is none of token numbers."""
+    if dtype not in (torch.int64, torch.int32):
+        raise OptionError(f"`input_dtype` is torch.int64 or torch.int32, for token numbers; got {dtype}.")
+
+
+def _export(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None, *, any_batch: bool) -> ExportedProgram:
+    example = _example(model, shape, dtype, 2 if any_batch else 1)
     dynamic = ({0: Dim("batch")},) if any_batch else None
     try:
         with quiet(), torch.no_grad():
@@ -75,8 +128,9 @@ def _export(model: nn.Module, shape: tuple[int, ...], *, any_batch: bool) -> Exp
         raise ModelError(said) from None
 
 
-def _translated(program: ExportedProgram, shape: tuple[int, ...]) -> Graph:
-    state = Translation()
+def _translated(program: ExportedProgram, shape: tuple[int, ...], *, batch_in_front: bool = False) -> Graph:
+    state = Translation(batch_in_front=batch_in_front)
+    state.batch_size = _batch_size(program)
     output: fx.Node | None = None
     for node in program.graph.nodes:
         if node.op == "placeholder":
@@ -88,6 +142,15 @@ def _translated(program: ExportedProgram, shape: tuple[int, ...]) -> Graph:
     if output is None or output not in state.values or not state.nodes:
         raise ModelError("The model should compute one tensor from its input; it gives its input or a constant back.")
     return _needed(Graph(shape, tuple(state.nodes), state.tensors), state.values[output])
+
+
+def _batch_size(program: ExportedProgram) -> str | None:
+    """How a program calls the size of its batch; None where that is one."""
+    for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True):
+        if spec.kind == InputKind.USER_INPUT and isinstance(node.meta.get("val"), Tensor):
+            first = node.meta["val"].shape[0]
+            return None if isinstance(first, int) else str(first)
+    return None
 
 
 def _placeholder(program: ExportedProgram, node: fx.Node, state: Translation) -> None:

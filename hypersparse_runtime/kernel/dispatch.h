@@ -1,6 +1,6 @@
 /* The steps for one instruction set; included once for each. Before that these are defined: NAME, TARGET, VL (floats in a
  * vector), MAX_TILE_1, MAX_TILE_2 and MAX_TILE_4 (vectors of a tile that fit the registers with one, two and four chains),
- * MAX_TILE_FEW (the same for rows with few entries). Every element is summed in the same order for every instruction set,
+ * MAX_TILE_FEW (the same for rows with few entries), MATMUL_ROWS and MATMUL_VECTORS (a tile of a product of two values). Every element is summed in the same order for every instruction set,
  * layout, tile and loop order. Autotuning therefore never changes a bit of the result. */
 
 #include "simd.h"
@@ -13,6 +13,10 @@
 #endif
 #include "data_movement.h"
 #include "conv.h"
+#ifndef __wasm__
+#include "elementwise.h"
+#include "tokens.h"
+#endif
 
 #if VL == 16
 #include "conv_small_planes.h"
@@ -25,9 +29,17 @@
 #define CONV_SHARED 0
 #endif
 
+#ifdef __wasm__
+#define VALUE_STEPS /* programs for it have no such steps */
+#else
+#define VALUE_STEPS \
+  , NAME(copy), NAME(elementwise), NAME(arithmetic), NAME(layer_norm), NAME(group_norm), NAME(matmul), \
+      NAME(softmax_planes), NAME(reduce), NAME(embedding), NAME(resample), NAME(lstm), NAME(gru)
+#endif
+
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),   NAME(split),       NAME(max_pool), NAME(mean),
                                        NAME(pack), NAME(unpack), CONV_FEW,          CONV_SMALL,     CONV_SHARED,
-                                       NAME(repeat_rows), NAME(clear), softmax, log_softmax};
+                                       NAME(repeat_rows), NAME(clear), softmax, log_softmax VALUE_STEPS};
 
 #ifndef __wasm__
 /* Billions of floating-point operations per second with operands in registers: an upper bound for every kernel. */
@@ -53,3 +65,4 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef CONV_FEW
 #undef CONV_SMALL
 #undef CONV_SHARED
+#undef VALUE_STEPS

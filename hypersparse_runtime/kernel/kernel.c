@@ -57,6 +57,8 @@ static double seconds(void) {
 #else
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
+#define MATMUL_ROWS 4
+#define MATMUL_VECTORS 3
 #include "dispatch.h"
 #undef FUSED
 #define FUSED(a, b, c) __builtin_fmaf(a, b, c) /* the compiler's own vector loop would round twice */
@@ -69,6 +71,8 @@ static double seconds(void) {
 #undef MAX_TILE_2
 #undef MAX_TILE_4
 #undef MAX_TILE_FEW
+#undef MATMUL_ROWS
+#undef MATMUL_VECTORS
 
 #ifdef __x86_64__
 #define NAME(word) word##_avx2
@@ -80,6 +84,8 @@ static double seconds(void) {
 #define MAX_TILE_2 4
 #define MAX_TILE_4 2
 #define MAX_TILE_FEW 8
+#define MATMUL_ROWS 4
+#define MATMUL_VECTORS 3
 #include "dispatch.h"
 #undef NAME
 #undef LARGER
@@ -90,6 +96,8 @@ static double seconds(void) {
 #undef MAX_TILE_2
 #undef MAX_TILE_4
 #undef MAX_TILE_FEW
+#undef MATMUL_ROWS
+#undef MATMUL_VECTORS
 
 #define NAME(word) word##_avx512
 #define LARGER _mm512_max_ps
@@ -101,6 +109,8 @@ static double seconds(void) {
 #define MAX_TILE_2 8
 #define MAX_TILE_4 4
 #define MAX_TILE_FEW 24
+#define MATMUL_ROWS 4
+#define MATMUL_VECTORS 6
 #include "dispatch.h"
 #undef NAME
 #undef LARGER
@@ -112,6 +122,8 @@ static double seconds(void) {
 #undef MAX_TILE_2
 #undef MAX_TILE_4
 #undef MAX_TILE_FEW
+#undef MATMUL_ROWS
+#undef MATMUL_VECTORS
 
 static const run_step *const levels[] = {steps_plain, steps_avx2, steps_avx512};
 #else

@@ -9,8 +9,18 @@ enum mode { STILL = 0, SHORT_ROWS = 1, PAIRS = 2, LONG_ROWS = 3 };
 
 enum kind {
   CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, CONV_FEW_TAPS = 7, CONV_SMALL_PLANES = 8,
-  CONV_SHARED_LOADS = 9, REPEAT_ROWS = 10, CLEAR = 11, SOFTMAX = 12, LOG_SOFTMAX = 13
+  CONV_SHARED_LOADS = 9, REPEAT_ROWS = 10, CLEAR = 11, SOFTMAX = 12, LOG_SOFTMAX = 13, COPY = 14, ELEMENTWISE = 15,
+  ARITHMETIC = 16, LAYER_NORM = 17, GROUP_NORM = 18, MATMUL = 19, SOFTMAX_PLANES = 20, REDUCE = 21, EMBEDDING = 22,
+  RESAMPLE = 23, LSTM = 24, GRU = 25
 };
+
+/* Functions of elements and operators of two values, in the order of operations/elementwise.py. Steps of these kinds have
+ * them in kernel_y; value_steps.py says what else they have in which word. */
+enum function {
+  SIGMOID, TANH, SILU, GELU, GELU_TANH, HARDSWISH, HARDSIGMOID, LEAKY_RELU, ELU, SOFTPLUS, MISH, EXP, ERF, SQRT, RSQRT,
+  LOG, ABS, NEG
+};
+enum operator { ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, RSUB, RDIV };
 
 /* Offsets of values count floats from the start of the workspace. Offsets of tables count 32-bit words of constants. */
 struct step {

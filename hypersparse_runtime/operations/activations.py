@@ -19,6 +19,7 @@ class Activation(Operation):
     """A function of each element."""
 
     passes = Channels.SAME
+    takes_views = True
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         return inputs[0]
@@ -57,7 +58,7 @@ class Clip(Activation):
         between = bounds(node)
         lowering.change(node, lambda layer: replace(layer, clip=between), sums=True)
 
-    def onnx_constants(self, node: Node) -> dict[str, float]:
+    def onnx_constants(self, graph: Graph, node: Node, shape: Shape) -> dict[str, float]:
         return dict(zip(("low", "high"), bounds(node), strict=True))
 
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
+from math import prod
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +13,8 @@ from hypersparse_runtime.graph import Graph, GraphError, Node, Shape
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.sparse_layers import Array, Pair
+
+MOST_AXES = 8  # of a value, without the batch
 
 
 class Channels(Enum):
@@ -42,11 +45,14 @@ class Operation(ABC):
     name: ClassVar[str]
     onnx: ClassVar[str]  # the operation's name in ONNX
     roles: ClassVar[tuple[str, ...]] = ()  # of its arrays, in the order in which ONNX takes them
+    in_onnx: ClassVar[bool] = True  # whether the arrays of `roles` are inputs in ONNX
     passes: ClassVar[Channels]
     inputs: ClassVar[int | None] = 1  # None: one or more
     weighted: ClassVar[bool] = False  # whether it is a sum of products with its array `weight`
+    by_channels: ClassVar[bool] = False  # whether `weight` has a row for each output channel, of weights of input ones
     opaque: ClassVar[bool] = False  # whether only PyTorch knows what it does
     last_only: ClassVar[bool] = False  # whether it must be the last operation of a network
+    takes_views: ClassVar[bool] = False  # whether `lower` finds its inputs by `Lowering.view`
 
     @abstractmethod
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
@@ -64,6 +70,10 @@ class Operation(ABC):
     def lower(self, lowering: Lowering, node: Node) -> None:
         """Turn the node into layers of the sparse engine."""
 
+    def uses(self, node: Node, shapes: Mapping[str, Shape]) -> int:
+        """How many products each weight is in, for one image."""
+        return prod(shapes[node.output][1:])
+
     def channels(self, graph: Graph, node: Node) -> Channels:
         """How channels pass through this node."""
         return self.passes
@@ -72,11 +82,15 @@ class Operation(ABC):
         """The options by their names in ONNX."""
         return {}
 
-    def onnx_constants(self, node: Node) -> dict[str, float]:
-        """Options that are inputs in ONNX."""
+    def onnx_constants(self, graph: Graph, node: Node, shape: Shape) -> dict[str, Any]:
+        """Options that are inputs in ONNX, after the arrays; an array keeps its type if it holds whole numbers."""
         return {}
 
-    def onnx_calls(self, node: Node, inputs: Sequence[str], output: str) -> list[OnnxCall]:
+    def onnx_array_shape(self, role: str, array: Array, shape: Shape) -> Shape:
+        """The shape that an array has in ONNX, for an input of this shape."""
+        return tuple(array.shape)
+
+    def onnx_calls(self, graph: Graph, node: Node, inputs: Sequence[str], output: str, shape: Shape) -> list[OnnxCall]:
         """The nodes of ONNX that compute it."""
         return [OnnxCall(self.onnx, inputs, output, self.onnx_attributes(node))]
 
@@ -100,7 +114,11 @@ class Opaque(Operation):
     def lower(self, lowering: Lowering, node: Node) -> None:
         raise unsupported(node)
 
-    def onnx_calls(self, node: Node, inputs: Sequence[str], output: str) -> list[OnnxCall]:
+    def onnx_array_shape(self, role: str, array: Array, shape: Shape) -> Shape:
+        """The shape that an array has in ONNX, for an input of this shape."""
+        return tuple(array.shape)
+
+    def onnx_calls(self, graph: Graph, node: Node, inputs: Sequence[str], output: str, shape: Shape) -> list[OnnxCall]:
         raise unsupported(node)
 
 
@@ -125,6 +143,16 @@ def count(node: Node, name: str) -> int:
     if type(value) is not int or value < 1:
         raise GraphError(f"`{node.output}` needs `{name}`, a whole number of at least 1; got {value!r}.")
     return value
+
+
+def whole_numbers(node: Node, name: str, *, least: int) -> tuple[int, ...]:
+    """An option of one or more integers, such as the `shape` of a reshape; at most eight."""
+    value = node.options.get(name)
+    given = value if isinstance(value, tuple) else (value,)
+    if not 0 < len(given) <= MOST_AXES or not all(type(each) is int and each >= least for each in given):
+        said = f"up to {MOST_AXES} whole numbers of at least {least}"
+        raise GraphError(f"`{node.output}` needs `{name}`, {said}; got {str(value)[:40]}.")
+    return given
 
 
 def array_of(graph: Graph, node: Node, role: str) -> Any:

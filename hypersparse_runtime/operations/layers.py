@@ -1,6 +1,8 @@
 """Layers: convolution, linear layer and batch norm."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import (
     Channels,
+    OnnxCall,
     Operation,
     array_of,
     check_vector,
@@ -21,6 +24,7 @@ from hypersparse_runtime.operations.base import (
 )
 from hypersparse_runtime.operations.pooling import windows
 from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer
+from hypersparse_runtime.views import View
 
 
 class Weighted(Operation):
@@ -40,13 +44,13 @@ class Weighted(Operation):
 
 
 class Conv(Weighted):
-    """Convolution of (C, H, W) with `weight` (O, C / groups, h, w), `bias` (O) or none."""
+    """Convolution of (C, H, W) with `weight` (O, C / groups, h, w) or (O, C / groups, w), `bias` (O) or none."""
 
-    name, onnx = "conv", "Conv"
+    name, onnx, by_channels = "conv", "Conv", True
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         (x,) = inputs
-        weight, groups = array_of(graph, node, "weight"), count(node, "groups")
+        weight, groups = _kernels(array_of(graph, node, "weight")), count(node, "groups")
         fits = len(x) == 3 and weight.ndim == 4 and weight.shape[1] * groups == x[0] and weight.shape[0] % groups == 0
         need(fits and all(weight.shape), node.output, "a weight that does not fit its input", (weight.shape, x))
         check_vector(graph, node, "bias", weight.shape[0])
@@ -61,7 +65,7 @@ class Conv(Weighted):
         return Channels.ALL if grouped else Channels.WEIGHTED
 
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
-        weight, bias, (x,) = float32(graph, node, "weight"), graph.array(node, "bias"), inputs
+        weight, bias, (x,) = _kernels(float32(graph, node, "weight")), graph.array(node, "bias"), inputs
         groups, dilation = int(node.options["groups"]), pair(node, "dilation", least=1)
         seen = windows(x, self._reach(node, weight), node, fill=0.0)[..., :: dilation[0], :: dilation[1]]
         parts = [
@@ -72,7 +76,7 @@ class Conv(Weighted):
         return result if bias is None else result + bias.reshape(-1, 1, 1)
 
     def lower(self, lowering: Lowering, node: Node) -> None:
-        weight = array_of(lowering.graph, node, "weight")
+        weight = _kernels(array_of(lowering.graph, node, "weight"))
         groups = int(node.options["groups"])
         (row, channel, y, x), values = nonzero(weight)
         entries = Entries(row, channel + row // (len(weight) // groups) * weight.shape[1], y, x, values)
@@ -88,11 +92,19 @@ class Conv(Weighted):
             "group": node.options["groups"],
         }
 
+    def onnx_array_shape(self, role: str, array: Array, shape: Shape) -> Shape:
+        return tuple(_kernels(array).shape)
+
+
+def _kernels(weight: Array) -> Array:
+    """The weight of a convolution over a sequence as one over an image of one row."""
+    return weight[:, :, None] if weight.ndim == 3 else weight
+
 
 class Linear(Weighted):
     """Linear layer on (C) with `weight` (O, C), `bias` (O) or none."""
 
-    name, onnx = "linear", "Gemm"
+    name, onnx, by_channels = "linear", "Gemm", True
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         weight = array_of(graph, node, "weight")
@@ -113,6 +125,46 @@ class Linear(Weighted):
 
     def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {"transB": 1}
+
+
+class TokenLinear(Linear):
+    """Linear layer on the last axis of (..., C) with `weight` (O, C), `bias` (O) or none."""
+
+    name, onnx, takes_views, by_channels = "token_linear", "MatMul", True, False
+    passes = Channels.ALL
+
+    def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
+        need(len(inputs[0]) > 1, node.output, "an input of one axis", inputs[0])
+        return (*inputs[0][:-1], *super().shape(graph, node, [inputs[0][-1:]]))
+
+    def uses(self, node: Node, shapes: Mapping[str, Shape]) -> int:
+        return prod(shapes[node.output][:-1])
+
+    def count_work(self, work: WorkCounter, node: Node) -> None:
+        super().count_work(work, node)
+        work.count_moved(node)
+
+    def lower(self, lowering: Lowering, node: Node) -> None:
+        (row, feature), values = nonzero(array_of(lowering.graph, node, "weight"))
+        view = lowering.planes_last(node.inputs[0], groups=False)
+        _, *sides = lowering.shapes[view.value]
+        rows, zero = lowering.node_shapes[node.output][-1], np.zeros_like(row)
+        bias = lowering.graph.array(node, "bias")
+        given = np.zeros(rows) if bias is None else bias.astype(np.float64)
+        # Features are channels and tokens are positions, so that this is a convolution of one tap.
+        entries = Entries(row, feature, zero, zero, values)
+        kind: Kind = "dot" if view.value in lowering.vectors else "conv"
+        layer = Layer(kind, view.value, node.output, np.arange(rows), entries, given)
+        axes = (*view.axes[:-1], ((rows, prod(sides)),))
+        lowering.emit_whole(node, layer, (rows, sides[0], sides[1]), View(node.output, axes))
+
+    def onnx_calls(self, graph: Graph, node: Node, inputs: Sequence[str], output: str, shape: Shape) -> list[OnnxCall]:
+        product = f"{output} product" if len(inputs) > 2 else output
+        calls = [
+            OnnxCall("Transpose", [inputs[1]], f"{output} weight", {"perm": [1, 0]}),
+            OnnxCall("MatMul", [inputs[0], f"{output} weight"], product),
+        ]
+        return [*calls, OnnxCall("Add", [product, inputs[2]], output)] if len(inputs) > 2 else calls
 
 
 class BatchNorm(Operation):

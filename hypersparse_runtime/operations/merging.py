@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from hypersparse_runtime.graph import Graph, Node, Shape, need
+from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, need
 from hypersparse_runtime.limits import MAX_JOINED, WorkCounter
-from hypersparse_runtime.lowering import Lowering
-from hypersparse_runtime.operations.base import Channels, Operation, array_of, float32
+from hypersparse_runtime.lowering import Lowering, sides_of
+from hypersparse_runtime.operations.base import Channels, Operation, array_of, float32, whole_numbers
+from hypersparse_runtime.operations.elementwise import lower_arithmetic
 from hypersparse_runtime.sparse_layers import Array, Layer
+from hypersparse_runtime.value_layers import Copy
+from hypersparse_runtime.views import View
 
 
 class Add(Operation):
     """Sum of two values of one shape."""
 
-    name, onnx, inputs = "add", "Add", 2
+    name, onnx, inputs, takes_views = "add", "Add", 2, True
     passes = Channels.SAME
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
@@ -32,6 +35,11 @@ class Add(Operation):
 
     def lower(self, lowering: Lowering, node: Node) -> None:
         first, second = node.inputs
+        if lowering.is_laid(first) or lowering.is_laid(second):
+            done = lowering.add_values(node, first=first, second=second)
+            if not done and not lowering.add_values(node, first=second, second=first):
+                lower_arithmetic(lowering, node, "add")
+            return
         taken = 1 if lowering.can_take(second, sums=False) or not lowering.can_take(first, sums=False) else 0
         layer = lowering.open(node, taken, sums=False)
         lowering.close(node, replace(layer, residual=lowering.materialized(node.inputs[1 - taken])))
@@ -48,6 +56,9 @@ class Plane(Operation):
         need(shape == inputs[0], node.output, "a plane of another shape than its input", (shape, inputs[0]))
         return inputs[0]
 
+    def onnx_array_shape(self, role: str, array: Array, shape: Shape) -> Shape:
+        return (1, *array.shape)
+
     def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_plane(node)
 
@@ -61,23 +72,64 @@ class Plane(Operation):
 
 
 class Concat(Operation):
-    """Channels of one or more values of the same height and width, or of vectors, one after another."""
+    """One or more values, one after another along the first axis, or along another `axis`."""
 
-    name, onnx, inputs = "concat", "Concat", None
+    name, onnx, inputs, takes_views = "concat", "Concat", None, True
     passes = Channels.JOINED
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
-        fits = all(len(shape) in (1, 3) and shape[1:] == inputs[0][1:] for shape in inputs)
+        axis, axes = _axis(node), len(inputs[0])
+        need(axis < axes, node.output, "an axis that its inputs do not have", axis)
+        rest = (*inputs[0][:axis], *inputs[0][axis + 1 :])
+        fits = all(len(shape) == axes and (*shape[:axis], *shape[axis + 1 :]) == rest for shape in inputs)
         need(fits, node.output, "inputs of other heights and widths", inputs)
-        return (sum(shape[0] for shape in inputs), *inputs[0][1:])
+        return (*inputs[0][:axis], sum(shape[axis] for shape in inputs), *inputs[0][axis + 1 :])
+
+    def channels(self, graph: Graph, node: Node) -> Channels:
+        return Channels.ALL if _axis(node) else Channels.JOINED
 
     def count_work(self, work: WorkCounter, node: Node) -> None:
-        work.add_concat(node)
+        if _axis(node) or len(work.shapes[node.output]) not in (1, 3):
+            work.add_whole(node, moved=2 * prod(work.shapes[node.output]), layers=len(node.inputs))
+        else:
+            work.add_concat(node)
+            work.count_moved(node)
 
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
-        return np.concatenate(inputs, axis=1)
+        return np.concatenate(inputs, axis=_axis(node) + 1)
 
     def lower(self, lowering: Lowering, node: Node) -> None:
+        laid = any(lowering.is_laid(name) for name in node.inputs)
+        if _axis(node) or laid or len(lowering.node_shapes[node.output]) not in (1, 3):
+            self._lower_copies(lowering, node)
+        else:
+            self._lower_channels(lowering, node)
+
+    def _lower_copies(self, lowering: Lowering, node: Node) -> None:
+        """Each input is copied to its places; features stay channels where those of the first value are."""
+        axis, shape = _axis(node), lowering.node_shapes[node.output]
+        seen = View.whole(node.output, shape)
+        known = next((name for name in node.inputs if name not in lowering.constants), None)
+        first = lowering.view(known or node.inputs[0])
+        sides = sides_of(shape)
+        size = prod(lowering.shapes[first.value][1:])
+        if len(shape) > 1 and first.merged()[-1] == ((shape[-1], size),) and axis < len(shape) - 1:
+            sides = (shape[-1], 1, prod(shape[:-1]))
+            seen = View.whole(node.output, (shape[-1], *shape[:-1])).permuted((*range(1, len(shape)), 0))
+        start, places = 0, seen.indices()
+        for name in node.inputs:
+            length = lowering.node_shapes[name][axis]
+            targets = np.take(places, range(start, start + length), axis).reshape(-1)
+            array = lowering.constants.get(name)
+            view = View.whole(INPUT, array.shape) if array is not None else lowering.view(name)
+            constant = None if array is None else array.reshape(-1)
+            order = np.argsort(targets)
+            work = Copy(view.indices().reshape(-1)[order], constant, targets[order])
+            layer = Layer("copy", view.value, node.output, np.arange(sides[0]), work=work)
+            lowering.emit_whole(node, layer, sides, seen)
+            start += length
+
+    def _lower_channels(self, lowering: Lowering, node: Node) -> None:
         channels = lowering.node_shapes[node.output][0]
         none, first, in_place = np.zeros(channels), 0, len(node.inputs) * channels <= MAX_JOINED
         for name in node.inputs:
@@ -91,7 +143,11 @@ class Concat(Operation):
         lowering.add_value(node)
 
     def onnx_attributes(self, node: Node) -> dict[str, Any]:
-        return {"axis": 1}
+        return {"axis": _axis(node) + 1}
+
+
+def _axis(node: Node) -> int:
+    return whole_numbers(node, "axis", least=0)[0] if "axis" in node.options else 0
 
 
 class Flatten(Operation):

@@ -106,7 +106,7 @@ class Mean(Operation):
     def lower(self, lowering: Lowering, node: Node) -> None:
         lower_mean(lowering, node)
 
-    def onnx_calls(self, node: Node, inputs: Sequence[str], output: str) -> list[OnnxCall]:
+    def onnx_calls(self, graph: Graph, node: Node, inputs: Sequence[str], output: str, shape: Shape) -> list[OnnxCall]:
         wide = f"{output} wide"
         return [OnnxCall(self.onnx, inputs, wide), OnnxCall("Flatten", [wide], output, {"axis": 1})]
 

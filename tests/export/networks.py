@@ -62,7 +62,8 @@ def graph_of(name: str, model: nn.Module) -> Graph:
 
 def filled(graph: Graph, model: nn.Module) -> Graph:
     """A graph of another model of the same class with the tensors of this one."""
-    return replace(graph, tensors={name: tensor.numpy().copy() for name, tensor in model.state_dict().items()})
+    state = {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
+    return replace(graph, tensors={**graph.tensors, **state})
 
 
 def outputs(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export.onnx import in_onnx_runtime, save_onnx
+from hypersparse.export.onnx import in_onnx_runtime, save_graph_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, Node
@@ -25,7 +25,7 @@ def test_onnx_runtime_computes_the_same(name: str, shrunk: bool, tmp_path: Path)
     model = sparse_model(name, density=0.1, seed=1)
     graph = graph_of(name, model)
     graph = shrink_graph(graph).graph if shrunk else graph
-    save_onnx(graph, tmp_path / "a.onnx")
+    save_graph_onnx(graph, tmp_path / "a.onnx")
     onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"), full_check=True)
     inputs = torch.randn(5, *SHAPES[name])
     assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-4, atol=1e-5)
@@ -34,7 +34,7 @@ def test_onnx_runtime_computes_the_same(name: str, shrunk: bool, tmp_path: Path)
 def test_the_batch_is_open_or_fixed(tmp_path: Path) -> None:
     model = sparse_model("mlp", density=0.5)
     for batch, said in ((None, "batch"), (3, 3)):
-        save_onnx(graph_of("mlp", model), tmp_path / "a.onnx", batch=batch)
+        save_graph_onnx(graph_of("mlp", model), tmp_path / "a.onnx", batch=batch)
         first = onnx.load(tmp_path / "a.onnx").graph.input[0].type.tensor_type.shape.dim[0]
         assert (first.dim_param or first.dim_value) == said
     inputs = torch.randn(7, *SHAPES["mlp"])  # three at a time, the last batch filled up
@@ -45,21 +45,21 @@ def test_the_batch_is_open_or_fixed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_a_graph_has_no_word_for_is_written_by_pytorch(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.SiLU(), nn.Flatten(), nn.LayerNorm(27), nn.Linear(27, 2)).eval()
-    save_onnx(trace(model, (1, 5, 5)), tmp_path / "a.onnx")
+    save_graph_onnx(trace(model, (1, 5, 5)), tmp_path / "a.onnx")
     inputs = torch.randn(4, 1, 5, 5)
     assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), atol=1e-5)
 
 
 def test_the_extra_is_named_where_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    save_onnx(graph_of("mlp", sparse_model("mlp", density=0.5)), tmp_path / "a.onnx")
+    save_graph_onnx(graph_of("mlp", sparse_model("mlp", density=0.5)), tmp_path / "a.onnx")
     with pytest.raises(OptionError, match=r"hypersparse\[onnx\]"):
-        save_onnx(trace(nn.SiLU(), (3,)), tmp_path / "b.onnx")
+        save_graph_onnx(trace(nn.SELU(), (3,)), tmp_path / "b.onnx")
 
 
 def test_the_type_of_the_weights_is_kept(tmp_path: Path) -> None:
     model = sparse_model("mlp", density=0.5).double()
-    save_onnx(trace(model, SHAPES["mlp"]), tmp_path / "a.onnx")
+    save_graph_onnx(trace(model, SHAPES["mlp"]), tmp_path / "a.onnx")
     inputs = torch.randn(2, *SHAPES["mlp"]).double()
     assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-12)
 
@@ -80,7 +80,7 @@ class Named(nn.Module):
 
 def test_weights_may_be_called_like_values(tmp_path: Path) -> None:
     model = Named()
-    save_onnx(trace(model, (4,)), tmp_path / "a.onnx")
+    save_graph_onnx(trace(model, (4,)), tmp_path / "a.onnx")
     inputs = torch.randn(6, 4)
     assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-4, atol=1e-5)
 
@@ -90,5 +90,5 @@ def test_a_network_that_would_take_pytorch_minutes_is_refused_at_once(tmp_path: 
     names = [INPUT, *(f"v{place}" for place in range(1025))]
     nodes = [Node("aten.gelu.default", (x,), y, {}, options) for x, y in pairwise(names)]
     with pytest.raises(ModelError, match="1025 operations, and 1024 are the most"):
-        save_onnx(Graph((4,), tuple(nodes), {}), tmp_path / "network.onnx")
+        save_graph_onnx(Graph((4,), tuple(nodes), {}), tmp_path / "network.onnx")
     assert not any(tmp_path.iterdir())

@@ -27,7 +27,7 @@ import hypersparse_runtime.file
 from hypersparse.errors import HypersparseError
 from hypersparse.export.c_source import c_source
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.onnx import save_onnx
+from hypersparse.export.onnx import save_graph_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_graph
 from hypersparse_runtime.container import FileError
@@ -163,7 +163,7 @@ def _shrunk(graph: Graph, path: Path, *, onnx: bool) -> str:
             small = shrink_graph(graph).graph
         to_module(small)
         if onnx:
-            save_onnx(small, path.with_suffix(".onnx"))
+            save_graph_onnx(small, path.with_suffix(".onnx"))
         c_source(small, "network")
     except HypersparseError as error:
         _check_sentence(error)

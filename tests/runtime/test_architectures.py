@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from hypersparse.export.c_source import save_c
-from hypersparse.export.onnx import in_onnx_runtime, save_onnx
+from hypersparse.export.onnx import in_onnx_runtime, save_graph_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_sparse, save_sparse
 from hypersparse.export.trace import trace
@@ -119,7 +119,7 @@ def test_onnx_files(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     model = made(name)
-    save_onnx(traced(name), tmp_path / "model.onnx")
+    save_graph_onnx(traced(name), tmp_path / "model.onnx")
     assert_close(in_onnx_runtime(tmp_path / "model.onnx")(images(7)).numpy(), expected(model, images(7)))
 
 

@@ -112,9 +112,17 @@ class Inside(nn.Module):
         return torch.softmax(x.flatten(1), 1, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("kind", ["inside", "over positions", "of another type"])
-def test_others_stay_with_pytorch(kind: str) -> None:
-    assert "aten.softmax.int" in [node.op for node in trace(Inside(kind), (2, 3, 3)).nodes]
+def test_those_of_another_type_stay_with_pytorch() -> None:
+    assert "aten.softmax.int" in [node.op for node in trace(Inside("of another type"), (2, 3, 3)).nodes]
+
+
+@pytest.mark.parametrize("kind", ["inside", "over positions"])
+def test_those_inside_a_network_are_softmaxes_over_an_axis(kind: str) -> None:
+    model = Inside(kind)
+    graph, images = trace(model, (2, 3, 3)), torch.randn(5, 2, 3, 3)
+    assert "softmax_last" in [node.op for node in graph.nodes]
+    found = SparseModel(graph, engine="hypersparse", threads=1)(images.numpy())
+    np.testing.assert_allclose(found, model(images).numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_network_that_collapsed_has_constant_shares() -> None:

@@ -8,8 +8,33 @@ from hypersparse.export.operations.base import TorchOperation
 from hypersparse.export.operations.layers import BatchNorm, Conv, Linear
 from hypersparse.export.operations.merging import Add, Concat, Flatten, Plane
 from hypersparse.export.operations.pooling import AvgPool, MaxPool, Mean
+from hypersparse.export.operations.values import (
+    AdaptivePool,
+    Arithmetic,
+    Constant,
+    ConvTranspose,
+    Elementwise,
+    Embedding,
+    Expand,
+    GroupNorm,
+    Gru,
+    LayerNorm,
+    Lstm,
+    MatMul,
+    Permute,
+    Reduce,
+    Reshape,
+    Resize,
+    Slice,
+    SoftmaxLast,
+    TokenLinear,
+)
 
-_ALL = (Conv, Linear, BatchNorm, Relu, Clip, Add, Concat, Plane, MaxPool, AvgPool, Mean, Flatten, Softmax, LogSoftmax)
+_ALL = (
+    *(Conv, Linear, BatchNorm, Relu, Clip, Add, Concat, Plane, MaxPool, AvgPool, Mean, Flatten, Softmax, LogSoftmax),
+    *(TokenLinear, Elementwise, Arithmetic, Reshape, Permute, Slice, Expand, Constant, Embedding),
+    *(LayerNorm, GroupNorm, Reduce, SoftmaxLast, MatMul, ConvTranspose, Resize, AdaptivePool, Lstm, Gru),
+)
 TORCH_OPERATIONS: Mapping[str, TorchOperation] = MappingProxyType({each.name: each() for each in _ALL})
 
 

@@ -20,12 +20,17 @@ class TorchOperation(ABC):
     floats_only: ClassVar[bool] = False  # values and arrays have one floating-point type
     costs_as: ClassVar[str] = ""  # the operation of PyTorch that takes as long; elements are counted without it
     module_roles: ClassVar[Mapping[str, str]] = MappingProxyType({"weight": "weight", "bias": "bias"})  # in a module
+    in_c: ClassVar[bool] = True  # whether C source can have it
     c_in_place: ClassVar[bool] = False  # whether C may write the output over the input
     c_is_view: ClassVar[bool] = False  # whether the output is the input's memory in C
 
     def from_aten(self, call: Call) -> Node | None:
         """The node for one of its calls; None where the operation does not do what the call does."""
         return call.made(self.name)
+
+    def work(self, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> int | None:
+        """Multiplications, where no operation of PyTorch takes as long."""
+        return None
 
     @abstractmethod
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:

@@ -43,11 +43,11 @@ class Conv(TorchOperation):
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         how = (node.options[name] for name in ("stride", "padding", "dilation", "groups"))
-        return functional.conv2d(inputs[0], tensors["weight"], tensors.get("bias"), *how)
+        return functional.conv2d(inputs[0], _kernels(tensors["weight"]), tensors.get("bias"), *how)
 
     def compute_constant(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         """In blocks of the output, of which every window is copied."""
-        options, weight, bias = node.options, tensors["weight"], tensors.get("bias")
+        options, weight, bias = node.options, _kernels(tensors["weight"]), tensors.get("bias")
         (down, right), (up, left) = options["stride"], options["padding"]
         x = functional.pad(inputs[0], (left, left, up, up))
         reach = [step * (side - 1) + 1 for step, side in zip(options["dilation"], weight.shape[2:], strict=True)]
@@ -69,8 +69,10 @@ class Conv(TorchOperation):
             made[:, :, top : top + rows, start : start + columns] = product_of_groups.reshape(1, -1, rows, columns)
         return made if bias is None else made + bias.reshape(-1, 1, 1)
 
-    def module(self, graph: Graph, node: Node, *, flat: bool) -> nn.Module:
+    def module(self, graph: Graph, node: Node, *, flat: bool) -> nn.Module | None:
         shape, options = graph.tensors[node.tensors["weight"]].shape, node.options
+        if len(shape) == 3:  # of a sequence, which is an image of one row here
+            return None
         return nn.Conv2d(
             shape[1] * options["groups"],
             shape[0],
@@ -85,10 +87,16 @@ class Conv(TorchOperation):
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         shape, options = writer.graph.tensors[node.tensors["weight"]].shape, node.options
+        shape = (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
         sizes = (*writer.shapes[node.inputs[0]][1:], *writer.shapes[node.output])
         how = (*shape[2:], *options["stride"], *options["padding"], *options["dilation"])
         groups = (shape[1], shape[0] // options["groups"])
         return writer.call("conv", node, *sizes, *how, *groups, *writer.layer_arrays(node, prefix))
+
+
+def _kernels(weight: Tensor) -> Tensor:
+    """The weight of a convolution over a sequence as one over an image of one row."""
+    return weight.unsqueeze(2) if weight.dim() == 3 else weight
 
 
 class Linear(TorchOperation):

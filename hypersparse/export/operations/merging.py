@@ -6,6 +6,7 @@ from math import prod
 import torch
 from torch import Tensor, fx
 
+from hypersparse.errors import ModelError
 from hypersparse.export.aten_call import Call
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
@@ -72,9 +73,11 @@ class Concat(TorchOperation):
         return Node(self.name, tuple(call.state.values[part] for part in parts), call.output)
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        return torch.cat(inputs, 1)
+        return torch.cat(inputs, 1 + node.options.get("axis", 0))
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
+        if node.options.get("axis", 0):
+            raise ModelError("C source joins values along the first axis only; export this network as .hsp or .onnx.")
         calls, first = [], 0
         for name in node.inputs:
             size = prod(writer.shapes[name])

@@ -1,0 +1,245 @@
+"""Calls of functions of elements, and arithmetic with two values or with a number."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from hypersparse.export.rules.emitter import Emitter, need, without_batch
+from hypersparse.export.rules.shaping import Rule
+from hypersparse_runtime.operations.activations import MAX_BOUND
+from hypersparse_runtime.operations.elementwise import MAX_PARAMETER
+
+CLIPS = ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max")
+PLAIN = [
+    "sigmoid",
+    "tanh",
+    "silu",
+    "hardswish",
+    "hardsigmoid",
+    "mish",
+    "exp",
+    "erf",
+    "sqrt",
+    "rsqrt",
+    "log",
+    "abs",
+    "neg",
+]  # called in PyTorch as in a graph
+
+
+def apply(emit: Emitter, name: str, function: str, **options: float) -> str:
+    """A function of each element of a value."""
+    return emit.emit("elementwise", [name], emit.shapes[name], function=function, **options)
+
+
+def _first(emit: Emitter) -> str:
+    argument: Any = emit.given.get("self", emit.given.get("input"))
+    need(emit.is_value(argument) and argument.meta["val"].dtype == emit.call.node.meta["val"].dtype)
+    return emit.value(argument)
+
+
+def _plain(function: str) -> Rule:
+    return lambda emit: apply(emit, _first(emit), function)
+
+
+def _gelu(emit: Emitter) -> str:
+    return apply(emit, _first(emit), "gelu_tanh" if emit.given["approximate"] == "tanh" else "gelu")
+
+
+def _leaky_relu(emit: Emitter) -> str:
+    slope = float(emit.given["negative_slope"])
+    need(abs(slope) <= MAX_PARAMETER)
+    return apply(emit, _first(emit), "leaky_relu", parameter=slope)
+
+
+def _elu(emit: Emitter) -> str:
+    need(emit.given["scale"] == 1 and emit.given["input_scale"] == 1)
+    return apply(emit, _first(emit), "elu", parameter=float(emit.given["alpha"]))
+
+
+def _softplus(emit: Emitter) -> str:
+    need(emit.given["beta"] == 1 and emit.given["threshold"] >= 20)
+    return apply(emit, _first(emit), "softplus")
+
+
+def join(emit: Emitter, operator: str, first: Any, second: Any, alpha: float = 1) -> str:
+    """Two values, constants or numbers, element by element."""
+    full = emit.full()
+    need(emit.is_value(first) or emit.is_value(second))
+    need(all(not isinstance(each, float) or isfinite(each) for each in (first, second)))
+    need(emit.call.node.meta["val"].dtype.is_floating_point)
+    drop = 1 if len(full) > 1 and full[0] == 1 else 0
+    one, two = (_wide(emit, each, len(full), drop) for each in (first, second))
+    if alpha != 1:
+        factor = emit.number(alpha, len(emit.shapes[two]))
+        two = emit.emit("arithmetic", [two, factor], emit.shapes[two], operator="mul")
+    return joined(emit, operator, one, two)
+
+
+def joined(emit: Emitter, operator: str, one: str, two: str) -> str:
+    """Two values that are there."""
+    shapes = emit.shapes[one], emit.shapes[two]
+    constants = {node.output for node in emit.nodes if node.op == "constant"}
+    if operator == "add" and shapes[0] == shapes[1] and not {one, two} & constants:
+        return emit.emit("add", [one, two], shapes[0])
+    made = tuple(max(pair) for pair in zip(*shapes, strict=True))
+    return emit.emit("arithmetic", [one, two], made, operator=operator)
+
+
+def _wide(emit: Emitter, argument: Any, axes: int, drop: int) -> str:
+    if isinstance(argument, int | float):
+        return emit.number(argument, axes - drop)
+    own = tuple(emit.tensor(argument).shape) if emit.is_constant(argument) else emit.full(argument)
+    own = own if emit.is_constant(argument) or argument.meta["val"].dim() else ()
+    wide = (*(1,) * (axes - len(own)), *own)
+    return emit.value(argument, wide[drop:])
+
+
+def _arithmetic(operator: str, *, swapped: bool = False) -> Rule:
+    def rule(emit: Emitter) -> str:
+        first, second = emit.given["self"], emit.given["other"]
+        need(emit.given.get("rounding_mode") is None)
+        scaled = None if swapped else _scaled_product(emit, operator, first, second)
+        if scaled is not None:
+            return scaled
+        pair = (second, first) if swapped else (first, second)
+        return join(emit, operator, *pair, alpha=emit.given.get("alpha", 1))
+
+    return rule
+
+
+def _scaled_product(emit: Emitter, operator: str, first: Any, second: Any) -> str | None:
+    """A number times a product of two values that nothing else reads, as the product's own scale."""
+    number = second if isinstance(second, int | float) else None
+    if emit.is_constant(second) and emit.tensor(second).numel() == 1:
+        number = float(emit.tensor(second))
+    if number is None or operator not in ("mul", "div") or not emit.is_value(first) or len(first.users) != 1:
+        return None
+    name, nodes = emit.state.values[first], emit.state.nodes
+    made = next((node for node in reversed(nodes) if node.output == name), None)
+    if made is None or made.op != "matmul" or not isfinite(number) or not 1e-6 <= abs(number) <= 1e6:
+        return None
+    if any(name in node.inputs for node in nodes) or emit.full(first) != emit.full():
+        return None
+    scale = made.options["scale"] * (number if operator == "mul" else 1 / number)
+    nodes[nodes.index(made)] = replace(made, options={"scale": float(scale)})
+    return emit.value(first)
+
+
+def _pow(emit: Emitter) -> str:
+    base, exponent = emit.given["self"], emit.given["exponent"]
+    need(exponent in (2, 3, 0.5, -0.5, -1))
+    name = _first(emit)
+    if exponent in (0.5, -0.5):
+        return apply(emit, name, "sqrt" if exponent > 0 else "rsqrt")
+    if exponent == -1:
+        return join(emit, "div", 1.0, base)
+    shape = emit.shapes[name]
+    square = emit.emit("arithmetic", [name, name], shape, operator="mul")
+    return square if exponent == 2 else emit.emit("arithmetic", [square, name], shape, operator="mul")
+
+
+def _square(emit: Emitter) -> str:
+    name = _first(emit)
+    return emit.emit("arithmetic", [name, name], emit.shapes[name], operator="mul")
+
+
+def _reciprocal(emit: Emitter) -> str:
+    return join(emit, "div", 1.0, emit.given["self"])
+
+
+def _masked_fill(emit: Emitter) -> str:
+    """Where a constant mask is set, a number."""
+    mask, value = emit.given["mask"], emit.given["value"]
+    return _chosen(emit, emit.tensor(mask), value, emit.given["self"])
+
+
+def _where(emit: Emitter) -> str:
+    first, second = emit.given["self"], emit.given["other"]
+    mask = emit.tensor(emit.given["condition"])
+    if emit.is_value(first):
+        return _chosen(emit, ~mask, second, first)
+    return _chosen(emit, mask, first, second)
+
+
+def _chosen(emit: Emitter, mask: torch.Tensor, filled: Any, kept: Any) -> str:
+    """A value times zero where the mask is set, plus what is there instead."""
+    value = filled if isinstance(filled, int | float) else float(emit.tensor(filled).reshape(-1)[0])
+    constant = isinstance(filled, int | float) or emit.tensor(filled).numel() == 1
+    full = emit.full()
+    need(constant and emit.full(kept) == full and mask.dtype == torch.bool)
+    value = max(min(float(value), 1e30), -1e30)
+    wide = mask.reshape(*(1,) * (len(full) - mask.dim()), *mask.shape)
+    shape = tuple(wide.shape)[1:] if full[0] == 1 and len(full) > 1 else tuple(wide.shape)
+    parts = {"kept": (~wide).float(), "filled": torch.where(wide, value, 0.0)}
+    names = {
+        part: emit.emit(
+            "constant",
+            [emit.state.input],
+            shape,
+            {"value": emit.made_array(f"{part}.{emit.call.output}", tensor.reshape(shape))},
+        )
+        for part, tensor in parts.items()
+    }
+    left = joined(emit, "mul", emit.value(kept, without_batch(full)), names["kept"])
+    return joined(emit, "add", left, names["filled"])
+
+
+def _relu(emit: Emitter) -> str:
+    name = _first(emit)
+    return emit.emit("relu", [name], emit.shapes[name])
+
+
+def _clip(emit: Emitter) -> str:
+    given = emit.given
+    low, high = given.get("min_val", given.get("min")), given.get("max_val", given.get("max"))
+    if emit.call.name == "aten.relu6.default":
+        low, high = 0.0, 6.0
+    both = {name: float(bound) for name, bound in (("low", low), ("high", high)) if bound is not None}
+    need(both and all(abs(bound) <= MAX_BOUND for bound in both.values()))
+    need(both.get("low", -MAX_BOUND) <= both.get("high", MAX_BOUND))
+    name = _first(emit)
+    return emit.emit("clip", [name], emit.shapes[name], **both)
+
+
+def _converted(emit: Emitter) -> str:
+    """To another floating-point type, or to whole numbers for an embedding, which takes the whole part itself."""
+    source = emit.given["self"]
+    kinds = source.meta["val"].dtype, emit.call.node.meta["val"].dtype
+    only_ids = all(str(node.target) == "aten.embedding.default" for node in emit.call.node.users)
+    need(kinds[0] == kinds[1] or (not kinds[1].is_floating_point and only_ids and kinds[1] != torch.bool))
+    return emit.value(source)
+
+
+def _overloads(name: str, rule: Rule) -> dict[str, Rule]:
+    return {f"{name}.{overload}": rule for overload in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")}
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **{f"{name}.default": _plain(name) for name in PLAIN},
+        "relu.default": _relu,
+        **dict.fromkeys((f"{name}.default" for name in CLIPS), _clip),
+        **dict.fromkeys(("_to_copy.default", "to.dtype", "to.dtype_layout"), _converted),
+        "gelu.default": _gelu,
+        "leaky_relu.default": _leaky_relu,
+        "elu.default": _elu,
+        "softplus.default": _softplus,
+        **_overloads("add", _arithmetic("add")),
+        **_overloads("sub", _arithmetic("sub")),
+        **_overloads("rsub", _arithmetic("sub", swapped=True)),
+        **_overloads("mul", _arithmetic("mul")),
+        **_overloads("div", _arithmetic("div")),
+        "maximum.default": _arithmetic("maximum"),
+        "minimum.default": _arithmetic("minimum"),
+        "pow.Tensor_Scalar": _pow,
+        "square.default": _square,
+        "reciprocal.default": _reciprocal,
+        **dict.fromkeys(("masked_fill.Scalar", "masked_fill.Tensor"), _masked_fill),
+        **dict.fromkeys(("where.self", "where.ScalarSelf", "where.ScalarOther"), _where),
+    }
+)
