@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from hypersparse.cli.console import Console, table, table_console
-from hypersparse.cli.export import FEW_IMAGES, Images, Network
+from hypersparse.cli.export import USUAL_IMAGES, Images, Network, image_count, show_progress
 from hypersparse.cli.load_network import NetworkQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import ModelError
@@ -27,11 +27,12 @@ def shrink(
     out: Path | None = typer.Option(
         None, "--out", "-o", dir_okay=False, help="The file to write: .hsp, .onnx, .c or .safetensors."
     ),
-    images: Images = FEW_IMAGES,
+    images: Images = str(USUAL_IMAGES),
 ) -> None:
     """Remove dead channels, constants, layers and branches exactly, and show what was removed and why."""
     chosen = None if out is None else format_of(out)
-    stored = open_to_write(network, asked, tested=images != 0)
+    count = image_count(images)
+    stored = open_to_write(network, asked, tested=count != 0)
     found = shrink_graph(trace(stored.model, stored.shape, stored.about()))
     console = table_console()
     print_layers(console, found.layers)
@@ -41,8 +42,8 @@ def shrink(
     if not apart <= CLOSE:
         raise ModelError(f"The smaller network's outputs differ by {apart:.1g} of the largest; nothing was written.")
     console.say(f"Outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest.")
-    if images != 0 and isinstance(stored, TrainedModel):
-        sentence = PredictionCheck(stored, FEW_IMAGES if images is None else images).sentence(small)
+    if count != 0 and isinstance(stored, TrainedModel):
+        sentence = PredictionCheck(stored, count, show_progress).sentence(small)
         console.say(f"{sentence}.")
     if chosen and out:
         size = chosen.write(found.graph, out, None)
