@@ -15,6 +15,7 @@ from benchmarks import zoo as zoo_networks
 from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
 from benchmarks.inference import plan_cases as plan_inference
 from benchmarks.timing import Case
+from benchmarks.token_networks import TOKEN_MODELS
 from benchmarks.workloads import parse_counts, parse_names
 from hypersparse.cli.console import Console, table, table_console
 from hypersparse.cli.main import run
@@ -129,7 +130,7 @@ class InferenceBenchOptions:
 
     quick: bool = option(False, "98 and 99.8 %, batch 1, one thread: under a minute, and rough.", "--quick")
     out: Path | None = option(None, "Write the rows to this JSON file too.", "--out", "-o", dir_okay=False)
-    models: str = option(",".join(networks.MODELS), "Between commas.")
+    models: str = option(",".join((*networks.MODELS, *TOKEN_MODELS)), "Between commas.")
     sparsities: str | None = option(None, "Between commas; by default 0, 0.5, 0.8 and the paper's six.", "--sparsity")
     batches: str | None = option(None, "Images per call; by default 1,64.")
     threads: str | None = option(None, "By default 1 and all cores.")
@@ -149,7 +150,7 @@ def inference(options: InferenceBenchOptions) -> None:
     quick, masks, models = options.quick, options.masks, parse_names(options.models)
     engines = parse_names(options.engines) if options.engines else _default_engines(quick)
     inference_engines.check_engines(engines)
-    for model in models:
+    for model in (each for each in models if each not in TOKEN_MODELS):
         factory_of(model, own_code=[model])  # checks the name
     given = options.threads
     counts = parse_counts(given, option="--threads") if given else [1] if quick or cores() == 1 else [1, cores()]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.inference_engines import DENSE, InferenceEngine, build_engine, torch_threads
-from benchmarks.networks import SHAPE, BenchmarkNetwork, load_or_generate
+from benchmarks.networks import BenchmarkNetwork, load_or_generate
 from benchmarks.timing import BenchCallback
 from hypersparse_runtime.compile_kernel import KernelError
 from hypersparse_runtime.kernel_library import load_kernel
@@ -74,7 +74,7 @@ class InferenceBench:
     def _measure(self, case: InferenceCase) -> None:
         if self._network is None or (self._network.model, self._network.sparsity) != (case.model, case.sparsity):
             self._network = load_or_generate(case.model, case.sparsity, self.masks)
-        images = np.random.default_rng(0).normal(size=(case.batch, *SHAPE)).astype(np.float32)
+        images = self._network.inputs(case.batch)
         made, memory = {}, {}
         for engine in self.engines:
             before = resident_bytes()

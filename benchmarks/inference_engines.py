@@ -82,7 +82,8 @@ def _torch(engine: str, network: BenchmarkNetwork) -> InferenceEngine:
 
     def run(images: NDArray[np.float32]) -> NDArray[Any]:
         with torch.inference_mode():
-            outputs: NDArray[Any] = module(torch.from_numpy(images)).numpy()
+            inputs = torch.from_numpy(images)
+            outputs: NDArray[Any] = module(inputs.long() if network.tokens else inputs).numpy()
         return outputs
 
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.module.state_dict().values())

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from benchmarks import token_networks
+from benchmarks.token_networks import TOKEN_MODELS, draw_inputs, is_bert, shape_of
 from hypersparse import models
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.sparse_file import load_graph
@@ -21,7 +23,7 @@ SHAPE, CLASSES = (3, 32, 32), 10
 MODELS = ("resnet32", "vgg19")
 SPARSITIES = (0.0, 0.5, 0.8, *PAPER_SPARSITIES)
 QUICK_SPARSITIES = (0.98, 0.998)
-TRAINED, SYNTHETIC = "trained", "synthetic"
+TRAINED, SYNTHETIC, RANDOM = "trained", "synthetic", "random"
 MIN_KEPT = 64  # weights per layer in a synthetic mask: an empty layer would disconnect the network
 LAST_DENSER_LAYER, LATE_LAYER_FACTOR = 10, 0.02  # later layers have their density scaled by this factor
 
@@ -35,10 +37,21 @@ class BenchmarkNetwork:
     mask: str  # its origin: `trained`, or what is synthetic
     graph: Graph
     module: nn.Module
+    tokens: bool = False  # whether it takes token numbers
+
+    def inputs(self, count: int) -> NDArray[np.float32]:
+        """Random inputs, the same ones at each call."""
+        if self.model in TOKEN_MODELS:
+            return draw_inputs(self.model, count)
+        return np.random.default_rng(0).normal(size=(count, *SHAPE)).astype(np.float32)
 
 
 def load_or_generate(model: str, sparsity: float, masks: Path) -> BenchmarkNetwork:
     """The network of this name and sparsity, from a file in the folder of masks or with a synthetic mask."""
+    if model in TOKEN_MODELS:
+        module, dtype = token_networks.build(model, sparsity), torch.int64 if is_bert(model) else None
+        graph = trace(module, shape_of(model), input_dtype=dtype)
+        return BenchmarkNetwork(model, sparsity, RANDOM if sparsity else "dense", graph, module, is_bert(model))
     file = masks / f"{model}-{sparsity:g}.hsp"
     if file.exists():
         graph = load_graph(file)
