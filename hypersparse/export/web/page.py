@@ -72,7 +72,7 @@ def read_page(path: str | Path) -> Graph:
 
 def check_graph(graph: Graph) -> None:
     """Raise ModelError for a network that the page cannot run or show."""
-    strange = next((node.op for node in graph.nodes if node.op not in OPERATIONS), None)
+    strange = next((node.op for node in graph.nodes if node.op not in OPERATIONS or node.options.get("axis")), None)
     if strange is not None:
         raise ModelError(
             f"The runtime for browsers has no operation `{strange}`; export this network as .hsp or .onnx."

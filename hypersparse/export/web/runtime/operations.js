@@ -198,6 +198,7 @@ const concat = {
     const [first] = inputs;
     const fits = inputs.every((shape) => [1, 3].includes(shape.length) && String(shape.slice(1)) === String(first.slice(1)));
     need(fits, node, "inputs of other heights and widths", inputs.slice(0, 8).join("; "));
+    need(!own(node.options, "axis"), node, "an axis other than that of channels", own(node.options, "axis"));
     return [inputs.reduce((sum, shape) => sum + shape[0], 0), ...first.slice(1)];
   },
   lower(lowering, node) {
