@@ -75,7 +75,7 @@ class Restores(Callback):
 
 
 def test_weights_that_another_callback_sets_are_noticed() -> None:
-    with pytest.raises(LoopError, match=r"dropped weights were not 0\.0, the first in `net\.0\.weight`"):
+    with pytest.raises(LoopError, match=r"dropped weights are not 0\.0, the first in `net\.0\.weight`"):
         trainer_with(SparsityCallback(GMP(sparsity=0.9)), Restores(), max_epochs=2).fit(module(), samples())
 
 
