@@ -45,7 +45,8 @@ def test_a_page_of_two_runs(tmp_path: Path) -> None:
     assert "best_verdict" not in text
     assert "| 5 | 1.5 | cpu | fp32 | 2.13.0 |" in text
     without = [section.partition("\n")[0] for section in text.split("\n## ") if "Missing" in section]
-    assert without == ["All methods over the sparsity", "Compression Position"]  # digits are not in the paper
+    # Digits are not in the paper, and not in the table at the top.
+    assert without == ["# Reproduction", "All methods over the sparsity", "Compression Position"]
     assert text.count("<details>") == text.count("</details>") == 4  # every cell of a table is a click away
     assert "| art hypersparse | 2 | 4 (20) | 6 (7.5) |" in text  # of 20 and 80 weights
     for line in text.splitlines():
