@@ -87,6 +87,8 @@ class WebBench:
             package = folder / "node_modules" / ENGINE
         (folder / "ort").mkdir()
         for name in ENGINE_FILES:
+            if not (package / "dist" / name).is_file():
+                raise OptionError(f"{package} holds no {ENGINE}: there is no dist/{name}; pass the unpacked package.")
             shutil.copy(package / "dist" / name, folder / "ort" / name)
 
     def _write_network(self, folder: Path, model: str, sparsity: float) -> None:

@@ -11,7 +11,14 @@ class Picker {
   // `drew` is called when something was drawn, `take` with a file, `clear` when all is to be thrown away.
   constructor({ types, drew, take, clear, words, buttons = [] }) {
     Object.assign(this, { drew, take });
-    this.chooser = el("input", { type: "file", id: "file", accept: types.join(","), class: "unseen", tabindex: -1, "aria-label": "Image" });
+    this.chooser = el("input", {
+      type: "file",
+      id: "file",
+      accept: types.join(","),
+      class: "unseen",
+      tabindex: -1,
+      "aria-label": "Image",
+    });
     this.pad = new Pad(drew, () => this.chooser.click());
     this.heading = el("h2", null);
     this.samples = el("div", { class: "samples-place" });
@@ -23,7 +30,15 @@ class Picker {
       buttons,
       button({ class: "quiet", id: "clear", onclick: clear }, icon("reset"), "Clear"),
     );
-    const parts = [this.heading, this.pad.node, row, this.samples, this.chooser, el("p", { class: "small" }, words), failed];
+    const parts = [
+      this.heading,
+      this.pad.node,
+      row,
+      this.samples,
+      this.chooser,
+      el("p", { class: "small" }, words),
+      failed,
+    ];
     this.node = el("section", { class: "card", id: "input", "aria-label": "Input" }, parts);
     this.listen();
   }
@@ -75,7 +90,15 @@ function pageFrame(name, words, version, ...actions) {
   });
   const title = el("div", null, el("h1", null, name), el("p", { class: "small" }, words));
   const brand = el("div", { class: "brand" }, logo(), title);
-  document.querySelector("header.top").append(brand, el("div", { class: "actions" }, actions, themeButton(() => {})));
+  document.querySelector("header.top").append(
+    brand,
+    el(
+      "div",
+      { class: "actions" },
+      actions,
+      themeButton(() => {}),
+    ),
+  );
   const said = `hypersparse ${version}. Nothing on this page is loaded from anywhere else.`;
   document.querySelector("footer.bottom").append(el("p", { class: "small" }, said));
 }

@@ -17,7 +17,10 @@ const PICTURES = {
   automobile: [
     back("#a9bccb", "#d8d5cc"),
     path("#6f7276", "M0 22H32V32H0z"),
-    path("#c4161c", "M1.5 23V19.5Q2 17.3 6 16.8L10 12.2Q11 11.2 13 11.2H20Q22 11.2 23.3 12.6L26.5 16.6Q30 17 30.5 19.5V23z"),
+    path(
+      "#c4161c",
+      "M1.5 23V19.5Q2 17.3 6 16.8L10 12.2Q11 11.2 13 11.2H20Q22 11.2 23.3 12.6L26.5 16.6Q30 17 30.5 19.5V23z",
+    ),
     path("#22303d", "M8.5 16.7 11.3 13.2Q11.8 12.7 13 12.7H15.5V16.7zM17 12.7H20Q21.3 12.8 22.2 13.8L24.4 16.7H17z"),
     wheel(8, 23, 3.2) + wheel(24, 23, 3.2),
   ],
@@ -61,7 +64,10 @@ const PICTURES = {
   horse: [
     back("#bcd3e4", "#7fa654"),
     path("#5f8f3c", "M0 24H32V32H0z"),
-    path("#6d4023", "M8 14Q14 12.5 20 13.5L24 8 24.5 5 26.5 6.5Q30 9 30 11.5L28 12.5 26 12 24 17Q24 19 22.5 20V28H20.8L20.3 21H13L12 28H10.2L9.8 20Q7 18 8 14z"),
+    path(
+      "#6d4023",
+      "M8 14Q14 12.5 20 13.5L24 8 24.5 5 26.5 6.5Q30 9 30 11.5L28 12.5 26 12 24 17Q24 19 22.5 20V28H20.8L20.3 21H13L12 28H10.2L9.8 20Q7 18 8 14z",
+    ),
     path("#3a2012", "M8 14Q4 15 4.5 22 7 20 8.5 17zM20 13.5 24 8 24.5 5 23 6.5Q20 9 18.5 13.3z"),
     path("#573119", "M11 20H13.5L12.8 28H11.4zM21.5 20H23.5L24.5 28H22.8z"),
   ],
@@ -70,16 +76,25 @@ const PICTURES = {
     path("#6b665f", "M6 4 12 9Q16 8 20 9L26 4 26.5 16Q26 25 16 26.5 6 25 5.5 16z"),
     path("#c9a59b", "M7.5 7 10.5 10 8 13zM24.5 7 21.5 10 24 13z"),
     path("#d8d3ca", "M11 20Q16 17 21 20 20 25.5 16 25.7 12 25.5 11 20z"),
-    oval("#c7d35f", 11.5, 15.5, 2.1) + oval("#c7d35f", 20.5, 15.5, 2.1) + oval("#111", 11.5, 15.5, 0.9, 1.8) + oval("#111", 20.5, 15.5, 0.9, 1.8),
+    oval("#c7d35f", 11.5, 15.5, 2.1) +
+      oval("#c7d35f", 20.5, 15.5, 2.1) +
+      oval("#111", 11.5, 15.5, 0.9, 1.8) +
+      oval("#111", 20.5, 15.5, 0.9, 1.8),
     path("#b56b6b", "M14.8 19.3H17.2L16 20.8z"),
     path("#45413b", "M15 9.5H17L16.5 13H15.5zM11.8 10.4 13.4 10 14 12.6zM18.6 10 20.2 10.4 18 12.6z"),
     path("#5c5851", "M8 26Q16 30 24 26L27 32H5z"),
   ],
   deer: [
     back("#7f9a5a", "#5d7a3e"),
-    path("#8f6237", "M8 15Q14 13 20 14.5L23 10 22.5 8 26 9.5 29 12 26.5 13 24.5 17Q24 19 22.5 20L23 28H21.6L20.4 20.5H13L12 28H10.6L10.2 20Q7.5 18 8 15z"),
+    path(
+      "#8f6237",
+      "M8 15Q14 13 20 14.5L23 10 22.5 8 26 9.5 29 12 26.5 13 24.5 17Q24 19 22.5 20L23 28H21.6L20.4 20.5H13L12 28H10.6L10.2 20Q7.5 18 8 15z",
+    ),
     path("#e8dcc6", "M8 15 6.5 17 8.6 18.5z"),
-    path("#5a3d22", "M23 9Q20 6 21 2L22 5Q22.5 3.5 22 1.5 24 4 23.7 6.5L24.2 9zM24.5 9Q26 6 25 2.5 27.5 5 26.5 7.5L28.5 5.5Q28 8 25.5 9.5z"),
+    path(
+      "#5a3d22",
+      "M23 9Q20 6 21 2L22 5Q22.5 3.5 22 1.5 24 4 23.7 6.5L24.2 9zM24.5 9Q26 6 25 2.5 27.5 5 26.5 7.5L28.5 5.5Q28 8 25.5 9.5z",
+    ),
   ],
   dog: [
     back("#9db48b", "#c4b596"),
@@ -92,7 +107,10 @@ const PICTURES = {
   ],
   apple: [
     back("#fdfdfd", "#e9e9e9"),
-    path("#c3202a", "M16 9Q21 5.5 25.5 9 29.5 14 26.5 21 23 28.5 18.5 28 16 27.2 13.5 28 9 28.5 5.5 21 2.5 14 6.5 9 11 5.5 16 9z"),
+    path(
+      "#c3202a",
+      "M16 9Q21 5.5 25.5 9 29.5 14 26.5 21 23 28.5 18.5 28 16 27.2 13.5 28 9 28.5 5.5 21 2.5 14 6.5 9 11 5.5 16 9z",
+    ),
     path("#e4565a", "M8.5 12Q7 16 9 20 7 18 6.8 15.5 6.8 13 8.5 12z"),
     path("#5b3a1e", "M15.4 10Q15 6 17.5 3L18.8 3.6Q16.6 6.5 16.8 10z"),
     path("#4f8f3a", "M17.5 6Q21 2.5 25 4.5 22.5 8 17.5 6z"),
@@ -108,7 +126,10 @@ const PICTURES = {
     back("#7db4e0", "#a9cfe8"),
     path("#3d7a2e", "M15 16H17V32H15zM17 26Q22 20 27 22 25 28 17 28z"),
     [0, 30, 60, 90, 120, 150]
-      .map((turn) => `<g transform='rotate(${turn} 16 13)'>${path("#f5c211", "M16 0.5Q19.5 7 16 13 12.5 7 16 0.5zM16 25.5Q19.5 19 16 13 12.5 19 16 25.5z")}</g>`)
+      .map(
+        (turn) =>
+          `<g transform='rotate(${turn} 16 13)'>${path("#f5c211", "M16 0.5Q19.5 7 16 13 12.5 7 16 0.5zM16 25.5Q19.5 19 16 13 12.5 19 16 25.5z")}</g>`,
+      )
       .join(""),
     oval("#5a3413", 16, 13, 5.6) + oval("#3c210b", 16, 13, 3.4),
   ],
@@ -116,12 +137,16 @@ const PICTURES = {
     back("#4b7fc0", "#a8c9e8"),
     path("#f6d36b", "M13.5 24H18.5L17.5 31 16 28.5 14.5 31z"),
     path("#eceef0", "M16 1.5Q20.5 7 20.5 14V24H11.5V14Q11.5 7 16 1.5z"),
-    path("#c22a2a", "M11.5 17 7.5 23V26.5L11.5 24zM20.5 17 24.5 23V26.5L20.5 24zM16 1.5Q18.6 4.6 19.6 8H12.4Q13.4 4.6 16 1.5z"),
+    path(
+      "#c22a2a",
+      "M11.5 17 7.5 23V26.5L11.5 24zM20.5 17 24.5 23V26.5L20.5 24zM16 1.5Q18.6 4.6 19.6 8H12.4Q13.4 4.6 16 1.5z",
+    ),
     oval("#30506f", 16, 12.5, 2.2),
   ],
 };
 
 // In a square from 0 to 1, each drawn without lifting the pen.
+// prettier-ignore
 const DIGITS = {
   2: [[0.3, 0.3], [0.36, 0.19], [0.5, 0.14], [0.63, 0.2], [0.68, 0.33], [0.6, 0.48], [0.45, 0.66], [0.3, 0.84], [0.72, 0.84]],
   3: [[0.32, 0.2], [0.48, 0.13], [0.64, 0.2], [0.66, 0.34], [0.58, 0.44], [0.46, 0.48], [0.6, 0.52], [0.69, 0.64], [0.65, 0.8], [0.5, 0.88], [0.31, 0.82]],
@@ -133,7 +158,11 @@ const DIGITS = {
 function samplesFor(classes, draws) {
   const all = draws ? DIGITS : PICTURES;
   const named = Object.keys(all).filter((name) => classes.includes(name));
-  return (named.length ? named : Object.keys(all)).map((name) => ({ name, strokes: draws ? all[name] : null, source: sourceOf(name, draws) }));
+  return (named.length ? named : Object.keys(all)).map((name) => ({
+    name,
+    strokes: draws ? all[name] : null,
+    source: sourceOf(name, draws),
+  }));
 }
 
 /** A sample as an address of an SVG image. */
@@ -160,7 +189,10 @@ function samplesRow(samples, chosen) {
   const buttons = samples.map((sample) => {
     const words = spoken(sample.name);
     const look = el("img", { src: sample.source, alt: "", width: 44, height: 44 });
-    return button({ class: "sample", title: words, "aria-label": `Sample: ${words}`, onclick: () => chosen(sample) }, look);
+    return button(
+      { class: "sample", title: words, "aria-label": `Sample: ${words}`, onclick: () => chosen(sample) },
+      look,
+    );
   });
   return el("div", { class: "samples", role: "group", "aria-label": "Sample images" }, buttons);
 }

@@ -17,13 +17,15 @@ const picker = new Picker({
   drew,
   take,
   clear,
-  words: "Images can be dropped anywhere on the page or pasted. They go to this server and nowhere else, and are not kept.",
+  words:
+    "Images can be dropped anywhere on the page or pasted. They go to this server and nowhere else, and are not kept.",
 });
 const { pad } = picker;
 
 function show(answer) {
   const dense = answer?.dense.class;
-  const note = dense === answer?.sparse.class ? "The dense network says the same." : `The dense network says ${spoken(dense)}.`;
+  const note =
+    dense === answer?.sparse.class ? "The dense network says the same." : `The dense network says ${spoken(dense)}.`;
   result.replaceChildren(el("h2", null, "Answer"), ...verdict(network(), answer && { ...answer, note }));
   beside.replaceChildren(
     el("h2", null, "Beside the dense network"),
@@ -142,6 +144,10 @@ function networkField() {
 
 const single = data.networks.length === 1 ? data.networks[0].name : "Sparse networks";
 pageFrame(single, "a sparse network beside its dense twin", data.version, networkField() || "");
-main.replaceChildren(notes, el("div", { class: "try" }, picker.node, el("div", { class: "right" }, result, beside)), layers);
+main.replaceChildren(
+  notes,
+  el("div", { class: "try" }, picker.node, el("div", { class: "right" }, result, beside)),
+  layers,
+);
 pad.setUp(network());
 choose(0);

@@ -14,10 +14,14 @@ class Predictor {
     Object.assign(this, { model, size, name, notes: [], input: model.inputShape });
     const [channels] = this.input;
     if (this.input.length !== 3 || ![1, 3].includes(channels)) {
-      throw new NetworkError(`A network to try takes images of 1 or 3 channels; this one takes the shape (${this.input}).`);
+      throw new NetworkError(
+        `A network to try takes images of 1 or 3 channels; this one takes the shape (${this.input}).`,
+      );
     }
     if (model.outputShape.length !== 1 || model.outputShape[0] < 2) {
-      throw new NetworkError(`A network to try tells classes apart; this one gives outputs of the shape (${model.outputShape}).`);
+      throw new NetworkError(
+        `A network to try tells classes apart; this one gives outputs of the shape (${model.outputShape}).`,
+      );
     }
     this.names = this.classes(model.about.classes, model.outputShape[0]);
     this.normalization = this.scales(model.about.normalisation, channels);
@@ -40,7 +44,9 @@ class Predictor {
       return { scale: 255, mean: Array(channels).fill(0), std: Array(channels).fill(1) };
     }
     if (scale !== 1) return { scale, mean, std };
-    this.notes.push("The network was trained on numbers that are no pixels: pixels go in as 0 to 1, which may be wrong.");
+    this.notes.push(
+      "The network was trained on numbers that are no pixels: pixels go in as 0 to 1, which may be wrong.",
+    );
     return { scale: 255, mean, std };
   }
 
@@ -53,7 +59,8 @@ class Predictor {
       return (value / scale - mean[channel]) / std[channel];
     });
     const outputs = [...this.model.run(this.given)];
-    if (!outputs.every(Number.isFinite)) throw new NetworkError("The network's outputs for this image are not all finite numbers.");
+    if (!outputs.every(Number.isFinite))
+      throw new NetworkError("The network's outputs for this image are not all finite numbers.");
     const most = Math.max(...outputs);
     const powers = this.model.endsInSoftmax ? outputs : outputs.map((value) => Math.exp(value - most));
     const sum = this.model.endsInSoftmax ? 1 : powers.reduce((all, power) => all + power, 0);

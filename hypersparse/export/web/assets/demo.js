@@ -15,13 +15,18 @@ const result = el("section", { class: "card", "aria-label": "Answer" });
 const device = el("section", { class: "card" });
 const layers = el("section", { class: "card layers" });
 const notes = el("div", { class: "notice", hidden: true });
-const cameraButton = button({ class: "quiet", id: "camera", onclick: toggleCamera, hidden: !navigator.mediaDevices?.getUserMedia }, icon("camera"), "Camera");
+const cameraButton = button(
+  { class: "quiet", id: "camera", onclick: toggleCamera, hidden: !navigator.mediaDevices?.getUserMedia },
+  icon("camera"),
+  "Camera",
+);
 const picker = new Picker({
   types: TYPES,
   drew,
   take: (file) => attempt(() => take(file)),
   clear,
-  words: "Images can be dropped anywhere on the page or pasted. They stay on this device. A file in .hsp format is another network to try.",
+  words:
+    "Images can be dropped anywhere on the page or pasted. They stay on this device. A file in .hsp format is another network to try.",
   buttons: [cameraButton],
 });
 
@@ -50,7 +55,8 @@ async function attempt(action) {
 
 async function take(file) {
   stopCamera();
-  if (file.size > MOST_BYTES) throw new Error(`A file may have ${MOST_BYTES / 2 ** 20} MiB at most; this one has ${bytes(file.size)}.`);
+  if (file.size > MOST_BYTES)
+    throw new Error(`A file may have ${MOST_BYTES / 2 ** 20} MiB at most; this one has ${bytes(file.size)}.`);
   if (file.name?.endsWith(".hsp")) {
     const other = await Predictor.load(new Uint8Array(await file.arrayBuffer()), file.name);
     use(other);
@@ -71,7 +77,10 @@ async function take(file) {
 // Predict for a picture, or for what is drawn.
 function show(picture) {
   if (!picture) stopCamera();
-  const pixels = pixelsOf(picture ?? picker.pad.canvas, network.input, { drawn: !picture, darkOnLight: network.darkOnLight });
+  const pixels = pixelsOf(picture ?? picker.pad.canvas, network.input, {
+    drawn: !picture,
+    darkOnLight: network.darkOnLight,
+  });
   const top = network.predict(pixels);
   answer({ top, pixels, milliseconds: network.time() });
 }
@@ -89,13 +98,25 @@ function facts(given) {
   const { model, size } = network;
   const [kept, total] = ["kept", "total"].map((name) => model.layers.reduce((sum, layer) => sum + layer[name], 0));
   const row = (name, value, aside) =>
-    el("tr", null, el("th", { scope: "row" }, name), el("td", { class: "ours" }, value), el("td", { class: "aside" }, aside));
-  const rate = given ? `${thousands(Number((1000 / given.milliseconds).toPrecision(2)))} images a second, one thread` : "draw or choose an image";
+    el(
+      "tr",
+      null,
+      el("th", { scope: "row" }, name),
+      el("td", { class: "ours" }, value),
+      el("td", { class: "aside" }, aside),
+    );
+  const rate = given
+    ? `${thousands(Number((1000 / given.milliseconds).toPrecision(2)))} images a second, one thread`
+    : "draw or choose an image";
   const rows = [
     row("time for one image", given ? milliseconds(given.milliseconds) : "–", rate),
     row("network", bytes(size), `${bytes(4 * total)} with its zeros, ${factor(4 * total, size, "smaller", "larger")}`),
     row("weights", thousands(kept), `of ${thousands(total)}, ${percent(1 - kept / total)} zeros`),
-    row("multiplications", thousands(model.products), `of ${thousands(model.denseProducts)}, ${factor(model.denseProducts, model.products, "fewer", "more")}`),
+    row(
+      "multiplications",
+      thousands(model.products),
+      `of ${thousands(model.denseProducts)}, ${factor(model.denseProducts, model.products, "fewer", "more")}`,
+    ),
   ];
   return el("table", { class: "facts" }, el("tbody", null, rows));
 }
@@ -131,13 +152,27 @@ function showLayers(profile) {
       number(took(layer.name)),
     ),
   );
-  const head = [["layer"], ["shape", "shape"], ["weights", "number kept"], ["of", "number of"], ["multiplications", "number"], ["", ""], ["time", "number"]];
-  const titles = el("tr", null, head.map(([name, kind]) => (name ? el("th", { scope: "col", class: kind }, name) : el("td"))));
+  const head = [
+    ["layer"],
+    ["shape", "shape"],
+    ["weights", "number kept"],
+    ["of", "number of"],
+    ["multiplications", "number"],
+    ["", ""],
+    ["time", "number"],
+  ];
+  const titles = el(
+    "tr",
+    null,
+    head.map(([name, kind]) => (name ? el("th", { scope: "col", class: kind }, name) : el("td"))),
+  );
   const table = el("table", { class: "work" }, el("thead", null, titles), el("tbody", null, rows));
   const words = [
     "Zeros are neither stored nor computed.",
     model.about.profile === "deploy" ? "Weights that nothing depends on were removed from the file." : "",
-    profile ? `Layers are timed one by one, in this browser; pooling, input and output take ${milliseconds(rest)}.` : "",
+    profile
+      ? `Layers are timed one by one, in this browser; pooling, input and output take ${milliseconds(rest)}.`
+      : "",
   ];
   layers.replaceChildren(
     el("h2", null, "Work per layer"),
@@ -229,7 +264,11 @@ async function start() {
     main.replaceChildren(notes);
     return;
   }
-  main.replaceChildren(notes, el("div", { class: "try" }, picker.node, el("div", { class: "right" }, result, device)), layers);
+  main.replaceChildren(
+    notes,
+    el("div", { class: "try" }, picker.node, el("div", { class: "right" }, result, device)),
+    layers,
+  );
 }
 
 start();

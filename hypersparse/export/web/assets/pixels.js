@@ -98,7 +98,15 @@ function cropped(ink, width, height) {
 
 // Means of blocks in another size, rows first, as Pillow's BOX.
 function resized(values, [width, height], wide, high) {
-  const rows = alongLines(values, { count: height, from: width, to: wide, step: 1, next: width, outStep: 1, outNext: wide });
+  const rows = alongLines(values, {
+    count: height,
+    from: width,
+    to: wide,
+    step: 1,
+    next: width,
+    outStep: 1,
+    outNext: wide,
+  });
   return alongLines(rows, { count: wide, from: height, to: high, step: wide, next: 1, outStep: wide, outNext: 1 });
 }
 
@@ -109,7 +117,11 @@ function alongLines(values, { count, from, to, step, next, outStep, outNext }) {
   for (let out = 0; out < to; out += 1) {
     const center = (out + 0.5) * scale;
     const inside = [];
-    for (let at = Math.max(Math.floor(center - reach + 0.5), 0); at < Math.min(Math.floor(center + reach + 0.5), from); at += 1) {
+    for (
+      let at = Math.max(Math.floor(center - reach + 0.5), 0);
+      at < Math.min(Math.floor(center + reach + 0.5), from);
+      at += 1
+    ) {
       const place = (at - center + 0.5) / Math.max(scale, 1);
       if (place > -0.5 && place <= 0.5) inside.push(at);
     }
@@ -125,7 +137,10 @@ function alongLines(values, { count, from, to, step, next, outStep, outNext }) {
 // Three box blurs of weights 1/6, 2/3, 1/6 in each direction: Pillow's Gaussian blur with a deviation of 1.
 function blurred(values, side) {
   let found = values;
-  for (const [step, next] of [[1, side], [side, 1]]) {
+  for (const [step, next] of [
+    [1, side],
+    [side, 1],
+  ]) {
     for (let pass = 0; pass < 3; pass += 1) {
       const before = found;
       found = new Uint8Array(before.length);
@@ -173,7 +188,10 @@ function centered(ink, [width, height], fieldWidth, fieldHeight) {
   const scale = Math.min(inner(fieldWidth) / drawnWidth, inner(fieldHeight) / drawnHeight);
   const size = [drawnWidth, drawnHeight].map((side) => Math.max(rounded(scale * side), 1));
   const small = resized(drawn, [drawnWidth, drawnHeight], ...size);
-  const weight = Math.max(small.reduce((sum, value) => sum + value, 0), 1);
+  const weight = Math.max(
+    small.reduce((sum, value) => sum + value, 0),
+    1,
+  );
   const [x, y] = [0, 0].map((_, axis) => {
     const place = (at) => (axis ? Math.floor(at / size[0]) : at % size[0]) + 0.5;
     const middle = small.reduce((sum, value, at) => sum + value * place(at), 0) / weight;

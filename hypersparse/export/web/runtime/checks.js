@@ -17,6 +17,7 @@ export class Meter {
 
   spend(count) {
     this.left -= count;
-    if (this.left < 0) throw new NetworkError("Preparing the network would take too long; its operations repeat too much.");
+    if (this.left < 0)
+      throw new NetworkError("Preparing the network would take too long; its operations repeat too much.");
   }
 }

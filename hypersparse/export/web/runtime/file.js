@@ -7,6 +7,7 @@ import { COLUMNS, decode, Layout, MOST_BITS, PLAIN } from "./positions.js";
 
 export const INPUT = "input"; // name of the value that a network is given
 const HALF = "half"; // float32 kept as float16
+// prettier-ignore
 const DTYPES = [["float32", 4], [HALF, 2], ["float64", 8], ["float16", 2], ["int64", 8], ["int32", 4], ["int16", 2], ["int8", 1], ["uint8", 1], ["bool", 1]];
 const READABLE = ["float32", HALF, "float64", "float16"]; // by this runtime; batch norms also count in int64
 const DENSE = -1; // in place of a count: every element is stored
@@ -54,7 +55,9 @@ function listOf(table, name) {
 
 function named(name) {
   if (typeof name === "string" && NAME.test(name)) return name;
-  throw new FileError(`'${String(name).slice(0, 40)}' is no name: names have 1 to 512 of the characters A-Z, a-z, 0-9 and _.~-`);
+  throw new FileError(
+    `'${String(name).slice(0, 40)}' is no name: names have 1 to 512 of the characters A-Z, a-z, 0-9 and _.~-`,
+  );
 }
 
 function shapeOf(sides, least) {
@@ -95,7 +98,13 @@ function nodeOf(row, place, entries) {
     if (!entries[whole(number)]) throw new FileError(`a node reads an array ${number} that is not there`);
     return [role, entries[number].name];
   });
-  return { op, inputs: inputs.map((number) => valueOf(whole(number))), output: valueOf(place + 1), tensors: new Map(arrays), options };
+  return {
+    op,
+    inputs: inputs.map((number) => valueOf(whole(number))),
+    output: valueOf(place + 1),
+    tensors: new Map(arrays),
+    options,
+  };
 }
 
 const valueOf = (number) => (number === 0 ? INPUT : `v${number}`);
@@ -125,7 +134,10 @@ function arraysOf(entries, sections, lengths) {
   let at = 0;
   const strings = lengths.map((length) => sections.positions.subarray(at, (at += length)));
   const sparse = entries.filter((entry) => !entry.dense);
-  const positions = decode(sparse.map((entry) => entry.layout), strings);
+  const positions = decode(
+    sparse.map((entry) => entry.layout),
+    strings,
+  );
   const found = new Map(sparse.map((entry, place) => [entry.name, positions[place]]));
   return new Map(
     entries.map(({ name, layout, dtype }) => [
@@ -137,7 +149,11 @@ function arraysOf(entries, sections, lengths) {
 
 /** The stored values of each array: all first bytes, all second bytes and so on, type by type. */
 function valuesOf(entries, deflated) {
-  const content = inflate(deflated, sum(entries, (entry) => entry.stored * entry.width), true);
+  const content = inflate(
+    deflated,
+    sum(entries, (entry) => entry.stored * entry.width),
+    true,
+  );
   const values = new Map();
   let start = 0;
   for (const [dtype, width] of DTYPES) {
@@ -159,13 +175,21 @@ function numbersOf({ content, start, stride, width, count }) {
   const view = new DataView(new ArrayBuffer(8));
   for (let i = 0; i < count; i += 1) {
     for (let byte = 0; byte < width; byte += 1) view.setUint8(byte, content[start + byte * stride + i]);
-    found[i] = width === 4 ? view.getFloat32(0, true) : width === 8 ? view.getFloat64(0, true) : half(view.getUint16(0, true));
+    found[i] =
+      width === 4 ? view.getFloat32(0, true) : width === 8 ? view.getFloat64(0, true) : half(view.getUint16(0, true));
   }
   return found;
 }
 
 function half(bits) {
   const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
-  const size = exponent === 31 ? (fraction ? NaN : Infinity) : exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction;
+  const size =
+    exponent === 31
+      ? fraction
+        ? NaN
+        : Infinity
+      : exponent
+        ? 2 ** (exponent - 15) * (1 + fraction / 1024)
+        : 2 ** -24 * fraction;
   return bits >> 15 ? -size : size;
 }

@@ -22,7 +22,9 @@ export function shapesOf(graph) {
   if (!nodes.length) throw new NetworkError("A network needs at least one operation; this one has none.");
   if (nodes.length > MOST_NODES) throw tooMuch("The network", nodes.length, "operations", MOST_NODES);
   if (![1, 3].includes(graph.input.length)) {
-    throw new NetworkError(`This runtime takes images (channels, height, width) or vectors; this network takes (${graph.input}).`);
+    throw new NetworkError(
+      `This runtime takes images (channels, height, width) or vectors; this network takes (${graph.input}).`,
+    );
   }
   const shapes = new Map([[INPUT, graph.input]]);
   const total = { elements: checkValue(INPUT, graph.input), products: 0 };
@@ -52,22 +54,39 @@ function checkValue(name, shape) {
 function shapeOf(graph, node, shapes) {
   const operation = operationOf(node);
   if (!operation) {
-    throw new NetworkError(`The operation \`${node.op}\` (\`${node.output}\`) does not run in a browser; the Python package may run it.`);
+    throw new NetworkError(
+      `The operation \`${node.op}\` (\`${node.output}\`) does not run in a browser; the Python package may run it.`,
+    );
   }
   if (operation.lastOnly && node !== graph.nodes[graph.nodes.length - 1]) {
     throw new NetworkError(`\`${node.output}\` is a ${node.op}, which can only be the last operation of a network.`);
   }
   const inputs = node.inputs.map((name) => shapes.get(name));
   need(inputs.every(Boolean), node, "an input that nothing made before", node.inputs);
-  need(operation.inputs ? inputs.length === operation.inputs : inputs.length > 0, node, "another count of inputs", inputs.length);
+  need(
+    operation.inputs ? inputs.length === operation.inputs : inputs.length > 0,
+    node,
+    "another count of inputs",
+    inputs.length,
+  );
   need(inputs.length <= MOST_INPUTS, node, "too many inputs", inputs.length);
   for (const value of Object.values(node.options)) {
     const numbers = Array.isArray(value) ? value : [value];
-    need(!numbers.some((number) => Number.isInteger(number) && number > MOST_OPTION), node, "an option beyond 2^31", value);
+    need(
+      !numbers.some((number) => Number.isInteger(number) && number > MOST_OPTION),
+      node,
+      "an option beyond 2^31",
+      value,
+    );
   }
   checkPadded(node, inputs[0]);
   const shape = operation.shape(graph, node, inputs);
-  need(shape.every((side) => side > 0), node, "an empty shape", shape);
+  need(
+    shape.every((side) => side > 0),
+    node,
+    "an empty shape",
+    shape,
+  );
   return shape;
 }
 

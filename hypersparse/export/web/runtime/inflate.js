@@ -3,7 +3,9 @@
 
 import { FileError } from "./errors.js";
 
-const LENGTHS = [3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258];
+const LENGTHS = [
+  3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258,
+];
 const LENGTH_BITS = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0];
 const CODE_ORDER = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 const MAX_BITS = 15; // of a code
@@ -145,7 +147,7 @@ class Stream {
     for (let i = 0; i < count; i += 1) lengths[CODE_ORDER[i]] = this.take(3);
     const codes = new Codes(lengths);
     const found = new Uint8Array(literals + distances);
-    for (let i = 0; i < found.length; ) {
+    for (let i = 0; i < found.length;) {
       const symbol = this.symbol(codes);
       if (symbol < 16) {
         found[i++] = symbol;

@@ -30,7 +30,9 @@ export class Entries {
     for (let place = 0; place < this.length; place += 1) if (keep(place)) chosen[count++] = place;
     if (count === this.length) return this;
     const parts = [this.row, this.channel, this.y, this.x, this.weight];
-    return new Entries(...parts.map((part) => part.constructor.from(chosen.subarray(0, count), (place) => part[place])));
+    return new Entries(
+      ...parts.map((part) => part.constructor.from(chosen.subarray(0, count), (place) => part[place])),
+    );
   }
 
   /** With each row multiplied by its scale. */
@@ -82,7 +84,8 @@ function markZeroRows(layer, zero) {
   const read = new Uint8Array(known.length);
   for (const row of layer.entries.row) read[row] = 1;
   const residual = layer.residual && zero(layer.residual);
-  for (const row of layer.rows) known[row] = !read[row] && (!residual || residual[row]) && isNothing(layer, row) ? 1 : 0;
+  for (const row of layer.rows)
+    known[row] = !read[row] && (!residual || residual[row]) && isNothing(layer, row) ? 1 : 0;
 }
 
 /** Whether what is added to a row is zero everywhere, once it is activated. */

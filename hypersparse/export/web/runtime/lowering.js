@@ -161,7 +161,16 @@ class Lowering {
     });
     const window = { stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
     const kind = shape.length === 3 ? "conv" : "dot";
-    return { kind, name: "copy", input: value, output, rows: entries.row.slice(), entries, bias: new Float64Array(count), ...window };
+    return {
+      kind,
+      name: "copy",
+      input: value,
+      output,
+      rows: entries.row.slice(),
+      entries,
+      bias: new Float64Array(count),
+      ...window,
+    };
   }
 
   /** The layer with its rows from `first` on, as part of a larger value. */

@@ -56,7 +56,9 @@ export class SparseModel {
     const size = product(this.inputShape);
     const count = images.length / size;
     if (!Number.isInteger(count) || count < 1 || count > MOST_IMAGES) {
-      throw new NetworkError(`The network takes 1 to ${MOST_IMAGES} images of ${this.inputShape.join(" x ")} numbers; got ${images.length} numbers.`);
+      throw new NetworkError(
+        `The network takes 1 to ${MOST_IMAGES} images of ${this.inputShape.join(" x ")} numbers; got ${images.length} numbers.`,
+      );
     }
     return this.memory.run(images, count);
   }
@@ -141,7 +143,9 @@ class Memory {
     try {
       if (pages > 0) this.exports.memory.grow(pages);
     } catch {
-      throw new NetworkError(`The network needs ${Math.ceil(this.free / 1e6)} MB of memory, which this browser does not give.`);
+      throw new NetworkError(
+        `The network needs ${Math.ceil(this.free / 1e6)} MB of memory, which this browser does not give.`,
+      );
     }
     return at;
   }
@@ -165,7 +169,18 @@ class Memory {
     const [imageSize, outputSize] = [BigInt(this.imageSize), BigInt(this.outputSize)];
     const program = this.steps + first * this.stepBytes;
     const { tables, workspace, inputs, outputs } = this;
-    this.exports.hs_run(program, BigInt(steps), tables, workspace, inputs, outputs, imageSize, outputSize, BigInt(count), 1n);
+    this.exports.hs_run(
+      program,
+      BigInt(steps),
+      tables,
+      workspace,
+      inputs,
+      outputs,
+      imageSize,
+      outputSize,
+      BigInt(count),
+      1n,
+    );
   }
 
   /** The fastest of some rounds of calls of each step. */
@@ -173,7 +188,7 @@ class Memory {
     const times = this.program.steps.map(({ name }, number) => {
       this.call(0, this.program.steps.length, 1); // as in a run: some steps add to what is there
       let [calls, best] = [1, Infinity];
-      for (let round = 0; round < ROUNDS; ) {
+      for (let round = 0; round < ROUNDS;) {
         const began = clock();
         for (let i = 0; i < calls; i += 1) this.call(number, 1, 1);
         const took = clock() - began;

@@ -3,53 +3,12 @@
 import { need, product } from "./checks.js";
 import { own } from "./container.js";
 import { Entries } from "./layers.js";
+import { arrayOf, channelsOf, dense, eachNonzero, isImage, pair, slid, vectorOf } from "./operands.js";
 
 const MAX_BOUND = 3.4028234663852886e38; // of a `clip`
 const MAX_JOINED = 2 ** 20; // inputs times channels of a concatenation that is written in place
 
-function pair(node, name, least) {
-  const value = own(node.options, name);
-  const fits = Array.isArray(value) && value.length === 2 && value.every((side) => Number.isInteger(side) && side >= least);
-  need(fits, node, `no \`${name}\`, a pair of whole numbers of at least ${least}`, value);
-  return value;
-}
-
-function arrayOf(graph, node, role) {
-  const array = graph.arrays.get(node.tensors.get(role));
-  need(array?.values, node, `no array \`${role}\` of floating-point numbers`, array?.dtype ?? "none");
-  return array;
-}
-
-function vectorOf(graph, node, role, length) {
-  const array = arrayOf(graph, node, role);
-  need(array.shape.length === 1 && array.shape[0] === length, node, `an array \`${role}\` of a wrong shape`, array.shape);
-  return dense(array);
-}
-
-/** All elements of an array. */
-function dense(array) {
-  if (!array.positions) return array.values;
-  const all = new Float64Array(product(array.shape));
-  array.positions.forEach((at, place) => (all[at] = array.values[place]));
-  return all;
-}
-
-function slid(node, shape, kernel) {
-  const [stride, padding] = [pair(node, "stride", 1), pair(node, "padding", 0)];
-  return [0, 1].map((axis) => Math.floor((shape[axis + 1] + 2 * padding[axis] - kernel[axis]) / stride[axis]) + 1);
-}
-
 const sameShape = (graph, node, [shape]) => shape;
-const isImage = (shape) => shape.length === 3;
-const channelsOf = (count) => Int32Array.from({ length: count }, (_, place) => place);
-
-/** The nonzero weights: `visit(position, weight)` for each. */
-function eachNonzero(array, visit) {
-  array.values.forEach((weight, place) => {
-    if (weight !== 0) visit(array.positions ? array.positions[place] : place, weight);
-  });
-}
-
 function weightProducts(graph, node, shape) {
   return arrayOf(graph, node, "weight").values.length * product(shape.slice(1));
 }
@@ -58,7 +17,15 @@ function weightedLayer(lowering, node, kind, entries) {
   const rows = lowering.shapes.get(node.output)[0];
   const bias = node.tensors.has("bias") ? vectorOf(lowering.graph, node, "bias", rows) : new Float64Array(rows);
   const name = node.tensors.get("weight").replace(/\.weight$/, "");
-  return { kind, name, input: lowering.same.get(node.inputs[0]), output: node.output, rows: channelsOf(rows), entries, bias: bias.slice() };
+  return {
+    kind,
+    name,
+    input: lowering.same.get(node.inputs[0]),
+    output: node.output,
+    rows: channelsOf(rows),
+    entries,
+    bias: bias.slice(),
+  };
 }
 
 const conv = {
@@ -71,7 +38,14 @@ const conv = {
     const fits = isImage(x) && shape.length === 4 && shape[1] * groups === x[0] && shape[0] % groups === 0;
     need(fits && shape.every((side) => side > 0), node, "a weight that does not fit its input", `${shape}; ${x}`);
     const dilation = pair(node, "dilation", 1);
-    return [shape[0], ...slid(node, x, dilation.map((step, axis) => step * (shape[axis + 2] - 1) + 1))];
+    return [
+      shape[0],
+      ...slid(
+        node,
+        x,
+        dilation.map((step, axis) => step * (shape[axis + 2] - 1) + 1),
+      ),
+    ];
   },
   lower(lowering, node) {
     const weight = arrayOf(lowering.graph, node, "weight");
@@ -85,7 +59,11 @@ const conv = {
         add(row, first + (channel % columns), Math.floor(at / width) % height, at % width, value);
       }),
     );
-    const window = { stride: pair(node, "stride", 1), padding: pair(node, "padding", 0), dilation: pair(node, "dilation", 1) };
+    const window = {
+      stride: pair(node, "stride", 1),
+      padding: pair(node, "padding", 0),
+      dilation: pair(node, "dilation", 1),
+    };
     lowering.emit(node, { ...weightedLayer(lowering, node, "conv", entries), ...window });
   },
 };
@@ -95,7 +73,12 @@ const linear = {
   products: weightProducts,
   shape(graph, node, [x]) {
     const { shape } = arrayOf(graph, node, "weight");
-    need(shape.length === 2 && x.length === 1 && shape[1] === x[0], node, "a weight that does not fit its input", `${shape}; ${x}`);
+    need(
+      shape.length === 2 && x.length === 1 && shape[1] === x[0],
+      node,
+      "a weight that does not fit its input",
+      `${shape}; ${x}`,
+    );
     return [shape[0]];
   },
   lower(lowering, node) {
@@ -148,7 +131,12 @@ function boundsOf(node) {
   const given = ["low", "high"].map((name) => own(node.options, name));
   const known = given.filter((bound) => bound !== undefined);
   const fits = known.length && known.every((bound) => typeof bound === "number" && Math.abs(bound) <= MAX_BOUND);
-  need(fits, node, "no bounds `low`, `high` or both, which are finite numbers of float32", JSON.stringify(node.options));
+  need(
+    fits,
+    node,
+    "no bounds `low`, `high` or both, which are finite numbers of float32",
+    JSON.stringify(node.options),
+  );
   return [given[0] ?? -Infinity, given[1] ?? Infinity];
 }
 
@@ -196,7 +184,9 @@ const concat = {
   inputs: null,
   shape(graph, node, inputs) {
     const [first] = inputs;
-    const fits = inputs.every((shape) => [1, 3].includes(shape.length) && String(shape.slice(1)) === String(first.slice(1)));
+    const fits = inputs.every(
+      (shape) => [1, 3].includes(shape.length) && String(shape.slice(1)) === String(first.slice(1)),
+    );
     need(fits, node, "inputs of other heights and widths", inputs.slice(0, 8).join("; "));
     need(!own(node.options, "axis"), node, "an axis other than that of channels", own(node.options, "axis"));
     return [inputs.reduce((sum, shape) => sum + shape[0], 0), ...first.slice(1)];
@@ -225,7 +215,12 @@ const pool = {
   shape(graph, node, [x]) {
     need(isImage(x), node, "an input of a wrong shape", x);
     const [kernel, padding] = [pair(node, "kernel", 1), pair(node, "padding", 0)];
-    need(padding.every((edge, axis) => 2 * edge <= kernel[axis]), node, "a padding of more than half its kernel", padding);
+    need(
+      padding.every((edge, axis) => 2 * edge <= kernel[axis]),
+      node,
+      "a padding of more than half its kernel",
+      padding,
+    );
     return [x[0], ...slid(node, x, kernel)];
   },
 };
@@ -294,7 +289,13 @@ const softmaxOf = (kind) => ({
   },
   lower(lowering, node) {
     const rows = channelsOf(lowering.shapes.get(node.output)[0]);
-    lowering.emit(node, { kind, name: node.op, input: lowering.materialized(node.inputs[0]), output: node.output, rows });
+    lowering.emit(node, {
+      kind,
+      name: node.op,
+      input: lowering.materialized(node.inputs[0]),
+      output: node.output,
+      rows,
+    });
   },
 });
 

@@ -89,7 +89,17 @@ function phasesOf(network) {
     const sides = [0, 1].map((axis) => Math.ceil(source[axis + 1] / layer.stride[axis]));
     const number = new Map([...places].map((at, place) => [at, place]));
     const shape = [Math.max(places.length, 1), ...sides];
-    splits.set(key, { kind: "split", name: "phases", input: layer.input, output: `${key} phases`, places, number, source, shape, stride: layer.stride });
+    splits.set(key, {
+      kind: "split",
+      name: "phases",
+      input: layer.input,
+      output: `${key} phases`,
+      places,
+      number,
+      source,
+      shape,
+      stride: layer.stride,
+    });
   }
   return splits;
 }
@@ -150,7 +160,8 @@ function geometries(network, steps, shapes) {
   }
   const values = new Map();
   for (const [root, names] of members) {
-    const most = (measure) => names.reduce((all, name) => Math.max(all, measure(shapes.get(name), reaches.get(name))), 0);
+    const most = (measure) =>
+      names.reduce((all, name) => Math.max(all, measure(shapes.get(name), reaches.get(name))), 0);
     const pitch = most(([, , width], reach) => width + reach.columns);
     const lines = most(([, height], reach) => height + reach.rows);
     const furthest = most((_, reach) => reach.rows * pitch + reach.columns);

@@ -69,7 +69,10 @@ class Writer {
   pack() {
     const { channels } = this.placed.values.get("input");
     const rows = Int32Array.from({ length: channels }, (_, place) => place);
-    return { name: "input", words: this.row("pack", "input", "input", { rows: channels, channels: this.tables.add(rows) }) };
+    return {
+      name: "input",
+      words: this.row("pack", "input", "input", { rows: channels, channels: this.tables.add(rows) }),
+    };
   }
 
   unpack(output) {
@@ -143,7 +146,11 @@ class Writer {
     rows.forEach((each, place) => {
       for (let at = next[each]; at < starts[place + 1]; at += 1) pairs[2 * at] = pairs[2 * at - 2];
     });
-    return { starts: this.tables.add(starts), entries: this.tables.add(pairs), distances: this.tables.add(new Int32Array(1)) };
+    return {
+      starts: this.tables.add(starts),
+      entries: this.tables.add(pairs),
+      distances: this.tables.add(new Int32Array(1)),
+    };
   }
 
   plane(layer, rows, { height, width, pitch }) {
@@ -167,5 +174,11 @@ function runs(value, vectors, chains) {
   const tile = Math.ceil(vectors / Math.ceil(vectors / most));
   const run = { segments: 1, segment_length: value.run, tile, tile_outer: 1 };
   if (!value.padded) return run;
-  return { ...run, pad_first: value.width, pad_length: value.pitch - value.width, pad_stride: value.pitch, pad_end: value.run };
+  return {
+    ...run,
+    pad_first: value.width,
+    pad_length: value.pitch - value.width,
+    pad_stride: value.pitch,
+    pad_end: value.run,
+  };
 }
