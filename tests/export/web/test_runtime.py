@@ -3,6 +3,7 @@
 import json
 import subprocess
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -148,6 +149,15 @@ def test_an_operation_that_is_missing_is_named(package: Path, tmp_path: Path) ->
     file.write_bytes(pack(graph))
     (answer,) = run_in_node(package, [(file, None)])
     assert "`aten.silu.default` (`v1`) does not run in a browser" in answer["sentence"]
+
+
+def test_an_option_that_is_not_known_is_refused(package: Path, tmp_path: Path) -> None:
+    graph = small()
+    relu = replace(graph.nodes[1], options={"slope": 0.1})
+    file = tmp_path / "leaky.hsp"
+    file.write_bytes(pack(replace(graph, nodes=(graph.nodes[0], relu, *graph.nodes[2:]))))
+    (answer,) = run_in_node(package, [(file, None)])
+    assert answer["sentence"] == "`v2` (relu) has an option that this runtime does not know: slope."
 
 
 def test_the_page_refuses_what_the_runtime_lacks(package: Path) -> None:

@@ -70,6 +70,8 @@ function shapeOf(graph, node, shapes) {
     inputs.length,
   );
   need(inputs.length <= MOST_INPUTS, node, "too many inputs", inputs.length);
+  const strange = Object.keys(node.options).find((name) => !operation.options?.includes(name));
+  need(strange === undefined, node, "an option that this runtime does not know", strange);
   for (const value of Object.values(node.options)) {
     const numbers = Array.isArray(value) ? value : [value];
     need(

@@ -29,6 +29,7 @@ function weightedLayer(lowering, node, kind, entries) {
 }
 
 const conv = {
+  options: ["groups", "stride", "padding", "dilation"],
   inputs: 1,
   products: weightProducts,
   shape(graph, node, [x]) {
@@ -97,6 +98,7 @@ const linear = {
 };
 
 const batchNorm = {
+  options: ["epsilon"],
   inputs: 1,
   shape(graph, node, [x]) {
     need([1, 3].includes(x.length), node, "an input of a wrong shape", x);
@@ -141,6 +143,7 @@ function boundsOf(node) {
 }
 
 const clip = {
+  options: ["low", "high"],
   inputs: 1,
   shape(graph, node, [x]) {
     const [low, high] = boundsOf(node);
@@ -181,6 +184,7 @@ const plane = {
 };
 
 const concat = {
+  options: ["axis"],
   inputs: null,
   shape(graph, node, inputs) {
     const [first] = inputs;
@@ -210,6 +214,7 @@ const concat = {
 };
 
 const pool = {
+  options: ["kernel", "stride", "padding"],
   inputs: 1,
   products: (graph, node, shape) => product(shape) * product(pair(node, "kernel", 1)),
   shape(graph, node, [x]) {
