@@ -67,6 +67,9 @@ def _check_work(work: "Work", size: int | None) -> None:
         raise FileError(f"loading it would take {work.bytes} bytes of memory, and {most}")
 
 
+NEVER_COPIED = ("permute", "expand")  # operations that name the axes of any value anew
+
+
 @dataclass
 class Work:
     """What loading a network and running it takes, counted from its operations."""
@@ -79,6 +82,7 @@ class Work:
     channels: int = 0
     planes: int = 0  # elements that are added position by position
     moved: int = 0  # elements whose places are listed one by one
+    most_moved: int = 0  # of one layer
     joined: int = 0  # layers that write parts of one value, times the operations on it
     elements: int = 0  # of values
     arrays: int = 0  # bytes
@@ -89,13 +93,20 @@ class Work:
         """Of one core; measured on an AMD EPYC with AVX-512, and rather too much than too little."""
         steps = 1.2e-3 * self.layers + 1e-4 * self.copies + 2e-10 * min(self.products, MOST_TIMED)
         parts = 5e-7 * self.entries + 2e-9 * self.weights + 2e-7 * self.channels + 4e-8 * self.planes
-        parts += 1.2e-7 * self.moved
+        parts += 4e-8 * self.moved
         return steps + parts + 3e-9 * self.joined + 2e-9 * self.elements + 1e-9 * self.arrays
 
     @property
     def bytes(self) -> int:
         """Of memory at the most, beside what a program works on."""
-        tables = 250 * self.entries + 100 * self.channels + 40 * self.planes + 8 * self.joined + 80 * self.moved
+        tables = (
+            250 * self.entries
+            + 100 * self.channels
+            + 40 * self.planes
+            + 8 * self.joined
+            + 8 * self.moved
+            + 30 * self.most_moved
+        )
         return self.arrays + self.largest + tables
 
 
@@ -103,6 +114,7 @@ def estimate(graph: Graph, kept: Mapping[str, int] | None = None) -> Work:
     """What loading takes, from sizes alone; the graph has to fit together."""
     counter = WorkCounter(graph, kept)
     for node in graph.nodes:
+        counter.count_moved(node)
         counter.work.channels += 0 if node.opaque else prod(counter.shapes[node.output][:1])
         node.operation.count_work(counter, node)
     return counter.work
@@ -178,19 +190,22 @@ class WorkCounter:
         """A layer that reads and makes whole values; so many elements may be moved one by one, beside laid inputs."""
         self.work.layers += layers
         self.work.products += max(products, prod(self.shapes[node.output]))
-        self.work.moved += moved
-        self.count_moved(node)
+        self._move(moved)
 
     def add_view(self, node: Node) -> None:
         """What names the axes of a value anew: whoever reads it may have to copy it."""
         self._laid.add(node.output)
 
     def count_moved(self, node: Node) -> None:
-        """The inputs that may have to be copied."""
-        for name in node.inputs:
+        """The inputs that may have to be copied before a node reads them."""
+        for name in node.inputs if node.op not in NEVER_COPIED else ():
             if name in self._laid:
                 self.work.layers += 1
-                self.work.moved += prod(self.shapes[name])
+                self._move(prod(self.shapes[name]))
+
+    def _move(self, elements: int) -> None:
+        self.work.moved += elements
+        self.work.most_moved = max(self.work.most_moved, elements)
 
     def kept_of(self, name: str) -> int:
         """Elements of an array that are not zero."""

@@ -140,10 +140,6 @@ class TokenLinear(Linear):
     def uses(self, node: Node, shapes: Mapping[str, Shape]) -> int:
         return prod(shapes[node.output][:-1])
 
-    def count_work(self, work: WorkCounter, node: Node) -> None:
-        super().count_work(work, node)
-        work.count_moved(node)
-
     def lower(self, lowering: Lowering, node: Node) -> None:
         (row, feature), values = nonzero(array_of(lowering.graph, node, "weight"))
         view = lowering.planes_last(node.inputs[0], groups=False)

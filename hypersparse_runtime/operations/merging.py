@@ -93,7 +93,6 @@ class Concat(Operation):
             work.add_whole(node, moved=2 * prod(work.shapes[node.output]), layers=len(node.inputs))
         else:
             work.add_concat(node)
-            work.count_moved(node)
 
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         return np.concatenate(inputs, axis=_axis(node) + 1)

@@ -31,6 +31,8 @@ from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.limits import _sizes, estimate
 from hypersparse_runtime.lowering import dense_products, layers_of
 from hypersparse_runtime.plane_layout import place, rows_fit
+from hypersparse_runtime.sparse_engine import ONE_BY_ONE
+from hypersparse_runtime.sparse_model import id_count
 from hypersparse_runtime.tuning import TILES, VECTOR
 from tests.fuzz.checked_kernel import CheckedKernel, build_checked, set_variants_
 from tests.fuzz.children import FindingError, Outcome, run_cases
@@ -80,13 +82,19 @@ class Attempt:
     def _compare(self, seed: int, graph: Graph, sparse: SparseModel) -> None:
         rng = np.random.default_rng(seed)
         images = rng.normal(size=(17, *graph.input_shape)).astype(np.float32)
+        words = id_count(graph)
+        if words is not None:
+            images = rng.integers(0, words, size=images.shape).astype(np.float32)
         wanted = SparseModel(graph, engine="numpy", threads=1)(images)
         for count in (1, 17):
             _check_same(sparse(images[:count]), wanted[:count], "the engine")
         random = Random(seed)
         network = with_lazy_bias(without_dead_channels(layers_of(graph)))
+        alone = any(layer.kind in ONE_BY_ONE for layer in network.layers)
         for level in self.kernel.levels:
             for rows, lanes in ((True, 1), (False, 1), (False, max(8, VECTOR[level]))):
+                if alone and lanes > 1:
+                    continue
                 placed = place(network, rows=rows, folded=rows and VECTOR[level] == 16)
                 if rows and not rows_fit(placed, VECTOR[level], TILES[level][1]):
                     continue

@@ -39,12 +39,16 @@ class Builder:
         """So far."""
         return Graph(self.shape, tuple(self.nodes), self.tensors)
 
+    def operations(self, name: str) -> tuple[str, ...]:
+        """Those that a value of its shape can go to."""
+        return IMAGES if len(self.values[name]) == 3 else VECTORS
+
     def grow(self) -> None:
         """One operation more; what does not fit is taken back."""
         if sum(array.size for array in self.tensors.values()) > MOST_WEIGHTS:
             return
         name = self.random.choice(list(self.values)[-4:])
-        op = self.random.choice(IMAGES if len(self.values[name]) == 3 else VECTORS)
+        op = self.random.choice(self.operations(name))
         before = len(self.nodes), dict(self.tensors)
         getattr(self, f"_{op}")(name)
         try:
@@ -152,9 +156,16 @@ VECTORS = ("linear", "linear", "norm", "sum", "concat", "relu", "clip", "flatten
 
 
 def runtime_graph(seed: int) -> Graph:
-    """The network of a case: one in three has huge numbers in it, one in forty is very long."""
+    """The network of a case: one in three has huge numbers in it, one in forty is very long.
+
+    Every other one has operations on values of any shape.
+    """
+    from tests.fuzz.value_graphs import ValueBuilder  # which is a `Builder`
+
     random = Random(seed)
-    builder = Builder(random, wild=random.choice((0.0, 0.0, 0.15)) if seed % 40 else 0.0)
+    builder = (ValueBuilder if seed % 2 else Builder)(
+        random, wild=random.choice((0.0, 0.0, 0.15)) if seed % 40 else 0.0
+    )
     for _ in range(random.choice((1, 2, 3, 5, 8, TRIES) if seed % 40 else (200, 1000))):
         builder.grow()
     builder.finish()
