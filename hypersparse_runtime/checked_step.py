@@ -47,19 +47,19 @@ class Step:
         """Floats of the workspace, from the first to the end."""
         self.need(first >= 0 and end <= self.memory.workspace, what)
 
-    def planes(self, channels: Ints, at: int, plane: int, span: int, what: str) -> None:
+    def planes(self, channels: Ints, at: int, plane: int, length: int, what: str) -> None:
         """So many floats of the planes of some channels."""
         if len(channels):
             self.need(int(channels.min()) >= 0, what)
-            self.floats(at, at + int(channels.max()) * plane + span, what)
+            self.floats(at, at + int(channels.max()) * plane + length, what)
 
     @property
-    def readspan(self) -> int:
+    def read_span(self) -> int:
         """Floats from the first position of an input plane to the last."""
         return span(self.height, self.width, self.pitch, self.fold) * self.lanes
 
     @property
-    def writtenspan(self) -> int:
+    def written_span(self) -> int:
         """The same of an output plane."""
         return span(self.out_height, self.out_width, self.out_pitch, self.out_fold) * self.lanes
 
