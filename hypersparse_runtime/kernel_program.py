@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypersparse_runtime.checked_step import Memory
 from hypersparse_runtime.conv_steps import sums_of
 from hypersparse_runtime.graph import INPUT, GraphError
 from hypersparse_runtime.kernel_tables import FIELDS, KINDS, NONE, STEP, Tables
 from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
 from hypersparse_runtime.plane_layout import ALIGNED, Geometry, Placed, Split
-from hypersparse_runtime.program_check import Memory, check_program
+from hypersparse_runtime.program_check import check_program
 from hypersparse_runtime.shared_loads import PATTERNS
 from hypersparse_runtime.sparse_layers import WHOLE, Layer
 from hypersparse_runtime.value_steps import value_words

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hypersparse_runtime import Graph, SparseModel, kernel_program
+from hypersparse_runtime.checked_step import Memory
 from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.graph import INPUT, GraphError, Node
 from hypersparse_runtime.kernel_program import Program, write_program
@@ -14,7 +15,7 @@ from hypersparse_runtime.kernel_tables import KINDS, Tables, to_int32
 from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.lowering import layers_of
 from hypersparse_runtime.plane_layout import place
-from hypersparse_runtime.program_check import Memory, check_program
+from hypersparse_runtime.program_check import check_program
 
 CONV = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 
