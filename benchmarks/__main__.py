@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import inference_engines, loading, networks, web, workloads
+from benchmarks import inference_engines, kernel_profile, loading, networks, web, workloads
 from benchmarks import train as training
 from benchmarks import zoo as zoo_networks
 from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
@@ -31,7 +31,7 @@ from hypersparse_runtime.sparse_model import cores
 
 SLOW_TO_BUILD = "torch.compile"
 MASKS = Path(__file__).with_name("masks")
-TEXTS = ("name", "model", "phase", "engine", "mask", "images", "loop")  # columns; the others are numbers
+TEXTS = ("name", "model", "phase", "kind", "engine", "mask", "images", "loop")  # columns; the others are numbers
 
 app = typer.Typer(help="Measure the speed of this machine.", pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -84,6 +84,23 @@ def train(options: TrainBenchOptions) -> None:
     )
     if options.out:
         write_json(options.out, report.rows)
+
+
+@app.command()
+def profile(
+    model: Annotated[str, typer.Argument(help="The network, such as resnet32 or resnet32-64x64.")] = "resnet32",
+    precision: Annotated[str, typer.Option(help="bf16, tf32 or fp32.")] = "bf16",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A JSON file, also with each kernel's name.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Count and time the kernels of a captured training step by kind, in every phase. Needs a GPU."""
+    found = kernel_profile.profile_workload(workloads.workload_of(model), precision=precision)
+    rows = [words for phase, profiled in found["phases"].items() for words in _profile_words(phase, profiled)]
+    title = f"one step of {found['model']} on {found['device']}, {precision}, batch {found['batch_size']}"
+    _print(rows, [], title=title)
+    if out:
+        write_json(out, found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,6 +303,22 @@ def _training_words(row: training.TrainingRow) -> dict[str, str]:
         "s to build": f"{row['compile_seconds']:.1f}" if row["compile_seconds"] else "",
         "memory": "" if memory is None else f"{memory / 2**30:.2f} GiB",
     }
+
+
+def _profile_words(phase: str, profiled: Mapping[str, Any]) -> list[dict[str, str]]:
+    wall, gap = profiled["wall_microseconds"], profiled["gap_microseconds"]
+    kinds = {**profiled["kinds"], "gaps": {"kernels": None, "microseconds": gap}}
+    kinds["step"] = {"kernels": profiled["kernels"], "microseconds": wall}
+    return [
+        {
+            "phase": phase,
+            "kind": kind,
+            "kernels": "" if row["kernels"] is None else f"{row['kernels']:g}",
+            "us": f"{row['microseconds']:.1f}",
+            "share": f"{100 * row['microseconds'] / wall:.1f} %",
+        }
+        for kind, row in kinds.items()
+    ]
 
 
 def _loading_words(row: loading.LoadingRow) -> dict[str, str]:
