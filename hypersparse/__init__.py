@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from hypersparse.training.loop import train
     from hypersparse.training.machine import Machine
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ACDC",

@@ -1,11 +1,15 @@
-"""The pinned requirements of a release."""
+"""The version and the pinned requirements of a release."""
 
+import json
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import hypersparse
 
 ROOT = Path(__file__).parents[1]
 PINNED = re.compile(r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
@@ -41,3 +45,28 @@ def test_wheels_are_listed_for_both_machines_and_all_pythons(script: dict[str, A
     others = ("cp310-cp310-manylinux_2_28_x86_64", "cp311-cp311-win_amd64", "cp313-cp313t-manylinux_2_28_x86_64")
     assert not any(fits(f"numpy-2.4.6-{other}.whl", "2.4.6", tags) for other in others)
     assert not fits(names[0], "2.4.5", tags)
+
+
+def test_the_changelog_and_the_citation_have_the_version() -> None:
+    version = re.escape(hypersparse.__version__)
+    released = re.search(rf"^## \[{version}\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"^version: {version}$", citation, re.MULTILINE)
+    assert f"\ndate-released: {released[1]}\n" in citation
+
+
+def test_the_version_is_written_once() -> None:
+    """Both projects read it from the package."""
+    for project in (ROOT, ROOT / "packaging" / "runtime"):
+        settings = tomllib.loads((project / "pyproject.toml").read_text())
+        assert settings["project"]["dynamic"] == ["version"]
+        assert (project / settings["tool"]["hatch"]["version"]["path"]).samefile(str(hypersparse.__file__))
+
+
+def test_ci_tests_every_python_that_the_package_names() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = [kind.rpartition(" ")[2] for kind in settings["project"]["classifiers"] if "Python :: 3." in kind]
+    tested = re.search(r"python: (\[.*\])", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert tested
+    assert json.loads(tested[1]) == named
