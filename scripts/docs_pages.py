@@ -65,6 +65,8 @@ def _link(match: re.Match[str], page: str, known: set[str]) -> str:
     image, text, target, fragment = match.groups()
     here = posixpath.dirname(page)
     place = posixpath.normpath(posixpath.join(here, target))
+    if place.endswith(".ipynb"):
+        place = f"{place.removesuffix('.ipynb')}.md"
     for candidate in (place, place.removeprefix("../"), place.removeprefix("docs/")):
         if candidate in known:
             return f"{image}[{text}]({posixpath.relpath(candidate, here or '.')}{fragment})"

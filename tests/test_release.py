@@ -70,3 +70,10 @@ def test_ci_tests_every_python_that_the_package_names() -> None:
     tested = re.search(r"python: (\[.*\])", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
     assert tested
     assert json.loads(tested[1]) == named
+
+
+def test_both_projects_have_a_page_for_the_package_index() -> None:
+    """`twine check --strict` refuses a wheel without one."""
+    for project in (ROOT, ROOT / "packaging" / "runtime"):
+        settings = tomllib.loads((project / "pyproject.toml").read_text())
+        assert (project / settings["project"]["readme"]).read_text().startswith(f"# {settings['project']['name']}\n")
