@@ -44,6 +44,8 @@ def page_of(name: str, cells: list[Cell]) -> str:
             continue
         magic, _, command = source.partition("\n")
         parts.append(_fenced("bash", command) if magic == "%%bash" else _fenced("python", source))
+        printed = "".join("".join(output.get("text", "")) for output in cell["outputs"])
+        parts += [_fenced("text", printed)] if printed else []
         parts += [_shown(output, f"{name}-{number}-{place}.png") for place, output in enumerate(cell["outputs"])]
     return "\n\n".join(parts) + "\n"
 
@@ -57,14 +59,13 @@ def pictures_of(name: str, cells: list[Cell]) -> Iterator[tuple[str, bytes]]:
 
 
 def _shown(output: Cell, picture: str) -> str:
-    if output["output_type"] == "stream":
-        return _fenced("text", "".join(output["text"]))
-    data = output["data"]
+    data = output.get("data", {})
     if "image/png" in data:
         return f"![Figure drawn by the cell above]({picture})"
     if "text/html" in data:
-        return "".join(line.strip() + "\n" for line in data["text/html"] if line.strip())
-    return _fenced("text", "".join(data["text/plain"]))
+        frame = "".join(line.strip() + "\n" for line in data["text/html"] if line.strip())
+        return f"{frame}\nHere with `{SHOWN}` of the [zoo](zoo.md), trained by the same recipe with the same seed."
+    return _fenced("text", "".join(data["text/plain"])) if data else ""
 
 
 def _fenced(language: str, text: str) -> str:

@@ -17,6 +17,11 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # characters that a term
 class Console(rich.console.Console):
     """A console that replaces control characters in printed text by question marks."""
 
+    @property
+    def is_screen(self) -> bool:
+        """Whether someone sees a line change. Notebooks force colors into files, which makes `is_terminal` true."""
+        return self.is_terminal and self.file.isatty()
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """The segments to print; rich's own control codes are kept."""
         for text, style, control in super().render(renderable, options):

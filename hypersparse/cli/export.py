@@ -99,7 +99,7 @@ def _check(stored: TrainedModel | BareModel, count: int | None) -> PredictionChe
 def show_progress(text: str, count: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on the terminal's error output, gone when it is done."""
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_screen) as bar:
         task = bar.add_task(text, total=count)
         yield lambda done: bar.update(task, completed=done)
 

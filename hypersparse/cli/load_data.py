@@ -55,7 +55,8 @@ def load_data(
     With a machine to train on, its images are decoded now, unless they are streamed, and the console says which.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, transient=True, console=Console(stderr=True), disable=quiet)
+    screen = Console(stderr=True)
+    bar = Progress(*columns, transient=True, console=screen, disable=quiet or not screen.is_screen)
     tasks: dict[str, Any] = {}
 
     def progress(text: str, done: int, total: int) -> None:

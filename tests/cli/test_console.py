@@ -27,6 +27,13 @@ def test_a_terminal_keeps_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table_console().width == 80
 
 
+def test_a_file_with_forced_colors_is_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as notebooks do
+    console = Console(file=io.StringIO())
+    assert console.is_terminal
+    assert not console.is_screen
+
+
 def test_no_text_of_a_file_tells_the_terminal_what_to_do() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, color_system=None, width=80, legacy_windows=False)
