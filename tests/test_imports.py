@@ -88,6 +88,12 @@ def test_import_loads_torch_numpy_and_pydantic_and_nothing_else_that_is_heavy() 
     }
 
 
+def test_training_on_digits_loads_nothing_that_only_figures_need() -> None:
+    loaded = loaded_by("import hypersparse.cli.train, hypersparse.data; hypersparse.data.load('digits')")
+    assert "hypersparse.analysis.report.page" in loaded
+    assert not {"pandas", "matplotlib", "scipy", "sklearn"} & loaded
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_imports_point_one_way(file: Path) -> None:
     own = part_of(file)

@@ -6,7 +6,7 @@
     data = load("arrays.npz")
 
 A new data set is one file here with a function like `digits.load`, and one row in `READERS`.
-scikit-learn and Pillow are imported by the functions that need them, when they are called.
+Pillow is imported by the functions that need it, when they are called.
 """
 
 from collections.abc import Mapping, Sequence

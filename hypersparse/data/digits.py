@@ -1,6 +1,7 @@
 """`digits`: the 1797 handwritten digits of 8 x 8 pixels in scikit-learn; needs no download."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,11 @@ def load(
 ) -> Dataset:
     """1437 training and 360 test images in a fixed split, with 36 test images per class."""
     no_options("digits", options)
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = torch.from_numpy((bunch.images * BRIGHTNESS).astype(np.uint8))[:, None]
-    labels = torch.from_numpy(bunch.target.astype(np.int64))
-    is_test = torch.from_numpy(_test_split(bunch.target))
+    table = np.loadtxt(_file(), delimiter=",", dtype=np.int64)  # 64 pixels and the label in each row
+    pixels, target = table[:, :-1].reshape(-1, SIDE, SIDE), table[:, -1]
+    images = torch.from_numpy((pixels * BRIGHTNESS).astype(np.uint8))[:, None]
+    labels = torch.from_numpy(target.copy())
+    is_test = torch.from_numpy(_test_split(target))
     train = Split(images[~is_test], labels[~is_test])
     mean, std = channel_statistics(train.images)
     classes = tuple(str(digit) for digit in range(10))
@@ -70,6 +70,17 @@ def from_drawing(ink: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     is_set = blurred >= max(darkest, 256)
     counts: npt.NDArray[np.int64] = is_set.reshape(SIDE, BLOCK, SIDE, BLOCK).sum((1, 3))
     return (counts * BRIGHTNESS).astype(np.uint8)
+
+
+def _file() -> Path:
+    """The file in scikit-learn, which is not imported: that takes half a second and needs scipy.stats."""
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("The digits are a part of scikit-learn, which is not installed; pip install scikit-learn.")
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if not file.is_file():
+        raise DataError(f"This scikit-learn has no {file}; install another version, 1.4 or later.")
+    return file
 
 
 def _test_split(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -63,7 +63,8 @@ class ForwardBackward:
             (loss * share if self._ranks.several else loss).backward()  # type: ignore[no-untyped-call]
         if self._replica:
             self._replica.give_gradients_()
-        self._ranks.sum_(weight.grad for weight in self._network.parameters() if weight.grad is not None)
+        if self._ranks.several:
+            self._ranks.sum_(weight.grad for weight in self._network.parameters() if weight.grad is not None)
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:

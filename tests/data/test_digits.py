@@ -1,8 +1,11 @@
 import hashlib
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from hypersparse.data import digits
 from hypersparse.errors import DataError, OptionError
@@ -69,3 +72,20 @@ def test_a_vertical_line_stays_narrow_and_a_horizontal_line_stays_low() -> None:
 def test_an_empty_drawing_raises_an_error() -> None:
     with pytest.raises(DataError, match="drawing is empty"):
         digits.from_drawing(np.zeros((10, 10), np.uint8))
+
+
+def test_the_images_are_those_of_scikit_learn() -> None:
+    bunch, data = load_digits(), digits.load()
+    is_test = digits._test_split(bunch.target)
+    assert (data.train.images[:, 0].numpy() == bunch.images[~is_test] * digits.BRIGHTNESS).all()
+    assert (data.test.labels.numpy() == bunch.target[is_test]).all()
+
+
+@pytest.mark.parametrize(("spec", "sentence"), [(None, "is not installed"), ("elsewhere", "has no")])
+def test_a_missing_scikit_learn_is_said(
+    spec: str | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = spec and ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(digits, "find_spec", lambda name: found)
+    with pytest.raises(DataError, match=sentence):
+        digits.load()

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hypersparse.analysis.comparison import collect, summarize
 from hypersparse.analysis.report.gather import RunPage, rounded
 from hypersparse.runs.recipe_names import variants
 
@@ -34,6 +33,8 @@ def compare(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[str
 
 
 def _summary(pages: Sequence[RunPage], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    from hypersparse.analysis.comparison import collect, summarize  # a second of imports, which one run does not need
+
     runs = collect([_result(page) for page in pages], [names[page.id] for page in pages])
     for name in MEANS:
         runs[name] = [float("nan") if (cost := page.content[name]) is None else float(cost) for page in pages]
