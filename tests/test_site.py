@@ -38,7 +38,7 @@ def test_search_finds_a_page_without_a_server(site: Path, browser: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["index", "start", "faq", "reference/python", "reference/command-line", "reproduction"]
+    "page", ["index", "start", "tutorial", "faq", "reference/python", "reference/command-line", "reproduction"]
 )
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_page_fits_a_phone_and_a_desktop(site: Path, browser: Any, page: str, width: int) -> None:
@@ -46,5 +46,14 @@ def test_a_page_fits_a_phone_and_a_desktop(site: Path, browser: Any, page: str, 
     seen = Seen(browser, f"{own}/{page}.html", own, viewport={"width": width, "height": 900}, color_scheme="dark")
     assert seen.page.locator("body").get_attribute("data-md-color-scheme") == "slate"
     assert seen.too_wide <= 0
+    assert not seen.complaints
+    assert not seen.foreign
+
+
+def test_the_tutorial_shows_the_page_that_it_writes(site: Path, browser: Any) -> None:
+    own = site.as_uri()
+    seen = Seen(browser, f"{own}/tutorial.html", own, viewport={"width": 1280, "height": 900})
+    shown = seen.page.frame_locator("article iframe")
+    shown.locator("h1", has_text="digits-resnet8-0.98").wait_for()
     assert not seen.complaints
     assert not seen.foreign

@@ -14,16 +14,21 @@ from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_fa
 
 
 def outcome_table(outcome: Mapping[str, Any]) -> Table:
-    """The dense and the sparse network of a result: accuracy of the last and the best epoch, weights, bytes."""
+    """The dense and the sparse network of a result: accuracy of the last and the best epoch, weights, bytes.
+
+    It fits a terminal of 80 columns.
+    """
     parts = {name: outcome[name] for name in ("dense", "sparse") if outcome[name]}
     picked = " or ".join(sorted({part["best_picked_on"] for part in parts.values()})) or "test"
-    made = table("", ">last epoch", f">best (on {picked})", ">weights", ">effective", ">of", ">bytes")
+    made = table(
+        "", ">last epoch", f">best (on {picked})", ">weights", ">effective", ">of", ">bytes", padding=(0, 1, 0, 0)
+    )
     for name, part in parts.items():
         kept, size = ("kept", "final_bytes") if name == "sparse" else ("total", "dense_bytes")
-        accuracies = [f"{percent(part[epoch])} % (epoch {part[f'{epoch}_epoch']})" for epoch in ("last", "best")]
+        accuracies = (f"{percent(part['last'])} %", f"{percent(part['best'])} % (epoch {part['best_epoch']})")
         effective = outcome.get("effective_kept") if name == [*parts][-1] else None
         counts = (count(number) for number in (outcome[kept], effective, outcome["total"], outcome.get(size)))
-        made.add_row(f"{name} ({part['phase']})", *accuracies, *counts)
+        made.add_row(name, *accuracies, *counts)
     return made
 
 

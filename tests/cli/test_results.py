@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 
 from hypersparse.cli.console import Console
-from hypersparse.cli.results import print_failures, results_table
+from hypersparse.cli.results import outcome_table, print_failures, results_table
 from hypersparse.errors import DivergedError
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome
 from hypersparse.training.stop import Stopped
@@ -38,3 +38,18 @@ def test_the_reason_of_a_failure_is_said_whole_and_once() -> None:
     jobs, outcomes = ended()
     print_failures(Console(file=out, width=80), jobs, outcomes)
     assert out.getvalue() == f"failed: {jobs[2].recipe.label} seed 0 and 1 more: {ADVICE}\n"
+
+
+def test_the_table_of_a_run_fits_a_terminal() -> None:
+    def network(epoch: int) -> dict[str, object]:
+        return {"last": 1.0, "best": 1.0, "best_epoch": epoch, "best_picked_on": "test"}
+
+    counts = {"kept": 185_559, "effective_kept": 185_559, "total": 1_855_578}
+    outcome = {"dense": network(11), "sparse": network(538), **counts, "dense_bytes": 7_499_000, "final_bytes": 990_000}
+    screen = Console(width=80, file=io.StringIO())
+    screen.print(outcome_table(outcome))
+    heading, dense, sparse = screen.file.getvalue().splitlines()
+    assert dense.startswith("dense ")
+    assert sparse.split()[:3] == ["sparse", "100.00", "%"]
+    assert "(epoch 538)" in sparse
+    assert heading.rstrip().endswith("bytes")
