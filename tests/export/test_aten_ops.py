@@ -202,4 +202,4 @@ def test_operations_that_pytorch_makes_of_many_count_as_several() -> None:
 
 def test_a_mean_over_the_batch_is_no_value_for_a_layer() -> None:
     mean = called("aten.mean.dim", X, [1, 0], output="m", shape=())
-    refuse(Graph((4,), (mean, Node("flatten", ("m",), "f")), {}), "needs values of one batch")
+    refuse(Graph((4,), (mean, Node("flatten", ("m",), "f")), {}), "one number, not an array of them")

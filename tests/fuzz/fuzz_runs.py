@@ -69,7 +69,7 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("plan", "--recipe", "{run}/recipe.toml"),
     ("analyze", "{analysis}", "--runs-dir", LABEL, "-o", "out"),
 )
-NOT_OF_RUNS = ("compare", "methods", "zoo", "doctor")  # read no run, or as `sweep` does
+NOT_OF_RUNS = ("compare", "find", "tune", "methods", "zoo", "doctor")  # read no run, or as `sweep` does
 EXPERIMENT = """
 title = "Small"
 [options.data]

@@ -172,7 +172,7 @@ def test_pruned_attention_and_conv1d_come_back_from_a_file(make: Any, shape: tup
     size = save_sparse(model, tmp_path / "model.hsp", input_shape=shape)
     assert size < 4 * weights.total
     found = load_sparse(tmp_path / "model.hsp")
-    assert torch.equal(found(inputs), model(inputs))
+    torch.testing.assert_close(found(inputs), model(inputs), rtol=1e-5, atol=1e-6)  # Conv1D becomes a linear layer
     other = make()
     other.load_state_dict(found.state_dict())
     assert all(torch.equal(value, weights[name]) for name, value in PrunableWeights(other).items())
