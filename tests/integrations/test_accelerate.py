@@ -139,7 +139,8 @@ def _train_in_two(folder: str) -> None:
 
 @pytest.mark.ddp
 @pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
-def test_two_processes_have_the_same_mask(tmp_path: Path) -> None:
+def test_two_processes_have_the_same_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # else Accelerate warns that it chooses the number of threads
     debug_launcher(_train_in_two, (str(tmp_path),), num_processes=2)
     one, other = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one["weights"], other["weights"], strict=True))
