@@ -273,6 +273,8 @@ def _geometries(
     members = defaultdict(list)
     for name in shapes:
         members[groups.find(name)].append(name)
+    # Rows of a folded plane are not evenly apart, as a product of matrices needs them.
+    matrices = {name for layer in network.layers if layer.kind == "matmul" for name in layer.reads}
     values = {}
     for number, names in enumerate(members.values()):
         reach = [reaches[name] for name in names]
@@ -285,7 +287,7 @@ def _geometries(
         plane = 1 if vector else -(-lines * pitch // ALIGNED) * ALIGNED
         furthest = max(each.rows * pitch + each.columns for each in reach)
         fold, taps = 0, max(each.taps for each in reach)
-        if folded and 2 * pitch == ALIGNED and taps:
+        if folded and 2 * pitch == ALIGNED and taps and matrices.isdisjoint(names):
             fold = -(-max(shapes[name][1] for name in names) // 2)
             plane = (fold + 2 * taps) * ALIGNED
             furthest = taps * ALIGNED + max(each.columns for each in reach)

@@ -175,6 +175,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/cli/recipe_options.py": "train foreign",
         "hypersparse/cli/registry.py": "* the package's own source",
         "hypersparse/data/cifar.py": "an archive of CIFAR",
+        "hypersparse/data/digits.py": "* scikit-learn's own file of digits",
         "hypersparse/data/files.py": "an archive of CIFAR",
         "hypersparse/data/decode.py": "a folder of images",
         "hypersparse/data/huggingface.py": "a folder of arrow files",

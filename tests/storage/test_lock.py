@@ -2,6 +2,7 @@ import errno
 import fcntl
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,12 +81,18 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, again: bool) -> None
     assert RunFolder(tmp_path).log() == []
 
 
+def _wait(began: Any, done: Any) -> None:
+    began.set()
+    done.wait()
+
+
 def test_a_forked_process_does_not_hold_the_lock_of_its_parent(tmp_path: Path) -> None:
     lock = RunLock(tmp_path)
     context = multiprocessing.get_context("fork")
-    done = context.Event()
-    process = context.Process(target=done.wait)
+    began, done = context.Event(), context.Event()
+    process = context.Process(target=_wait, args=(began, done))
     process.start()
+    began.wait()
     assert is_locked(tmp_path)
     lock.close()
     free = not is_locked(tmp_path)

@@ -61,18 +61,26 @@ def test_networks_of_the_zoo_give_the_native_outputs(name: str, package: Path) -
 
 
 def test_random_networks_are_refused_or_give_the_outputs_of_numpy(package: Path, tmp_path: Path) -> None:
-    cases, expected = [], []
-    for seed in [seed for seed in range(1, 40) if _is_quick(seed)]:
+    cases, expected, graphs = [], [], []
+    for seed in [seed for seed in range(1, 80) if _is_quick(seed)]:
         graph = runtime_graph(seed)
+        graphs.append(graph)
         file = tmp_path / f"{seed}.hsp"
         file.write_bytes(pack(graph))
         images = np.random.default_rng(seed).standard_normal((2, *graph.input_shape)).astype(np.float32)
         cases.append((file, images))
         expected.append(SparseModel(graph, engine="numpy")(images).ravel())
     assert len(cases) > 20
-    for (file, _), answer, outputs in zip(cases, run_in_node(package, cases), expected, strict=True):
+    ran = 0
+    for (file, _), answer, outputs, graph in zip(cases, run_in_node(package, cases), expected, graphs, strict=True):
+        if "error" in answer:  # an operation that the runtime of browsers has not, or an option of one
+            assert "\n" not in answer["sentence"]
+            assert any(node.op in answer["sentence"] or node.output in answer["sentence"] for node in graph.nodes)
+            continue
+        ran += 1
         scale = max(1.0, float(np.abs(outputs).max()))
         np.testing.assert_allclose(answer["outputs"], outputs, atol=1e-4 * scale, rtol=1e-4, err_msg=file.name)
+    assert ran > 20
 
 
 def _is_quick(seed: int) -> bool:
