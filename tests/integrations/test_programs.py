@@ -82,7 +82,8 @@ def test_wandb_gets_every_epoch_once_over_two_goes(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     job = job_in(tmp_path / "runs")
-    train_in_two_goes(job, [Trackers(wandb.in_project("test", tmp_path / "w")) for _ in range(2)])
+    # W&B names the folder of a run by the second in which it starts.
+    train_in_two_goes(job, [Trackers(wandb.in_project("test", tmp_path / "w")) for _ in range(2)], pause=1.1)
     first, second = wandb_steps(tmp_path / "w").values()
     assert first + second == list(range(7))
     assert len({path.name for path in (tmp_path / "w").glob("wandb/offline-run-*/*.wandb")}) == 1  # the same run
