@@ -67,7 +67,7 @@ class ExactZeros:
 
     @contextmanager
     def following_weights(self) -> Iterator[None]:
-        """If a method replaces kept weights inside the block, the optimizer copies them anew."""
+        """If a method replaces kept weights inside the block, the optimizer copies them again."""
         before = self._weights.vector().detach() if self._copies else None
         yield
         if before is not None:

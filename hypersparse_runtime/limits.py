@@ -67,7 +67,7 @@ def _check_work(work: "Work", size: int | None) -> None:
         raise FileError(f"loading it would take {work.bytes} bytes of memory, and {most}")
 
 
-NEVER_COPIED = ("permute", "expand")  # operations that name the axes of any value anew
+NEVER_COPIED = ("permute", "expand")  # operations that lay other axes over any value
 
 
 @dataclass
@@ -193,7 +193,7 @@ class WorkCounter:
         self._move(moved)
 
     def add_view(self, node: Node) -> None:
-        """What names the axes of a value anew: whoever reads it may have to copy it."""
+        """What lays other axes over a value: whoever reads it may have to copy it."""
         self._laid.add(node.output)
 
     def count_moved(self, node: Node) -> None:

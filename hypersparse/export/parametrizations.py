@@ -18,7 +18,7 @@ def with_parametrizations_folded(model: nn.Module) -> nn.Module:
     if not any(parametrize.is_parametrized(module) or _hooks(module) for module in model.modules()):
         return model
     for module in model.modules():
-        for hook in _hooks(module):  # which compute the weight anew at every call; only leaves can be copied
+        for hook in _hooks(module):  # which recompute the weight at every call; only leaves can be copied
             setattr(module, hook.name, getattr(module, hook.name).detach())
     plain = copy.deepcopy(model).eval()  # a spectral norm takes another step of its power iteration where it is trained
     for module in [*plain.modules()]:

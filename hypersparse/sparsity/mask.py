@@ -126,7 +126,7 @@ class Mask(Mapping[str, Tensor]):
         mask = cls({name: value != 0 for name, value in values.items()})
         if mask.kept == mask.total:
             raise ModelError(
-                "No prunable weight of this model is exactly 0.0. If it was only pressed towards 0, choose the mask by "
+                "No prunable weight of this model is exactly 0.0. If some were only shrunk, choose the mask by "
                 "magnitude: Mask.top(hypersparse.scores.magnitude(PrunableWeights(model)), keep)."
             )
         return mask

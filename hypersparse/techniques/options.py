@@ -42,9 +42,7 @@ class Techniques:
     )
     teacher: str = option(default="", help="File with a teacher's weights; without one the run's own dense network.")
     teacher_digest: str = option(default="", help="SHA-256 of those weights.")
-    reparametrize: int = option(
-        default=0, help="Train weights as m * w, balanced anew every so many epochs; 0: off.", ge=0
-    )
+    reparametrize: int = option(default=0, help="Train weights as m * w, balanced every so many epochs; 0: off.", ge=0)
     reparametrize_balance: float = option(default=1.0, help="m^2 - w^2 after balancing.", gt=0)
     reparametrize_phases: Phases = option(default="all", help="Factor in all phases, or in the last one.")
 

@@ -41,7 +41,7 @@ def describe_memory(dataset: Dataset, machine: Machine) -> str:
     needed = gigabytes(dataset.train.nbytes + dataset.test.nbytes)
     ending = "streamed" if is_streamed(dataset, machine) else f"kept on {device}"
     if dataset.must_stream(dataset.train):
-        ending = "the training images are streamed, since every crop of them is decoded anew"
+        ending = "the training images are streamed, since every crop of them is decoded again"
     return f"{images:,} images of {shape} need {needed}; {gigabytes(free_bytes(device))} are free on {device}: {ending}"
 
 

@@ -91,7 +91,7 @@ def begun(model: nn.Module, method: Method) -> Sparsifier:
     task = Task(cross_entropy, batches())
     sparsifier = hypersparse.attach(model, sgd(model), method, epochs=2, task=task)
     next(sparsifier.epochs())
-    for inputs, labels in batches():  # DDP arranges its buckets anew after the first step, and FSDP begins lazily
+    for inputs, labels in batches():  # DDP rebuilds its buckets after the first step, and FSDP begins lazily
         train_step(sparsifier, inputs, labels)
     return sparsifier
 

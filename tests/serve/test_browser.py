@@ -214,7 +214,7 @@ def test_a_printed_digit_is_dropped_pasted_and_chosen(browser: Any, server: Serv
         seen.page.locator("#choose").click()
     chooser.value.set_files(tmp_path / "five.webp")
     seen.says("5")
-    seen.draw(STROKES[0])  # a stroke begins anew
+    seen.draw(STROKES[0])  # a stroke begins again
     seen.says("0")
     assert seen.complaints == []
     assert seen.foreign == []

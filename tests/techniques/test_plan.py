@@ -46,7 +46,7 @@ def test_where_each_acts() -> None:
 def test_a_run_that_ends_early_has_the_beginning_of_the_whole_plan() -> None:
     whole, part = plan(ema=0.9), small(techniques={"ema": 0.9}, until="regularize").plan()
     assert keys(part) == keys(whole)[:2]
-    # An average becomes the weights where training begins anew, which the last phase of the part is not.
+    # An average becomes the weights where training begins again, which the last phase of the part is not.
     assert small(until="pre-train").plan()[0].on_exit is None
 
 

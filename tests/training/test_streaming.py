@@ -97,7 +97,7 @@ def test_random_crops_cannot_be_kept(pictures: Path) -> None:
     with pytest.raises(DataError, match="are decoded in every epoch; leave out `--stream never`"):
         is_streamed(dataset, KEPT)
     assert not is_streamed(dataset, Machine(device="cpu"))  # what can be kept is
-    assert describe_memory(dataset, STREAMED).endswith("since every crop of them is decoded anew")
+    assert describe_memory(dataset, STREAMED).endswith("since every crop of them is decoded again")
 
 
 def test_a_method_can_score_on_a_part_of_the_images(pictures: Path) -> None:

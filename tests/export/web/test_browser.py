@@ -129,7 +129,7 @@ def test_a_printed_digit_is_dropped(browser: Any, pages: Path) -> None:
     seen = opened(browser, pages / "digits.html")
     seen.give("drop", file_of(drawing(4, paper="#334", ink="#fff")))
     seen.says("4")
-    seen.draw(STROKES[0])  # a stroke begins anew
+    seen.draw(STROKES[0])  # a stroke begins again
     seen.says("0")
 
 
