@@ -20,7 +20,7 @@ from PIL import Image
 from hypersparse import ART, Machine, Sparsifier, train
 from hypersparse.analysis.plotting import BLUE, FAINT, GREY, ORANGE
 from hypersparse.recipe import resolve
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 
 BINS = np.linspace(-7, 0.5, 76)  # of the decimal logarithm of a weight's size
 TITLES = {
@@ -30,7 +30,7 @@ TITLES = {
 }
 
 
-class WeightRecorder(NullCallback):
+class WeightRecorder(Callback):
     """Copies all weights after every epoch."""
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[Any], steps: int) -> None:

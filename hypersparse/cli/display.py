@@ -16,11 +16,12 @@ from hypersparse.cli.formats import duration, percent
 from hypersparse.methods.base import Phase
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.schemas import Entry, number_of
+from hypersparse.training.callbacks import Callback
 
 METRICS = ("loss", "dense", "pruned", "best pruned", "test", "penalty", "kept")
 
 
-class TerminalView(ABC):
+class TerminalView(Callback, ABC):
     """A live view on a terminal; plain lines if the output is not a terminal."""
 
     def __init__(self, console: Console, *, per_second: int) -> None:

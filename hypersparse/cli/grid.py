@@ -14,12 +14,12 @@ from hypersparse.runs.forecast import epochs_ahead
 from hypersparse.runs.recipe_names import names
 from hypersparse.runs.remaining_epochs import Expected
 from hypersparse.storage.schemas import Entry
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure, is_finished
 from hypersparse.training.machine import Machine
 
 
-class _Counted(NullCallback):
+class _Counted(Callback):
     def __init__(self, grid: "Grid", job: Job) -> None:
         self._grid, self._job = grid, job
 

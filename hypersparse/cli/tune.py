@@ -20,7 +20,7 @@ from hypersparse.errors import OptionError
 from hypersparse.integrations.optuna import Range, Study
 from hypersparse.recipe import Recipe, merge
 from hypersparse.storage.schemas import Result
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.stop import Stopped, StopRequest
 
 MOST_SHOWN = 10  # trials in the table
@@ -55,7 +55,7 @@ def tune(asked: Search, chosen: RecipeOptions, options: TrainingOptions) -> None
     study = Study(asked.study or options.runs_dir / f"tune-{recipe.label}", space, recipe, seed=seed)
     one_by_one = OneByOne(console, machine, dataset, options, stop, seed, asked.trials)
 
-    def train(recipe: Recipe, folder: Path, title: str, callback: NullCallback, stop: StopRequest) -> Result:
+    def train(recipe: Recipe, folder: Path, title: str, callback: Callback, stop: StopRequest) -> Result:
         return one_by_one(recipe, folder, title, callback=callback, stop=stop)
 
     try:

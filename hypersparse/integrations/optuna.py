@@ -12,13 +12,13 @@ from hypersparse.recipe import Recipe
 from hypersparse.storage.files import make_folder
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, Result
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.stop import Stopped, StopRequest
 
 JOURNAL = "trials.jsonl"  # in the study's folder
 STARTUP_TRIALS = 5  # before trials are compared with the median of the earlier ones
 HOPELESS = "the trial is below the median"
-Train = Callable[[Recipe, Path, str, NullCallback, StopRequest], Result]
+Train = Callable[[Recipe, Path, str, Callback, StopRequest], Result]
 """Trains a recipe in a folder under a title, tells the callback, and stops on request."""
 
 
@@ -89,7 +89,7 @@ class Trial:
     state: str
 
 
-class _Reporter(NullCallback):
+class _Reporter(Callback):
     """Tells Optuna the accuracy on held-out images after every sparse epoch; a hopeless trial is stopped."""
 
     def __init__(self, trial: Any, stop: StopRequest) -> None:

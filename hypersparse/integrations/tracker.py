@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Job
 
 NAMES = ("loss", "test_loss", "train_accuracy", "test_accuracy", "validation_accuracy", "dense_score", "pruned_score",
@@ -41,7 +41,7 @@ class Tracker(Protocol):
 OpenTracker = Callable[[Job], Tracker]
 
 
-class TrackerCallback(NullCallback):
+class TrackerCallback(Callback):
     """A callback that adds the epochs of a run to a tracker, each once, also if the run is resumed.
 
     A failing tracker is reported and disabled; it does not end the training.

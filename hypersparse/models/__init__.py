@@ -7,6 +7,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,21 +23,10 @@ Factory = Callable[..., Any]
 
 FACTORIES: Mapping[str, Factory] = MappingProxyType(
     {
-        factory.__name__: factory
-        for factory in (
-            mlp.mlp,
-            resnet.resnet8,
-            resnet.resnet20,
-            resnet.resnet32,
-            resnet.resnet44,
-            resnet.resnet56,
-            resnet.resnet110,
-            vgg.vgg11,
-            vgg.vgg13,
-            vgg.vgg16,
-            vgg.vgg19,
-            wide_resnet.wide_resnet,
-        )
+        "mlp": mlp.mlp,
+        **{f"resnet{depth}": partial(resnet.resnet, depth) for depth in (8, 20, 32, 44, 56, 110)},
+        **{f"vgg{depth}": partial(vgg.vgg, depth) for depth in vgg.CONVS_PER_STAGE},
+        "wide_resnet": wide_resnet.wide_resnet,
     }
 )
 FROM_DATA = ("shape", "classes")  # arguments set from the data set, not by the user

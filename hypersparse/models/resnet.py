@@ -59,7 +59,8 @@ class ResNet(nn.Module):
 def resnet(depth: int, width: int = 32, *, shape: tuple[int, ...], classes: int) -> ResNet:
     """A residual network of `depth` = 6 n + 2 layers whose first stage has `width` channels.
 
-    `shape` is (channels, height, width) of an image; height and width are arbitrary.
+    `shape` is (channels, height, width) of an image; height and width are arbitrary. A depth of 32 is the ResNet of the
+    HyperSparse paper, with 1.9 million weights.
 
     >>> model = resnet(8, width=4, shape=(1, 8, 8), classes=10)
     >>> sum(parameter.numel() for parameter in model.parameters())
@@ -68,33 +69,3 @@ def resnet(depth: int, width: int = 32, *, shape: tuple[int, ...], classes: int)
     channels, _, _ = image_shape(f"resnet{depth}", shape)
     blocks = blocks_per_stage("resnet", depth, extra=2)
     return ResNet(blocks, positive("width", width), channels=channels, classes=classes)
-
-
-def resnet8(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """ResNet with one block per stage, for small data sets such as digits."""
-    return resnet(8, width, shape=shape, classes=classes)
-
-
-def resnet20(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """ResNet with three blocks per stage."""
-    return resnet(20, width, shape=shape, classes=classes)
-
-
-def resnet32(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """ResNet with five blocks per stage: the ResNet of the HyperSparse paper, with 1.9 million weights."""
-    return resnet(32, width, shape=shape, classes=classes)
-
-
-def resnet44(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """ResNet with seven blocks per stage."""
-    return resnet(44, width, shape=shape, classes=classes)
-
-
-def resnet56(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """ResNet with nine blocks per stage."""
-    return resnet(56, width, shape=shape, classes=classes)
-
-
-def resnet110(*, shape: tuple[int, ...], classes: int, width: int = 32) -> ResNet:
-    """ResNet with eighteen blocks per stage."""
-    return resnet(110, width, shape=shape, classes=classes)

@@ -53,7 +53,8 @@ def vgg(depth: int, width: int = 64, *, shape: tuple[int, ...], classes: int) ->
     """A VGG of 11, 13, 16 or 19 layers by name, whose first stage has `width` channels.
 
     `shape` is (channels, height, width) of an image of at least 16 x 16 pixels.
-    One linear layer replaces the three of the paper, so `vgg19` has 17 layers with weights.
+    One linear layer replaces the three of the paper, so `vgg19` has 17 layers with weights. It is the VGG of the
+    HyperSparse paper, with 20 million.
     """
     if depth not in CONVS_PER_STAGE:
         raise OptionError(f"`depth` of `vgg` must be 11, 13, 16 or 19; got {depth!r}.")
@@ -64,23 +65,3 @@ def vgg(depth: int, width: int = 64, *, shape: tuple[int, ...], classes: int) ->
             f"got {sides[0]} x {sides[1]}. For small images use a ResNet such as `resnet8`, or `mlp`."
         )
     return VGG(CONVS_PER_STAGE[depth], positive("width", width), channels=channels, classes=classes)
-
-
-def vgg11(*, shape: tuple[int, ...], classes: int, width: int = 64) -> VGG:
-    """VGG with eight convolutions."""
-    return vgg(11, width, shape=shape, classes=classes)
-
-
-def vgg13(*, shape: tuple[int, ...], classes: int, width: int = 64) -> VGG:
-    """VGG with ten convolutions."""
-    return vgg(13, width, shape=shape, classes=classes)
-
-
-def vgg16(*, shape: tuple[int, ...], classes: int, width: int = 64) -> VGG:
-    """VGG with thirteen convolutions."""
-    return vgg(16, width, shape=shape, classes=classes)
-
-
-def vgg19(*, shape: tuple[int, ...], classes: int, width: int = 64) -> VGG:
-    """VGG with sixteen convolutions: the VGG of the HyperSparse paper, with 20 million weights."""
-    return vgg(19, width, shape=shape, classes=classes)

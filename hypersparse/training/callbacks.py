@@ -1,15 +1,14 @@
 """`Callback`: receives the progress of a run, in this process or from the log of another one."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry
 
 
-class Callback(Protocol):
-    """Receives the progress of a run."""
+class Callback:
+    """Receives the progress of a run. Each method does nothing until a subclass defines it."""
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
         """Training starts, or resumes after these epochs."""
@@ -21,37 +20,21 @@ class Callback(Protocol):
         """An epoch is done; `entry` is its line in the log."""
 
 
-class NullCallback:
-    """A callback that does nothing."""
-
-    def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
-        """Do nothing."""
-
-    def stepped(self, step: int) -> None:
-        """Do nothing."""
-
-    def finished_epoch(self, entry: Entry) -> None:
-        """Do nothing."""
-
-
-class CallbackList:
+class CallbackList(Callback):
     """Calls several callbacks in order."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = callbacks
 
     def started(self, sparsifier: Sparsifier, entries: Sequence[Entry], steps: int) -> None:
-        """Call all."""
         for callback in self._callbacks:
             callback.started(sparsifier, entries, steps)
 
     def stepped(self, step: int) -> None:
-        """Call all."""
         for callback in self._callbacks:
             callback.stepped(step)
 
     def finished_epoch(self, entry: Entry) -> None:
-        """Call all."""
         for callback in self._callbacks:
             callback.finished_epoch(entry)
 

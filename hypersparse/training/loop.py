@@ -33,7 +33,7 @@ from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, Result
 from hypersparse.storage.weights_io import check_digest, load_weights_, save_weights
 from hypersparse.training import optimizers
-from hypersparse.training.callbacks import Callback, NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.compiled_eval import CompiledEval
 from hypersparse.training.concurrency.cuda_streams import CAPTURE_LOCK
 from hypersparse.training.engines import EpochLoss, Step, build_forward_backward, build_step
@@ -99,7 +99,7 @@ def train(
             run.write_recipe(recipe, seed)
             run.result_file.unlink(missing_ok=True)
             run.record_file.unlink(missing_ok=True)
-        return training.run_plan(callback or NullCallback(), stop or StopRequest())
+        return training.run_plan(callback or Callback(), stop or StopRequest())
 
 
 def _found(recipe: Recipe, seed: int, run: RunFolder) -> tuple[str | None, Result | None]:

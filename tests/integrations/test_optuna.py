@@ -9,7 +9,7 @@ import pytest
 from hypersparse import OptionError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.stop import Stopped, StopRequest
 from tests.training.small import small
 
@@ -34,7 +34,7 @@ class Made:
         self.cut_off_at, self.rates = cut_off_at, list[float]()
         self.epochs = 0
 
-    def __call__(self, recipe: Recipe, path: Path, title: str, callback: NullCallback, stop: StopRequest) -> Any:
+    def __call__(self, recipe: Recipe, path: Path, title: str, callback: Callback, stop: StopRequest) -> Any:
         self.rates.append(recipe.training.lr)
         assert title.startswith("trial ")
         if len(self.rates) == self.cut_off_at:

@@ -18,7 +18,7 @@ from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import failures, sweep
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Job
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
@@ -79,7 +79,7 @@ def trainer(folder: Path) -> int:
     raise AssertionError(f"nobody trains in {folder}")
 
 
-class Kills(NullCallback):
+class Kills(Callback):
     """Kills the worker that trains a run, so many times, each time some epochs after the last; then frees the run."""
 
     def __init__(self, folder: Path, times: int, held: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_worker_that_dies_costs_the_last_epoch_of_one_run(cluster: RayCluster,
     runs = [Run(small(training={"epochs": 60}, model=model(held)), 0), Run(small(), 1)]
     kills = Kills(folder_of(runs[0], tmp_path), 2, held)
 
-    def callback(job: Job) -> NullCallback:
-        return kills if job.seed == 0 else NullCallback()
+    def callback(job: Job) -> Callback:
+        return kills if job.seed == 0 else Callback()
 
     outcomes = go(cluster, runs, tmp_path, callback=callback)
     assert [type(outcome) for outcome in outcomes] == [dict, dict]
@@ -143,7 +143,7 @@ def test_a_common_beginning_is_trained_once(cluster: RayCluster, tmp_path: Path)
     assert counter.dense == 2  # epochs of pre-training, once
 
 
-class Asks(NullCallback):
+class Asks(Callback):
     def __init__(self) -> None:
         self.request = StopRequest()
 

@@ -12,7 +12,7 @@ from hypersparse.errors import OptionError
 from hypersparse.extras import needed
 from hypersparse.integrations.tracker import Trackers
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.callbacks import CallbackList, LogReader, NullCallback
+from hypersparse.training.callbacks import Callback, CallbackList, LogReader
 from hypersparse.training.concurrency.concurrent_runs import Job, train_together
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
@@ -119,7 +119,7 @@ def test_runs_in_processes_are_shown_too(tmp_path: Path) -> None:
 
 
 def test_a_log_is_told_as_it_grows_and_not_again_after_a_cut(tmp_path: Path) -> None:
-    class Counts(NullCallback):
+    class Counts(Callback):
         def __init__(self) -> None:
             self.epochs: list[int] = []
 

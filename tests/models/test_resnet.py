@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.models.resnet import resnet, resnet8, resnet32
+from hypersparse.models.resnet import resnet
 from tests.models.plain import layers_of, shaken
 
 PAPER_SIZES = [864, *[9216] * 10, 18432, 36864, 2048, *[36864] * 8, 73728, 147456, 8192, *[147456] * 8]
@@ -23,14 +23,14 @@ def prunable(model: nn.Module) -> dict[str, Tensor]:
 )
 def test_resnet32_has_the_counts_of_the_paper(classes: int, weights: int, parameters: int) -> None:
     with torch.device("meta"):
-        model = resnet32(shape=(3, 32, 32), classes=classes)
+        model = resnet(32, shape=(3, 32, 32), classes=classes)
     assert sum(weight.numel() for weight in prunable(model).values()) == weights
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
 def test_layers_have_the_order_of_the_papers_figure_3() -> None:
     with torch.device("meta"):
-        layers = prunable(resnet32(shape=(3, 32, 32), classes=100))
+        layers = prunable(resnet(32, shape=(3, 32, 32), classes=100))
     assert [weight.numel() for weight in layers.values()] == [*PAPER_SIZES, 12800]
     named = list(layers)
     assert named[:2] == ["conv1", "layer1.0.conv1"]
@@ -42,12 +42,12 @@ def test_layers_have_the_order_of_the_papers_figure_3() -> None:
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 64, 64), (3, 33, 47)])
 def test_any_image_size_returns_one_score_per_class(shape: tuple[int, ...]) -> None:
     with torch.device("meta"):
-        model = resnet32(shape=shape, classes=7)
+        model = resnet(32, shape=shape, classes=7)
         assert model(torch.empty(2, *shape)).shape == (2, 7)
 
 
 def test_first_weights_are_kaiming_normal_by_fan_out_and_the_linear_layer_is_small() -> None:
-    model = resnet8(shape=(3, 32, 32), classes=1000)
+    model = resnet(8, shape=(3, 32, 32), classes=1000)
     wide = model.get_parameter("layer3.0.conv2.weight")
     torch.testing.assert_close(wide.std(), torch.tensor((2 / (9 * 128)) ** 0.5), rtol=0.02, atol=0)
     strided = model.get_parameter("layer3.0.downsample.0.weight")
@@ -76,13 +76,13 @@ def test_same_seed_gives_the_same_weights() -> None:
     models = []
     for _ in range(2):
         torch.manual_seed(3)
-        models.append(resnet8(shape=(1, 8, 8), classes=10, width=4))
+        models.append(resnet(8, shape=(1, 8, 8), classes=10, width=4))
     first, second = (list(model.parameters()) for model in models)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_a_block_adds_its_input() -> None:
-    block = resnet8(shape=(1, 8, 8), classes=10, width=4).layer1[0].eval()
+    block = resnet(8, shape=(1, 8, 8), classes=10, width=4).layer1[0].eval()
     nn.init.zeros_(block.get_parameter("conv2.weight"))
     x = torch.rand(2, 4, 8, 8)
     torch.testing.assert_close(block(x), x)
@@ -101,6 +101,6 @@ def test_impossible_arguments_are_refused() -> None:
     with pytest.raises(OptionError, match="The nearest is 8"):
         resnet(2, shape=(3, 32, 32), classes=10)
     with pytest.raises(OptionError, match="`width` must be a whole number of at least 1; got 0"):
-        resnet8(shape=(3, 32, 32), classes=10, width=0)
+        resnet(8, shape=(3, 32, 32), classes=10, width=0)
     with pytest.raises(ModelError, match=r"`resnet8` expects images .* got \(784,\)"):
-        resnet8(shape=(784,), classes=10)
+        resnet(8, shape=(784,), classes=10)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import relu
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.models.vgg import vgg, vgg11, vgg16, vgg19
+from hypersparse.models.vgg import vgg
 from tests.models.plain import layers_of, shaken
 
 PAPER_SIZES = [1728, 36864, 73728, 147456, 294912, *[589824] * 3, 1179648, *[2359296] * 7]
@@ -18,7 +18,7 @@ PAPER_SIZES = [1728, 36864, 73728, 147456, 294912, *[589824] * 3, 1179648, *[235
 )
 def test_vgg19_has_the_layers_and_counts_of_the_paper(classes: int, weights: int, parameters: int) -> None:
     with torch.device("meta"):
-        model = vgg19(shape=(3, 32, 32), classes=classes)
+        model = vgg(19, shape=(3, 32, 32), classes=classes)
     sizes = [layer.weight.numel() for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     assert sizes == [*PAPER_SIZES, 512 * classes]
     assert sum(sizes) == weights
@@ -28,7 +28,7 @@ def test_vgg19_has_the_layers_and_counts_of_the_paper(classes: int, weights: int
 @pytest.mark.parametrize(("shape", "side"), [((3, 32, 32), 2), ((3, 64, 64), 4), ((1, 16, 16), 1)])
 def test_four_poolings_leave_a_map_to_average(shape: tuple[int, ...], side: int) -> None:
     with torch.device("meta"):
-        model = vgg19(shape=shape, classes=7)
+        model = vgg(19, shape=shape, classes=7)
         images = torch.empty(2, *shape)
         features = model.layer5(model.layer4(model.layer3(model.layer2(model.layer1(images)))))
         assert features.shape == (2, 512, side, side)
@@ -49,7 +49,7 @@ def test_the_forward_pass_matches_a_step_by_step_computation() -> None:
 
 
 def test_first_weights_are_kaiming_normal_by_fan_in_and_biases_zero() -> None:
-    model = vgg11(shape=(3, 32, 32), classes=1000, width=32)
+    model = vgg(11, shape=(3, 32, 32), classes=1000, width=32)
     conv = model.get_parameter("layer3.conv1.weight")
     torch.testing.assert_close(conv.std(), torch.tensor((2 / (9 * 64)) ** 0.5), rtol=0.02, atol=0)
     torch.testing.assert_close(model.linear.weight.std(), torch.tensor(0.01), rtol=0.02, atol=0)
@@ -57,7 +57,7 @@ def test_first_weights_are_kaiming_normal_by_fan_in_and_biases_zero() -> None:
 
 
 def test_the_average_is_over_the_whole_map() -> None:
-    model = vgg11(shape=(3, 64, 64), classes=5, width=4).eval()
+    model = vgg(11, shape=(3, 64, 64), classes=5, width=4).eval()
     images = torch.rand(2, 3, 64, 64)
     features = model.layer5(model.layer4(model.layer3(model.layer2(model.layer1(images)))))
     pooled = nn.functional.avg_pool2d(features, 4).flatten(1)
@@ -73,8 +73,8 @@ def test_depth_counts_two_omitted_linear_layers(depth: int, layers: int) -> None
 
 def test_impossible_arguments_are_refused() -> None:
     with pytest.raises(ModelError, match=r"`vgg16` halves its images four times .* got 8 x 8"):
-        vgg16(shape=(1, 8, 8), classes=10)
+        vgg(16, shape=(1, 8, 8), classes=10)
     with pytest.raises(OptionError, match="11, 13, 16 or 19; got 12"):
         vgg(12, shape=(3, 32, 32), classes=10)
     with pytest.raises(OptionError, match="`width`"):
-        vgg16(shape=(3, 32, 32), classes=10, width=-1)
+        vgg(16, shape=(3, 32, 32), classes=10, width=-1)

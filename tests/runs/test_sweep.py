@@ -13,7 +13,7 @@ from hypersparse.runs.experiment import Run
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import LocalExecutor, failures, finished, job_of, keep_finished, missing, sweep
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
@@ -136,7 +136,7 @@ def test_a_valid_copy_in_the_results_replaces_a_damaged_one(tmp_path: Path) -> N
     assert missing([run], store, None) == [run]
 
 
-class Told(NullCallback):
+class Told(Callback):
     """Notes which epochs of which run were trained, in the order in which that happened."""
 
     def __init__(self, job: Job, told: list[tuple[str, str]]) -> None:
@@ -178,7 +178,7 @@ def test_runs_resumed_after_their_mask_are_packed(tmp_path: Path) -> None:
 def test_a_result_is_copied_as_soon_as_its_run_ends(tmp_path: Path) -> None:
     results, seen = tmp_path / "results", list[int]()
 
-    class Looks(NullCallback):
+    class Looks(Callback):
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             seen.append(len(list(results.glob("*/*/result.json"))))
 
@@ -195,7 +195,7 @@ def test_the_next_sweep_copies_what_a_killed_one_finished(tmp_path: Path) -> Non
 
 
 def test_errors_of_any_type_are_recorded(tmp_path: Path) -> None:
-    class Breaks(NullCallback):
+    class Breaks(Callback):
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             raise MemoryError("no room")
 

@@ -9,7 +9,7 @@ import pytest
 from hypersparse.errors import RunError
 from hypersparse.storage.lock import NAME, RunLock, is_locked
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from tests.training.small import small
@@ -68,7 +68,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_two_processes_do_not_train_one_run(tmp_path: Path, again: bool) -> None:
-    class Meddler(NullCallback):
+    class Meddler(Callback):
         def stepped(self, step: int) -> None:
             (tmp_path / NAME).unlink(missing_ok=True)
             if again:

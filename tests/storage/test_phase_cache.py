@@ -7,7 +7,7 @@ import pytest
 
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
 from tests.training.small import small
@@ -17,7 +17,7 @@ CPU = Machine(device="cpu", checkpoint_seconds=0.0)
 pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
 
 
-class Count(NullCallback):
+class Count(Callback):
     """The phases whose epochs were really trained."""
 
     def __init__(self) -> None:

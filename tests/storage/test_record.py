@@ -27,7 +27,7 @@ from hypersparse.storage.history import History, nested_masks, pack_bits
 from hypersparse.storage.record import SAMPLED, Known, make_record, read_record, sample_of, write_record
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import digest, load_weights_
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.evaluate import evaluate
 from hypersparse.training.loaders import bring_images
 from hypersparse.training.loop import train
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost accuracy")
 PRETRAINED, FREE = 2, 5  # epochs of pre-training, and epochs until the final mask holds
 
 
-class Weights(NullCallback):
+class Weights(Callback):
     """Takes the weights after each epoch's last step."""
 
     def __init__(self) -> None:

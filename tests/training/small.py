@@ -4,7 +4,7 @@ from typing import Any
 
 from hypersparse.own_code import named_in
 from hypersparse.recipe import Recipe, merge, resolve
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.stop import StopRequest
 
 TABLES: dict[str, Any] = {
@@ -38,7 +38,7 @@ def small(**tables: Any) -> Recipe:
     return resolve(chosen, own_code=named_in(chosen))  # it is the tests that name it
 
 
-class StopAfter(NullCallback):
+class StopAfter(Callback):
     """Asks for a stop after a number of steps, counted over all epochs."""
 
     def __init__(self, steps: int) -> None:

@@ -21,10 +21,10 @@ import sys, warnings
 warnings.simplefilter("ignore")
 from hypersparse.recipe import Recipe
 from hypersparse.training.loop import train
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.machine import Machine
 
-class Say(NullCallback):
+class Say(Callback):
     def stepped(self, step):
         print("step", flush=True)
 

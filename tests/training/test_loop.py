@@ -12,7 +12,7 @@ from hypersparse.data.dataset import Split
 from hypersparse.errors import DataError, DivergedError, ModelError, OptionError, RunError
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import digest
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.loaders import hold_out
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
@@ -209,7 +209,7 @@ def test_a_loss_that_is_not_finite_in_the_first_epoch_saves_nothing(tmp_path: Pa
 
 
 def test_a_late_nan_keeps_the_checkpoint_of_the_epoch_before(tmp_path: Path) -> None:
-    class Poison(NullCallback):
+    class Poison(Callback):
         def started(self, sparsifier: Any, entries: Any, steps: int) -> None:
             self.sparsifier = sparsifier
 
@@ -227,7 +227,7 @@ def test_a_late_nan_keeps_the_checkpoint_of_the_epoch_before(tmp_path: Path) -> 
 
 
 def test_weights_spoilt_by_the_last_step_of_an_epoch_are_not_saved(tmp_path: Path) -> None:
-    class Poison(NullCallback):
+    class Poison(Callback):
         def started(self, sparsifier: Any, entries: Any, steps: int) -> None:
             self.sparsifier, self.steps = sparsifier, steps
 

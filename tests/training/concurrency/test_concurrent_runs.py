@@ -16,7 +16,7 @@ from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DivergedError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.training.callbacks import NullCallback
+from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency import concurrent_runs
 from hypersparse.training.concurrency.autotune import begun, best_concurrency, seconds_a_step
 from hypersparse.training.concurrency.concurrent_runs import Job, train_together
@@ -89,7 +89,7 @@ def test_captured_runs_on_the_gpu_train_side_by_side(tmp_path: Path, caplog: pyt
         assert 1 <= best_concurrency(recipes[0], machine, device, on_device, most=3) <= 3
 
 
-class CountsDense(NullCallback):
+class CountsDense(Callback):
     """Counts the dense epochs that were really trained, over all runs."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def test_a_common_beginning_is_trained_once(tmp_path: Path, monkeypatch: pytest.
         assert_same_run(tmp_path / recipe.key, tmp_path / "alone" / recipe.key)
 
 
-class CountsPhases(NullCallback):
+class CountsPhases(Callback):
     """Counts the epochs of each phase that were really trained, over all runs."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ def test_a_run_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     assert isinstance(results[2], dict)
 
 
-class StopAfterEpochs(NullCallback):
+class StopAfterEpochs(Callback):
     """Asks for a stop after a number of epochs of all runs."""
 
     def __init__(self, epochs: int) -> None:
@@ -202,7 +202,7 @@ def test_a_killed_process_is_said_and_its_run_goes_on(tmp_path: Path) -> None:
     held = tmp_path / "held"
     recipe = small(training={"epochs": 40}, model=model(held))
 
-    class Kills(NullCallback):
+    class Kills(Callback):
         def finished_epoch(self, entry: dict[str, Any]) -> None:
             for child in multiprocessing.active_children():
                 child.kill()
