@@ -10,6 +10,7 @@ Pillow is imported by the functions that need it, when they are called.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,8 +30,8 @@ class Reader(Protocol):
 
 
 READERS: Mapping[str, Reader] = {
-    "cifar10": cifar.load_cifar10,
-    "cifar100": cifar.load_cifar100,
+    "cifar10": partial(cifar.load, cifar.CIFAR10),
+    "cifar100": partial(cifar.load, cifar.CIFAR100),
     "digits": digits.load,
     "synthetic": synthetic.load,
     "tinyimagenet": tiny_imagenet.load,

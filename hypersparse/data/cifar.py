@@ -1,6 +1,6 @@
 """`cifar10` and `cifar100`: 60,000 colour images of 32 x 32 pixels (Krizhevsky 2009)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,31 +74,27 @@ CIFAR100 = CifarFiles(
 )
 
 
-def load_cifar10(
-    folders: Sequence[Path] = (), *, download: bool = False, progress: Progress | None = None, **options: Any
+def load(
+    files: CifarFiles,
+    folders: Sequence[Path] = (),
+    *,
+    download: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> Dataset:
-    """50,000 training and 10,000 test images of 10 classes, in the order of the original files."""
-    no_options("cifar10", options)
-    return read(CIFAR10, folders, download=download, progress=progress)
+    """50,000 training and 10,000 test images of 10 or 100 (fine) classes, in the order of the original files.
 
-
-def load_cifar100(
-    folders: Sequence[Path] = (), *, download: bool = False, progress: Progress | None = None, **options: Any
-) -> Dataset:
-    """50,000 training and 10,000 test images of 100 (fine) classes, in the order of the original files."""
-    no_options("cifar100", options)
-    return read(CIFAR100, folders, download=download, progress=progress)
-
-
-def read(files: CifarFiles, folders: Sequence[Path], *, download: bool, progress: Progress | None) -> Dataset:
-    """Find the pickles or their archive, check their digests, and build the data set."""
+    The digest of every file is checked.
+    """
+    no_options(files.name, options)
     place = locate(files.archive, folders, download=download, progress=progress)
     digests = {**files.train, **files.test, **files.meta}
     if place.is_dir():
         contents = {name: read_file(place / name) for name in digests}
     else:
         check_archive(place, files.archive)
-        contents = _members(place, files.archive.unpacked, digests)
+        members = tar_members(place, [f"{files.archive.unpacked}/{name}" for name in digests])
+        contents = {Path(member).name: content for member, content in members.items()}
     tables = {
         name: read_pickle(check_sha256(content, digests[name], place / name), str(place / name))
         for name, content in contents.items()
@@ -111,11 +107,6 @@ def read(files: CifarFiles, folders: Sequence[Path], *, download: bool, progress
         mean=files.mean,
         std=files.std,
     )
-
-
-def _members(archive: Path, folder: str, names: Collection[str]) -> dict[str, bytes]:
-    contents = tar_members(archive, [f"{folder}/{name}" for name in names])
-    return {name: contents[f"{folder}/{name}"] for name in names}
 
 
 def _split(files: CifarFiles, tables: Sequence[Mapping[str, Any]]) -> Split:

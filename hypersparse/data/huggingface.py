@@ -14,9 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from hypersparse.data.dataset import Dataset, Progress
+from hypersparse.data.encoded import EncodedSplit
 from hypersparse.data.files import replacing
 from hypersparse.data.folder import ImageOptions
-from hypersparse.data.shards import Integers, Shards, class_names, joined, split_files
+from hypersparse.data.shards import Integers, class_names, joined, split_files
 from hypersparse.errors import DataError
 from hypersparse.extras import needed
 from hypersparse.regular_file import open_regular
@@ -62,8 +63,8 @@ def read(
         if kind == ".parquet":
             files = {part: [_as_arrow(shards, columns, cache, path, progress)] for part, shards in files.items()}
         parts = {part: [_rows_of(file, columns) for file in shards] for part, shards in files.items()}
-        classes, shards = _labelled(files, parts, columns)
-    return options.dataset(path.resolve().name, shards["train"].split, shards["test"].split, classes, progress)
+        classes, splits = _labelled(files, parts, columns)
+    return options.dataset(path.resolve().name, splits["train"], splits["test"], classes, progress)
 
 
 @contextmanager
@@ -220,7 +221,7 @@ def _ranges(images: Any, whole: Any, file: Path) -> tuple[Integers, Integers]:
 
 def _labelled(
     files: dict[str, list[Path]], parts: dict[str, list[Part]], columns: Columns
-) -> tuple[tuple[str, ...], dict[str, Shards]]:
+) -> tuple[tuple[str, ...], dict[str, EncodedSplit]]:
     """The classes, and the splits with labels as numbers; classes that are texts are sorted."""
     values = [label for found in parts.values() for _, _, labels in found for label in labels]
     kinds = {type(value) for value in values}
@@ -229,10 +230,9 @@ def _labelled(
         raise DataError(f"The column `{columns.label}` should hold numbers or names of classes; got {strange!r}.")
     texts = sorted(set(values)) if kinds == {str} else []
     number = {text: place for place, text in enumerate(texts)}
-    shards = {
+    splits = {
         part: joined(files[part], [(first, size, np.array([number.get(label, label) for label in labels], np.int64))
                                    for first, size, labels in found])
         for part, found in parts.items()
     }  # fmt: skip
-    labels = {part: found.labels for part, found in shards.items()}
-    return class_names(labels, texts or columns.classes), shards
+    return class_names(splits, texts or columns.classes), splits

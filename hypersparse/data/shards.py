@@ -57,27 +57,14 @@ class FileRanges:
         return f"image {number - int(np.searchsorted(self.which, file))} of {self.files[file]}"
 
 
-@dataclass(frozen=True, eq=False)
-class Shards:
-    """The images of one split and their labels, in the order of its files."""
-
-    source: FileRanges
-    labels: Integers
-
-    @property
-    def split(self) -> EncodedSplit:
-        """All images."""
-        return EncodedSplit(self.source, np.arange(len(self.source)), torch.from_numpy(self.labels))
-
-
-def joined(files: Sequence[Path], parts: Sequence[tuple[Integers, Integers, Integers]]) -> Shards:
-    """Shards of these files from the first bytes, sizes and labels of the images in each."""
+def joined(files: Sequence[Path], parts: Sequence[tuple[Integers, Integers, Integers]]) -> EncodedSplit:
+    """The images of these files, in their order, from the first bytes, sizes and labels of the images in each."""
     counts = [len(labels) for _, _, labels in parts]
     if not sum(counts):
         raise DataError(f"{files[0].parent} has no images in {', '.join(file.name for file in files[:3])}.")
     which = np.repeat(np.arange(len(files), dtype=np.int32), counts)
     starts, sizes, labels = (np.concatenate([part[index] for part in parts]) for index in range(3))
-    return Shards(FileRanges(tuple(files), which, starts, sizes), labels)
+    return EncodedSplit(FileRanges(tuple(files), which, starts, sizes), np.arange(len(which)), torch.from_numpy(labels))
 
 
 def split_files(folder: Path, suffix: str) -> dict[str, list[Path]]:
@@ -108,16 +95,16 @@ def _split_name(file: Path, folder: Path) -> str | None:
     return next((word for word in words if word in TRAIN + TEST), None)
 
 
-def class_names(labels: Mapping[str, Integers], names: Sequence[str] | None) -> tuple[str, ...]:
+def class_names(splits: Mapping[str, EncodedSplit], names: Sequence[str] | None) -> tuple[str, ...]:
     """Names of the classes: the given ones, or the labels' numbers."""
-    for part, numbers in labels.items():
-        low, high = int(numbers.min()), int(numbers.max())
+    for part, split in splits.items():
+        low, high = int(split.labels.min()), int(split.labels.max())
         if low < 0 or high >= (MAX_CLASSES if names is None else len(names)):
             raise DataError(
                 f"The {part} labels must be in 0..{len(names) - 1 if names else MAX_CLASSES}; got {low}..{high}."
             )
     if names is None:
-        return tuple(map(str, range(1 + max(int(numbers.max()) for numbers in labels.values()))))
+        return tuple(map(str, range(1 + max(int(split.labels.max()) for split in splits.values()))))
     if strange := next((name for name in names if not name.isprintable()), None):
         raise DataError(f"Names of classes must be printable; got {strange[:100]!r}.")
     return tuple(names)

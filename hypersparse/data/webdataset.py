@@ -40,13 +40,10 @@ def read(path: Path, *, progress: Progress | None = None, **values: Any) -> Data
             if progress:
                 progress("Listing shards", done, total)
         parts[part] = joined(shards, found)
-    named = read_file(path / CLASS_NAMES).decode(errors="replace").splitlines() if _has_names(path) else None
-    classes = class_names({part: shards.labels for part, shards in parts.items()}, named)
-    return options.dataset(path.resolve().name, parts["train"].split, parts["test"].split, classes, progress)
-
-
-def _has_names(path: Path) -> bool:
-    return (path / CLASS_NAMES).exists()
+    names = path / CLASS_NAMES
+    named = read_file(names).decode(errors="replace").splitlines() if names.exists() else None
+    classes = class_names(parts, named)
+    return options.dataset(path.resolve().name, parts["train"], parts["test"], classes, progress)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from hypersparse.distributed.shards import is_fsdp
 from hypersparse.errors import OptionError
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Batch, Run, call_model
-from hypersparse.sparsity.weights import unwrap
+from hypersparse.sparsity.selection import unwrap
 
 if TYPE_CHECKING:
     from hypersparse.sparsifier import Sparsifier

@@ -7,7 +7,7 @@ each layer, so that deep networks neither overflow nor underflow.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -210,23 +210,34 @@ class _Tracer(TorchFunctionMode):
         active = [value for value in tree_leaves((args, kwargs)) if self.knows(value)]
         if not active:
             return func(*args, **kwargs)
-        result = self._passed_on(func, args, kwargs, active)
+        result = _passed_on(_Call(func, args, kwargs, active))
         self._active |= {id(value): value for value in tree_leaves(result) if isinstance(value, Tensor)}
         return result
 
-    def _passed_on(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], active: list[Tensor]
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in QUESTIONS or _is_attribute(func):
-            return func(*args, **kwargs)
-        for names, rule in RULES:
-            if name in names:
-                return rule(func, args, kwargs, active)
-        raise _UnknownOperationError(name)
+
+class _Call(NamedTuple):
+    """A call of a torch function, with those of its arguments that depend on the network's input."""
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    active: list[Tensor]
+
+    @property
+    def name(self) -> str:
+        return getattr(self.func, "__name__", "")
+
+    def run(self) -> Any:
+        return self.func(*self.args, **self.kwargs)
 
 
-Rule = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], list[Tensor]], Any]
+def _passed_on(call: _Call) -> Any:
+    if call.name in QUESTIONS or _is_attribute(call.func):
+        return call.run()
+    for names, rule in RULES:
+        if call.name in names:
+            return rule(call)
+    raise _UnknownOperationError(call.name)
 
 
 def _is_attribute(func: Callable[..., Any]) -> bool:
@@ -239,66 +250,49 @@ def _is_attribute(func: Callable[..., Any]) -> bool:
     return True
 
 
-def _unchanged(
-    _func: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any], active: list[Tensor]
-) -> Tensor:
-    return active[0]
-
-
-def _moved(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], _active: list[Tensor]) -> Any:
-    return func(*args, **kwargs)
-
-
-def _averaged(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], _active: list[Tensor]) -> Any:
-    return _one_or_zero(func(*args, **kwargs))
-
-
-def _pooled(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], _active: list[Tensor]) -> Any:
+def _pooled(call: _Call) -> Tensor:
     names: tuple[str, ...] = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-    if func.__name__.startswith("adaptive"):
+    if call.name.startswith("adaptive"):
         names = ("input", "output_size", "return_indices")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
     dilation = given.pop("dilation", 1)
     if given.pop("return_indices", False) or any(step != 1 for step in tree_leaves(dilation)):
-        raise _UnknownOperationError(func.__name__)
-    return _one_or_zero(POOLS[func.__name__](**given))
+        raise _UnknownOperationError(call.name)
+    return _one_or_zero(POOLS[call.name](**given))
 
 
-def _layer(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], active: list[Tensor]) -> Any:
-    if len(active) != 1 or len(args) < 2:
-        raise _UnknownOperationError(func.__name__)
-    if func.__name__ == "addmm":  # a bias and a product, as in the Conv1D of GPT-2
-        return _layer(torch.matmul, args[1:], {}, active)
-    if func.__name__ in PRODUCTS:
-        return _one_or_zero(func(*args))
-    without_bias = (*args[:2], None, *args[3:])
-    return _one_or_zero(func(*without_bias, **{key: value for key, value in kwargs.items() if key != "bias"}))
+def _layer(call: _Call) -> Tensor:
+    args = call.args
+    if len(call.active) != 1 or len(args) < 2:
+        raise _UnknownOperationError(call.name)
+    if call.name == "addmm":  # a bias and a product, as in the Conv1D of GPT-2
+        return _layer(call._replace(func=torch.matmul, args=args[1:], kwargs={}))
+    if call.name in PRODUCTS:
+        return _one_or_zero(call.func(*args))
+    kwargs = {key: value for key, value in call.kwargs.items() if key != "bias"}
+    return _one_or_zero(call.func(*args[:2], None, *args[3:], **kwargs))
 
 
-def _summed(_func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], active: list[Tensor]) -> Any:
-    if kwargs.keys() - {"alpha"} or len(args) != 2:
+def _summed(call: _Call) -> Tensor:
+    first, *others = call.active
+    if call.kwargs.keys() - {"alpha"} or len(call.args) != 2:
         raise _UnknownOperationError("add")
-    if len(active) == 2:  # a difference passes on what a sum does
-        return _one_or_zero(active[0] + active[1])
-    others = [value for value in args if value is not active[0] and isinstance(value, Tensor)]
-    return active[0].expand(_common_shape(active[0], *others))
+    if len(others) == 1:  # a difference passes on what a sum does
+        return _one_or_zero(first + others[0])
+    shapes = [value.shape for value in call.args if isinstance(value, Tensor)]
+    return first.expand(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
 
 
-def _common_shape(*values: Tensor) -> torch.Size:
-    shape: torch.Size = torch.broadcast_shapes(*(value.shape for value in values))  # type: ignore[no-untyped-call]
-    return shape
+def _scaled(call: _Call) -> Tensor:
+    if len(call.active) != 1 or ("div" in call.name and call.args[0] is not call.active[0]):
+        raise _UnknownOperationError(call.name)
+    return _summed(call._replace(kwargs={}))  # a constant factor passes on what a constant summand does
 
 
-def _scaled(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], active: list[Tensor]) -> Any:
-    if len(active) != 1 or ("div" in func.__name__ and args[0] is not active[0]):
-        raise _UnknownOperationError(func.__name__)
-    return _summed(func, args, {}, active)  # a constant factor passes on what a constant summand does
-
-
-RULES: tuple[tuple[frozenset[str], Rule], ...] = (
-    (ACTIVATIONS, _unchanged),
-    (MOVES, _moved),
-    (MEANS, _averaged),
+RULES: tuple[tuple[frozenset[str], Callable[[_Call], Any]], ...] = (
+    (ACTIVATIONS, lambda call: call.active[0]),
+    (MOVES, _Call.run),
+    (MEANS, lambda call: _one_or_zero(call.run())),
     (frozenset(POOLS), _pooled),
     (LAYERS, _layer),
     (SUMS, _summed),

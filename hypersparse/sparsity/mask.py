@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hypersparse.distributed.shards import Shards, Ties, is_sharded
 from hypersparse.errors import ModelError, OptionError, RunError
-from hypersparse.sparsity.selection import PrunableModules, prunable_values
+from hypersparse.sparsity.selection import PrunableModules, prunable_values, unwrap
 
 Scores = Mapping[str, Tensor]
 Budget = Mapping[str, int]
@@ -63,11 +63,7 @@ class Mask(Mapping[str, Tensor]):
     @classmethod
     def top(cls, scores: Scores, keep: int) -> "Mask":
         """Keep exactly `keep` weights, those with the largest scores over all layers; of equal ones the first."""
-        if is_sharded(scores):
-            return cls._of_shards(scores, keep, "first")
-        flat = _flat(scores)
-        _check_keep(keep, least=1, most=flat.numel())
-        return cls.from_vector(_top(flat, keep), scores)
+        return cls._by_score(scores, keep, "first")
 
     @classmethod
     def strictly_above(cls, scores: Scores, keep: int) -> "Mask":
@@ -75,20 +71,12 @@ class Mask(Mapping[str, Tensor]):
 
         So that one and all equal to it go too: at most `keep - 1` remain.
         """
-        if is_sharded(scores):
-            return cls._of_shards(scores, keep, "none", least=2)
-        flat = _flat(scores)
-        _check_keep(keep, least=2, most=flat.numel())
-        return cls.from_vector(flat > kth_largest(flat, keep), scores)
+        return cls._by_score(scores, keep, "none", least=2)
 
     @classmethod
     def at_least(cls, scores: Scores, keep: int) -> "Mask":
         """Keep what is not smaller than the `keep`-th largest score: all of equal ones, so `keep` or more."""
-        if is_sharded(scores):
-            return cls._of_shards(scores, keep, "all")
-        flat = _flat(scores)
-        _check_keep(keep, least=1, most=flat.numel())
-        return cls.from_vector(flat >= kth_largest(flat, keep), scores)
+        return cls._by_score(scores, keep, "all")
 
     @classmethod
     def top_by_layer(cls, scores: Scores, budget: Budget) -> "Mask":
@@ -102,14 +90,20 @@ class Mask(Mapping[str, Tensor]):
         pieces = torch.split(_flat(scores), [layer.numel() for layer in scores.values()])
         layers: dict[str, Tensor] = {}
         for (name, layer), piece in zip(scores.items(), pieces, strict=True):
-            chosen = _top(piece, budget[name]) if budget[name] else torch.zeros_like(piece, dtype=torch.bool)
+            chosen = (
+                _largest(piece, budget[name], "first") if budget[name] else torch.zeros_like(piece, dtype=torch.bool)
+            )
             layers[name] = chosen.view(layer.shape)
         return cls(layers)
 
     @classmethod
-    def _of_shards(cls, scores: Scores, keep: int, ties: Ties, *, least: int = 1) -> "Mask":
+    def _by_score(cls, scores: Scores, keep: int, ties: Ties, *, least: int = 1) -> "Mask":
+        if not scores:
+            raise OptionError("A mask has at least one layer; no scores were given.")
         _check_keep(keep, least=least, most=sum(layer.numel() for layer in scores.values()))
-        return cls(_checked(Shards(scores)).largest(keep, ties))
+        if is_sharded(scores):
+            return cls(_checked(Shards(scores)).largest(keep, ties))
+        return cls.from_vector(_largest(_flat(scores), keep, ties), scores)
 
     @classmethod
     def all_kept(cls, like: Mapping[str, Tensor]) -> "Mask":
@@ -122,7 +116,7 @@ class Mask(Mapping[str, Tensor]):
 
         Layers under `torch.nn.utils.prune` are read too, under the names they have after `prune.remove`.
         """
-        values = prunable_values(_unwrapped(model), extra_prunable)
+        values = prunable_values(unwrap(model), extra_prunable)
         mask = cls({name: value != 0 for name, value in values.items()})
         if mask.kept == mask.total:
             raise ModelError(
@@ -222,7 +216,7 @@ class Mask(Mapping[str, Tensor]):
 
     def _parameters_of(self, model: nn.Module) -> dict[str, nn.Parameter]:
         """The model's parameters that the mask is of."""
-        parameters = dict(_unwrapped(model).named_parameters())
+        parameters = dict(unwrap(model).named_parameters())
         for name, layer in self._layers.items():
             if name not in parameters or parameters[name].shape != layer.shape:
                 raise ModelError(f"The mask has a layer `{name}` of shape {tuple(layer.shape)} that the model has not.")
@@ -266,7 +260,7 @@ class Mask(Mapping[str, Tensor]):
     @classmethod
     def load(cls, path: str | Path) -> "Mask":
         """Read a mask written by `save`."""
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
         try:
             with safe_open(str(path), "pt") as file:
@@ -276,16 +270,7 @@ class Mask(Mapping[str, Tensor]):
                 return cls.unpack(packed, shapes)
         except FileNotFoundError:
             raise RunError(f"There is no mask file {path}.") from None
-        except (
-            SafetensorError,
-            ModelError,
-            OSError,
-            LookupError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            RuntimeError,
-        ) as error:
+        except Exception as error:  # a file of another kind raises any of half a dozen
             raise RunError(f"{path} is not a mask file written by `Mask.save`: {error}.") from None
 
     def __invert__(self) -> "Mask":
@@ -309,20 +294,12 @@ class Mask(Mapping[str, Tensor]):
         return Mask({name: combine(layer, other[name]) for name, layer in self._layers.items()})
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    from hypersparse.sparsity.weights import unwrap  # which needs this file
-
-    return unwrap(model)
-
-
 def _check_keep(keep: int, *, least: int, most: int) -> None:
     if not least <= keep <= most:
         raise OptionError(f"`keep` is a count from {least} to {most}; got {keep}.")
 
 
 def _flat(scores: Scores) -> Tensor:
-    if not scores:
-        raise OptionError("A mask has at least one layer; no scores were given.")
     flat = torch.cat([layer.detach().flatten() for layer in scores.values()])
     if flat.isnan().any():
         raise OptionError(NOT_FINITE)
@@ -335,11 +312,13 @@ def _checked(scores: Shards) -> Shards:
     return scores
 
 
-def _top(scores: Tensor, keep: int) -> Tensor:
-    """The `keep` largest of these scores, without synchronizing with a GPU."""
+def _largest(scores: Tensor, keep: int, ties: Ties) -> Tensor:
+    """Which are the `keep` largest scores, without synchronizing with a GPU; of equal ones the first, all or none."""
     threshold = kth_largest(scores, keep)
-    above, ties = scores > threshold, scores == threshold
-    return above | (ties & (ties.cumsum(0) <= keep - above.sum()))
+    if ties == "all":
+        return scores >= threshold
+    above, equal = scores > threshold, scores == threshold
+    return above if ties == "none" else above | (equal & (equal.cumsum(0) <= keep - above.sum()))
 
 
 def _pack(layer: Tensor) -> Tensor:

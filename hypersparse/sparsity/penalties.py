@@ -4,6 +4,7 @@ Each returns a scalar that can be added to a loss. They are computed in float32 
 the weights are stored in.
 """
 
+from math import atanh, sqrt
 from types import ModuleType
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from hypersparse.distributed.shards import ShardGroup
-from hypersparse.sparsity.constants import SHARPEST_BEND
 from hypersparse.sparsity.mask import kth_largest
 from hypersparse.sparsity.triton_import import import_if_triton
+
+SHARPEST_BEND = atanh(1 / sqrt(3))  # where tanh' bends most; 0.6585 in the paper
 
 
 def l1(vector: Tensor) -> Tensor:

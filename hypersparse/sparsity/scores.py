@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from hypersparse.distributed import Ranks
 from hypersparse.distributed.shards import is_sharded, reshard_, sharded_like
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.sparsity.eval_mode import eval_mode
 
 Values = Mapping[str, Tensor]
 Batch = tuple[Any, Any]  # inputs and labels, on the model's device
@@ -164,15 +165,12 @@ def _sharded_gradients(
 def _untouched(model: nn.Module) -> Iterator[None]:
     """Training mode in the block; afterwards modes, buffers and random generators are restored."""
     device = next(model.parameters()).device
-    modes = {module: module.training for module in model.modules()}
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with eval_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
             model.train()
             yield
     finally:
-        for module, training in modes.items():
-            module.training = training
         with torch.no_grad():
             for buffer, value in buffers.items():
                 buffer.copy_(value)

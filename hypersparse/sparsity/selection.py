@@ -15,7 +15,6 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.sparsity.adapters import ADAPTER, REPLACED, adapter_weights, type_names
 from hypersparse.sparsity.layer_names import LayerNames, Pattern, shown
 
 PrunableModules = Mapping[Pattern, tuple[str, ...]]
@@ -24,14 +23,29 @@ PRUNABLE: Mapping[type[nn.Module], tuple[str, ...]] = {
     nn.Linear: ("weight",),
     nn.MultiheadAttention: ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
 }
-PRUNABLE_BY_NAME = {"transformers.pytorch_utils.Conv1D": ("weight",)}  # so that nobody must install their package
+# By name, so that nobody must install these packages.
+PRUNABLE_BY_NAME = {"transformers.pytorch_utils.Conv1D": ("weight",)}
+PEFT_LAYER, PEFT_WRAPPER = "peft.tuners.tuners_utils.BaseTunerLayer", "peft.utils.other.ModulesToSaveWrapper"
 WEIGHT_NORM = "under weight_norm, which divides an empty row by 0; remove it from the layer first"
 COMPUTED_BY = "computed by {}; its zeros are not zeros of what is stored"
 PRUNED_BY_TORCH = "under torch.nn.utils.prune; call prune.remove first"
+ADAPTER = "of an adapter, which is added to a layer's weight"
+REPLACED = "replaced by a trained copy in `modules_to_save`"
 VECTOR, EMBEDDING, SKIPPED, UNNAMED = "a bias or norm", "an embedding", "named by `skip`", "not named by `only`"
 LEFT_DENSE = (VECTOR, EMBEDDING, SKIPPED, UNNAMED, ADAPTER, REPLACED)
 NOT_KNOWN = "of a type that is not prunable by default"
 EXPECTED_SHARE = 0.8  # of the matrix weights that are prunable, below which most of a network would stay dense
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module behind `torch.compile` or a data-parallel wrapper, whose parameter names are the user's."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
 
 
 @dataclass(frozen=True)
@@ -226,3 +240,29 @@ def _row(model: nn.Module, names: LayerNames, name: str, computed: Computed, *, 
 def _type_name(module: nn.Module) -> str:
     kind = type(module)
     return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn.") else kind.__name__
+
+
+def adapter_weights(model: nn.Module) -> dict[str, str]:
+    """Why weights that peft has added or replaced are not prunable, by name; what it has wrapped is not among them."""
+    found: dict[str, str] = {}
+    for path, module in model.named_modules():
+        kinds = type_names(module)
+        dot = path and f"{path}."
+        if PEFT_LAYER in kinds:
+            for name, _ in module.named_parameters():
+                if not name.startswith("base_layer."):
+                    found[dot + name] = ADAPTER
+        elif PEFT_WRAPPER in kinds:
+            for name, _ in module.named_parameters():
+                if name.startswith("original_module."):
+                    found[dot + name] = REPLACED
+    return found
+
+
+def type_names(module: nn.Module) -> set[str]:
+    """The full names of a module's class and its bases, so that a package need not be installed.
+
+    >>> "torch.nn.modules.linear.Linear" in type_names(nn.Linear(2, 2))
+    True
+    """
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(module).__mro__}

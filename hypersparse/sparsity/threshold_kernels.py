@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hypersparse.sparsity.constants import SHARPEST_BEND
+from hypersparse.sparsity.penalties import SHARPEST_BEND
 
 MOST = 2**30  # weights; positions are 32-bit integers
 SAMPLED = 2**20  # weights at least, of which the first guess is made

@@ -13,19 +13,8 @@ from hypersparse.sparsity.layer_names import Pattern
 from hypersparse.sparsity.limits import Limits, limits_of
 from hypersparse.sparsity.mask import Mask, Scores
 from hypersparse.sparsity.scores import magnitude
-from hypersparse.sparsity.selection import PrunableModules, select_parameters
-from hypersparse.sparsity.summary import Summary, summarize
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The module behind `torch.compile` or a data-parallel wrapper, whose parameter names are the user's."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
+from hypersparse.sparsity.selection import PrunableModules, select_parameters, unwrap
+from hypersparse.sparsity.summary import Summary
 
 
 class PrunableWeights(Mapping[str, nn.Parameter]):
@@ -152,7 +141,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
 
     def summary(self) -> Summary:
         """A table of all weights: which are prunable, their density, and why the others are not."""
-        return summarize(self.selection, self._mask, self.limits)
+        return Summary(self.selection, self._mask, self.limits)
 
     def set_mask_(self, mask: Mask) -> None:
         """Set the mask; its dropped weights become exactly 0.0."""

@@ -15,7 +15,8 @@ from hypersparse.errors import ModelError
 from hypersparse.methods.snapshot import snapshot
 from hypersparse.regular_file import open_regular
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.weights import PrunableWeights, unwrap
+from hypersparse.sparsity.selection import unwrap
+from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.files import DIGEST, has_its_digest, write_tensors
 
 STATE_DICTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")  # what torch.save writes; the authors' files end in .pth.tar

@@ -5,6 +5,7 @@ import logging
 import torch
 from torch import Tensor, nn
 
+from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.training.loaders import EvalLoader, Images
 from hypersparse.training.machine import Machine
 
@@ -37,13 +38,9 @@ class CompiledEval:
         if not self._wanted or full is None:
             return
         batch, _ = next(iter(full))
-        training = self._model.training
-        self._model.eval()
         try:
-            with torch.no_grad(), self._machine.autocast():
+            with torch.no_grad(), eval_mode(self._model), self._machine.autocast():
                 self._compiled(batch)
             self._size = full.batch_size
         except RuntimeError as error:
             log.warning("Images are scored eagerly, since that cannot be compiled: %s", str(error).splitlines()[0])
-        finally:
-            self._model.train(training)

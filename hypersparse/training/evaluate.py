@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from hypersparse.distributed import Ranks
 from hypersparse.methods.task import RunningMean, accuracy
+from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Run, call_model
 
 
@@ -30,23 +31,20 @@ def evaluate(
     *,
     ranks: Ranks | None = None,
 ) -> Evaluation:
-    """Evaluate `model` in evaluation mode with `run`; its mode is restored.
+    """Evaluate `model` in evaluation mode with `run`; its modes are restored.
 
     Of several `ranks` each has its own batches, and all return the same evaluation.
     """
     device = next(model.parameters()).device
     hits, losses = RunningMean(device), RunningMean(device)
     each = []
-    training = model.training
-    model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), eval_mode(model):
         for images, labels in batches:
             outputs = run(model, images).float()
             right = accuracy(outputs, labels)
             hits.add(right, len(labels))
             each.append(right.bool())
             losses.add(functional.cross_entropy(outputs, labels), len(labels))
-    model.train(training)
     ranks = ranks or Ranks.alone()
     hits.sum_over_(ranks)
     losses.sum_over_(ranks)

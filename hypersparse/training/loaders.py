@@ -50,9 +50,9 @@ class EvalLoader:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         share, size, labels = self._share, self.batch_size, self.labels[self._share]
-        if self._images is not None:
-            return in_order(self._images[share], labels, batch_size=size, mean=self.mean, std=self.std)
         mean, std = (torch.tensor(numbers, device=labels.device) for numbers in (self.mean, self.std))
+        if self._images is not None:
+            return in_order(self._images[share], labels, mean, std, batch_size=size)
         return read_in_order(self._split[share], labels, mean, std, batch_size=size, workers=self._workers)
 
 

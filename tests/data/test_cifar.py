@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hypersparse.data import tiny_imagenet
-from hypersparse.data.cifar import CIFAR10, CIFAR100, CifarFiles, load_cifar10, load_cifar100, read
+from hypersparse.data.cifar import CIFAR10, CIFAR100, CifarFiles, load
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, OptionError
 
@@ -42,7 +42,7 @@ def write_fake(folder: Path, files: CifarFiles) -> CifarFiles:
 
 
 def load_offline(files: CifarFiles, *folders: Path) -> Dataset:
-    return read(files, folders, download=False, progress=None)
+    return load(files, folders)
 
 
 @pytest.mark.parametrize("files", [CIFAR10, CIFAR100], ids=lambda files: files.name)
@@ -99,7 +99,7 @@ def test_a_truncated_or_altered_file_is_named(tmp_path: Path) -> None:
 def test_the_published_digests_refuse_other_files(tmp_path: Path) -> None:
     write_fake(tmp_path, CIFAR100)
     with pytest.raises(DataError, match="cifar-100-python/train is truncated or altered"):
-        load_cifar100([tmp_path])
+        load(CIFAR100, [tmp_path])
 
 
 def test_contents_of_the_wrong_form_are_refused(tmp_path: Path) -> None:
@@ -108,17 +108,17 @@ def test_contents_of_the_wrong_form_are_refused(tmp_path: Path) -> None:
         load_offline(files, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("load", "file"), [(load_cifar10, "cifar-10-python.tar.gz"), (load_cifar100, "cifar-100-python.tar.gz")]
-)
+@pytest.mark.parametrize("files", [CIFAR10, CIFAR100], ids=lambda files: files.name)
 def test_without_files_and_network_the_error_gives_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Any, file: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: CifarFiles
 ) -> None:
     def fail(url: str, timeout: float) -> None:
         raise urllib.error.URLError("no network")
 
     monkeypatch.setattr("urllib.request.urlopen", fail)
-    with pytest.raises(DataError, match=f"{file} was not found and could not be .*Put {file} or"):
-        load([tmp_path], download=True)
+    with pytest.raises(
+        DataError, match=f"{files.archive.file} was not found and could not be .*Put {files.archive.file} or"
+    ):
+        load(files, [tmp_path], download=True)
     with pytest.raises(OptionError, match="no options"):
-        load([tmp_path], coarse=True)
+        load(files, [tmp_path], coarse=True)

@@ -236,7 +236,7 @@ def test_the_summary() -> None:
     sparsifier.weights.set_mask_(
         sparsifier.weights.select({name: weight.detach().abs() for name, weight in sparsifier.weights.items()}, 33)
     )
-    assert [row.density for row in sparsifier.summary().rows] == ["0.5", "-", "0.5"]
+    assert [sparsifier.summary().density(name) for name in ("0.weight", "2.weight", "3.weight")] == ["0.5", "-", "0.5"]
     assert str(sparsifier.summary()).endswith(
         "66 of 74 weights are prunable, and 33 are kept; 4 biases and norms are not."
     )

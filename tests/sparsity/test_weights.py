@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from hypersparse.errors import ModelError
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.weights import PrunableWeights, unwrap
+from hypersparse.sparsity.selection import unwrap
+from hypersparse.sparsity.weights import PrunableWeights
 
 
 class Residual(nn.Module):
