@@ -30,7 +30,7 @@ INLINE float NAME(with_lazy_bias)(float value, const float *lazy) {
 
 /* Row y of a phase whose first row is `first`. */
 INLINE const float *NAME(phase_row)(const struct step *step, const float *from, int64_t first, int64_t y) {
-  return from + row_at(first + y * step->stride_y, step->pitch, step->fold) * step->lanes;
+  return from + row_at(first + y * step->stride_y, step->pitch, step->fold) * lanes_of(step);
 }
 
 /* Every second row and column of a plane of one image. */
@@ -62,7 +62,7 @@ INLINE void NAME(split_pairs)(const struct step *step, const float *from, int64_
 /* The same for interleaved images or another stride. */
 INLINE void NAME(split_any)(const struct step *step, const float *from, const int32_t *triple, const float *lazy, float *to,
                             int64_t rows, int64_t count) {
-  const int64_t lanes = step->lanes, stride = step->stride_x * lanes;
+  const int64_t lanes = lanes_of(step), stride = step->stride_x * lanes;
   for (int64_t y = 0; y < rows; y++) {
     const float *line = NAME(phase_row)(step, from, triple[1], y) + triple[2] * lanes;
     float *line_to = to + row_at(y, step->out_pitch, step->out_fold) * lanes;
@@ -76,7 +76,7 @@ INLINE void NAME(split_plane)(const struct step *step, const float *from, const 
                               float *to) {
   const int64_t count = (step->width - triple[2] + step->stride_x - 1) / step->stride_x;
   const int64_t rows = (step->height - triple[1] + step->stride_y - 1) / step->stride_y;
-  if (step->stride_x != 2 || step->lanes > 1)
+  if (step->stride_x != 2 || lanes_of(step) > 1)
     NAME(split_any)(step, from, triple, lazy, to, rows, count);
   else if (triple[2])
     NAME(split_pairs)(step, from, triple[1], 1, lazy, to, rows, count);
@@ -91,7 +91,7 @@ TARGET static void NAME(split)(const struct step *step, const struct memory *mem
     const float *from = memory->workspace + step->input + AT(triple, 3)[0] * step->input_plane;
     const float *lazy = (const float *)memory->tables + step->lazy_bias + 2 * row;
     float *to = memory->workspace + step->output + row * step->output_plane;
-    if (step->lazy_bias < 0 || (AT(lazy, 2)[0] == 0.0f && lazy[1] == -__builtin_inff()))
+    if (!HAS_LAZY_BIAS || step->lazy_bias < 0 || (AT(lazy, 2)[0] == 0.0f && lazy[1] == -__builtin_inff()))
       NAME(split_plane)(step, from, triple, 0, to);
     else
       NAME(split_plane)(step, from, triple, lazy, to);
@@ -201,7 +201,7 @@ INLINE void NAME(pool_vectors)(const float *from, float *to, int64_t count, int6
 #endif
 
 TARGET static void NAME(pool_line)(const struct step *step, const float *from, float *line, int64_t y) {
-  const int64_t lanes = step->lanes;
+  const int64_t lanes = lanes_of(step);
   for (int64_t i = 0; i < step->out_width * lanes; i++) *AT(line + i, 1) = -__builtin_inff();
   for (int64_t ky = 0; ky < step->kernel_y; ky++) {
     const int64_t row = y * step->stride_y - step->pad_y + ky;
@@ -220,7 +220,7 @@ TARGET static void NAME(pool_line)(const struct step *step, const float *from, f
 
 TARGET static void NAME(max_pool)(const struct step *step, const struct memory *memory) {
   const int32_t *channels = memory->tables + step->channels;
-  const int pairs = step->lanes == 1 && step->kernel_y == 2 && step->kernel_x == 2 && step->stride_y == 2 &&
+  const int pairs = lanes_of(step) == 1 && step->kernel_y == 2 && step->kernel_x == 2 && step->stride_y == 2 &&
                     step->stride_x == 2 && step->pad_y == 0 && step->pad_x == 0;
 #if VL == 16
   const int64_t half = step->out_width;
@@ -251,7 +251,7 @@ TARGET static void NAME(max_pool)(const struct step *step, const struct memory *
       NAME(pool_pairs)(step, from, to);
     } else {
       for (int64_t y = 0; y < step->out_height; y++)
-        NAME(pool_line)(step, from, to + row_at(y, step->out_pitch, step->out_fold) * step->lanes, y);
+        NAME(pool_line)(step, from, to + row_at(y, step->out_pitch, step->out_fold) * lanes_of(step), y);
     }
   }
 }
@@ -276,7 +276,7 @@ INLINE float NAME(column_sums)(const struct step *step, const float *from) {
 /* Sums columns first, then rows of sums: the same order for one image and for many. */
 TARGET static void NAME(mean)(const struct step *step, const struct memory *memory) {
   const int32_t *channels = memory->tables + step->channels;
-  const int64_t lanes = step->lanes, pitch = step->pitch * lanes;
+  const int64_t lanes = lanes_of(step), pitch = step->pitch * lanes;
   const float scale = 1.0f / (float)(step->height * step->width);
   for (int64_t row = 0; row < step->rows; row++) {
     const float *from = memory->workspace + step->input + *AT(channels + row, 1) * step->input_plane;
@@ -298,7 +298,7 @@ TARGET static void NAME(mean)(const struct step *step, const struct memory *memo
 
 /* Copy the caller's images into a value; lanes without an image are zero. */
 TARGET static void NAME(pack)(const struct step *step, const struct memory *memory) {
-  const int64_t lanes = step->lanes, height = step->out_height, width = step->out_width;
+  const int64_t lanes = lanes_of(step), height = step->out_height, width = step->out_width;
   const int32_t *channels = memory->tables + step->channels;
   for (int64_t row = 0; row < step->rows; row++) {
     float *plane = memory->workspace + step->output + *AT(channels + row, 1) * step->output_plane;
@@ -319,7 +319,7 @@ TARGET static void NAME(pack)(const struct step *step, const struct memory *memo
 }
 
 TARGET static void NAME(unpack)(const struct step *step, const struct memory *memory) {
-  const int64_t lanes = step->lanes, height = step->height, width = step->width;
+  const int64_t lanes = lanes_of(step), height = step->height, width = step->width;
   for (int64_t lane = 0; lane < memory->images_here; lane++) {
     float *to = memory->outputs + lane * memory->output_size;
     for (int64_t row = 0; row < step->rows; row++) {

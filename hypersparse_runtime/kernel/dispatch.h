@@ -13,10 +13,8 @@
 #endif
 #include "data_movement.h"
 #include "conv.h"
-#ifndef __wasm__
 #include "elementwise.h"
 #include "tokens.h"
-#endif
 
 #if VL == 16
 #include "conv_small_planes.h"
@@ -29,13 +27,9 @@
 #define CONV_SHARED 0
 #endif
 
-#ifdef __wasm__
-#define VALUE_STEPS /* programs for it have no such steps */
-#else
 #define VALUE_STEPS \
   , NAME(copy), NAME(elementwise), NAME(arithmetic), NAME(layer_norm), NAME(group_norm), NAME(matmul), \
       NAME(softmax_planes), NAME(reduce), NAME(embedding), NAME(resample), NAME(lstm), NAME(gru)
-#endif
 
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),   NAME(split),       NAME(max_pool), NAME(mean),
                                        NAME(pack), NAME(unpack), CONV_FEW,          CONV_SMALL,     CONV_SHARED,
@@ -62,6 +56,7 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef IVEC
 #undef INLINE
 #undef KEEP
+#undef SHARED
 #undef CONV_FEW
 #undef CONV_SMALL
 #undef CONV_SHARED

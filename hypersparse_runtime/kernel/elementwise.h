@@ -7,7 +7,7 @@ INLINE VEC NAME(all)(float value) { return value - (VEC){0}; }
 
 INLINE VEC NAME(chosen)(IVEC where, VEC yes, VEC no) { return (VEC)(((IVEC)yes & where) | ((IVEC)no & ~where)); }
 
-INLINE VEC NAME(exp_of)(VEC x) {
+SHARED VEC NAME(exp_of)(VEC x) {
   x = NAME(smaller_of)(NAME(all)(88.3f), NAME(larger_of)(NAME(all)(-87.3f), x));
   const VEC shifted = x * 1.44269504f + 12582912.0f; /* rounds to the nearest whole number */
   const IVEC power = (IVEC)shifted - 0x4B400000;
@@ -24,7 +24,7 @@ INLINE VEC NAME(exp_of)(VEC x) {
 }
 
 /* Of positive numbers; of zero minus infinity, of negative ones NaN. */
-INLINE VEC NAME(log_of)(VEC x) {
+SHARED VEC NAME(log_of)(VEC x) {
   const IVEC bits = (IVEC)x;
   IVEC power = ((bits >> 23) & 255) - 127;
   VEC part = (VEC)((bits & 0x007FFFFF) | 0x3F800000);
@@ -45,10 +45,10 @@ INLINE VEC NAME(magnitude)(VEC x) { return (VEC)((IVEC)x & 0x7FFFFFFF); }
 
 INLINE VEC NAME(with_sign)(VEC x, VEC sign) { return (VEC)((IVEC)x | ((IVEC)sign & (int32_t)0x80000000)); }
 
-INLINE VEC NAME(sigmoid_of)(VEC x) { return 1.0f / (1.0f + NAME(exp_of)(-x)); }
+SHARED VEC NAME(sigmoid_of)(VEC x) { return 1.0f / (1.0f + NAME(exp_of)(-x)); }
 
 /* By its series where that is exact, else by the exponential. */
-INLINE VEC NAME(tanh_of)(VEC x) {
+SHARED VEC NAME(tanh_of)(VEC x) {
   const VEC small = NAME(magnitude)(x), square = x * x;
   VEC series = square * -0.0218694885f + 0.0539682540f;
   series = series * square - 0.133333333f;
@@ -59,7 +59,7 @@ INLINE VEC NAME(tanh_of)(VEC x) {
 }
 
 /* Abramowitz and Stegun, 7.1.26: an absolute error of at most 1.5e-7; a series near zero. */
-INLINE VEC NAME(erf_of)(VEC x) {
+SHARED VEC NAME(erf_of)(VEC x) {
   const VEC size = NAME(magnitude)(x), t = 1.0f / (1.0f + 0.3275911f * size), square = x * x;
   VEC sum = t * 1.061405429f - 1.453152027f;
   sum = sum * t + 1.421413741f;
@@ -104,7 +104,7 @@ INLINE VEC NAME(below_one)(VEC x) {
   return NAME(chosen)(x > -0.4f, near, NAME(exp_of)(x) - 1.0f);
 }
 
-INLINE VEC NAME(function_of)(const enum function function, VEC x, float parameter) {
+SHARED VEC NAME(function_of)(const enum function function, VEC x, float parameter) {
   switch (function) {
     case SIGMOID: return NAME(sigmoid_of)(x);
     case TANH: return NAME(tanh_of)(x);
@@ -142,7 +142,7 @@ INLINE void NAME(store_part)(float *to, VEC value, int64_t count) {
     __builtin_memcpy(AT(to, count), &value, (size_t)count * sizeof *to);
 }
 
-INLINE void NAME(apply)(const enum function function, float *to, const float *from, int64_t count, float parameter) {
+SHARED void NAME(apply)(const enum function function, float *to, const float *from, int64_t count, float parameter) {
   int64_t i = 0;
   for (; i + VL <= count; i += VL) NAME(store)(to + i, NAME(function_of)(function, NAME(load)(from + i), parameter));
   if (i < count)
@@ -154,9 +154,12 @@ TARGET static void NAME(elementwise)(const struct step *step, const struct memor
   const int32_t *run = memory->tables + step->channels;
   const float parameter = *AT((const float *)memory->tables + step->bias, 1);
   for (int64_t row = 0; row < step->rows; row++, run += 3) {
-    float *to = memory->workspace + step->output + AT(run, 3)[0] * step->lanes;
-    const float *from = memory->workspace + step->input + run[1] * step->lanes;
-    const int64_t count = run[2] * step->lanes;
+    float *to = memory->workspace + step->output + AT(run, 3)[0] * lanes_of(step);
+    const float *from = memory->workspace + step->input + run[1] * lanes_of(step);
+    const int64_t count = run[2] * lanes_of(step);
+#ifdef __wasm__
+    NAME(apply)((enum function)step->kernel_y, to, from, count, parameter);
+#else
     switch (step->kernel_y) {
 #define FUNCTION(name) \
   case name: NAME(apply)(name, to, from, count, parameter); break;
@@ -165,6 +168,7 @@ TARGET static void NAME(elementwise)(const struct step *step, const struct memor
       FUNCTION(ERF) FUNCTION(SQRT) FUNCTION(RSQRT) FUNCTION(LOG) FUNCTION(ABS) FUNCTION(NEG)
 #undef FUNCTION
     }
+#endif
   }
 }
 
@@ -188,7 +192,7 @@ struct NAME(pair) {
   int64_t count, first_step, second_step, lanes, second_lanes;
 };
 
-INLINE void NAME(join_runs)(const enum operator operator, const struct NAME(pair) * run) {
+SHARED void NAME(join_runs)(const enum operator operator, const struct NAME(pair) * run) {
   const int whole = run->first_step == 1 && run->lanes == run->second_lanes;
   const int64_t count = run->count * run->lanes;
   int64_t i = 0;
@@ -211,7 +215,7 @@ INLINE void NAME(join_runs)(const enum operator operator, const struct NAME(pair
 /* Table: runs of where to, where both operands are, and how many. The second one is a value or a table of constants. */
 TARGET static void NAME(arithmetic)(const struct step *step, const struct memory *memory) {
   const int32_t *run = memory->tables + step->channels;
-  const int64_t lanes = step->lanes, others = step->residual >= 0 ? lanes : 1;
+  const int64_t lanes = lanes_of(step), others = step->residual >= 0 ? lanes : 1;
   const float *second = step->residual >= 0 ? memory->workspace + step->residual
                                             : (const float *)memory->tables + step->plane;
   for (int64_t row = 0; row < step->rows; row++, run += 4) {
@@ -223,6 +227,9 @@ TARGET static void NAME(arithmetic)(const struct step *step, const struct memory
                                     step->stride_x,
                                     lanes,
                                     others};
+#ifdef __wasm__
+    NAME(join_runs)((enum operator)step->kernel_y, &pair);
+#else
     switch (step->kernel_y) {
 #define OPERATOR(name) \
   case name: NAME(join_runs)(name, &pair); break;
@@ -230,13 +237,14 @@ TARGET static void NAME(arithmetic)(const struct step *step, const struct memory
       OPERATOR(RDIV)
 #undef OPERATOR
     }
+#endif
   }
 }
 
 /* Copy runs. Table: where to, where from and how many; from a value or a table of constants. */
 TARGET static void NAME(copy)(const struct step *step, const struct memory *memory) {
   const int32_t *run = memory->tables + step->channels;
-  const int64_t lanes = step->lanes, others = step->plane < 0 ? lanes : 1, stride = step->stride_x;
+  const int64_t lanes = lanes_of(step), others = step->plane < 0 ? lanes : 1, stride = step->stride_x;
   const float *source = step->plane < 0 ? memory->workspace + step->input : (const float *)memory->tables + step->plane;
   for (int64_t row = 0; row < step->rows; row++, run += 3) {
     float *to = memory->workspace + step->output + AT(run, 3)[0] * lanes;

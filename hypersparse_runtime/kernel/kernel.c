@@ -13,6 +13,11 @@
 #endif
 
 #define MAX_LANES 64
+#ifdef __wasm__
+#define HAS_LAZY_BIAS 0 /* programs for it have none */
+#else
+#define HAS_LAZY_BIAS 1
+#endif
 
 #ifndef __wasm__ /* which has no clock */
 static double seconds(void) {
@@ -58,7 +63,11 @@ static double seconds(void) {
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 #define MATMUL_ROWS 4
+#ifdef __wasm__
+#define MATMUL_VECTORS 2
+#else
 #define MATMUL_VECTORS 3
+#endif
 #include "dispatch.h"
 #undef FUSED
 #define FUSED(a, b, c) __builtin_fmaf(a, b, c) /* the compiler's own vector loop would round twice */

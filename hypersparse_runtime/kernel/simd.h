@@ -10,6 +10,11 @@ typedef int32_t NAME(ivec) __attribute__((vector_size(VL * 4), aligned(4), may_a
 #define KEEP(vector) __asm__("" : "+v"(vector)) /* in its register: compilers would load it again for each use */
 #endif
 #define INLINE TARGET static inline __attribute__((always_inline))
+#ifdef __wasm__ /* the size of the file counts more than calls do */
+#define SHARED static __attribute__((noinline))
+#else
+#define SHARED INLINE
+#endif
 
 INLINE VEC NAME(load)(const float *from) { return *(const VEC *)AT(from, VL); }
 INLINE void NAME(store)(float *to, VEC value) { *(VEC *)AT(to, VL) = value; }

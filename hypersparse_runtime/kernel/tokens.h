@@ -3,7 +3,12 @@
  *
  * Features are channels and tokens positions. Norms and softmax over features therefore add whole vectors of tokens. */
 
-#define BLOCK 4 /* vectors of positions that are worked on together */
+/* Vectors of positions that are worked on together. */
+#ifdef __wasm__
+#define BLOCK 1
+#else
+#define BLOCK 4
+#endif
 
 /* Some planes at the same positions: `at` floats from the start of each, `count` of them if they are less than a vector. */
 struct NAME(planes) {
@@ -117,16 +122,16 @@ INLINE void NAME(block)(const enum NAME(over_planes) kind, const struct step *st
 
 /* Each group of channels at all positions of a plane, in one run over what pads them too. */
 INLINE void NAME(over_groups)(const enum NAME(over_planes) kind, const struct step *step, const struct memory *memory) {
-  const int64_t whole = step->segment_length * step->lanes;
+  const int64_t whole = step->segment_length * lanes_of(step);
   struct NAME(planes) job = {.channels = step->groups, .from_plane = step->input_plane, .to_plane = step->output_plane,
-                             .lanes = (int)step->lanes, .lane_shift = (int)step->lane_shift};
+                             .lanes = (int)lanes_of(step), .lane_shift = (int)step->lane_shift};
   for (int64_t row = 0; row < step->rows; row += step->groups) {
     const int64_t made = kind == NAME(REDUCTION) ? row / step->groups : row;
     for (job.at = 0; job.at < whole;) {
       const int64_t left = whole - job.at;
       job.from = memory->workspace + step->input + row * step->input_plane + job.at;
       job.to = memory->workspace + step->output + made * step->output_plane + job.at;
-      job.mask = step->mask < 0 ? 0 : memory->tables + step->mask + (step->lanes == 1 ? job.at : 0);
+      job.mask = step->mask < 0 ? 0 : memory->tables + step->mask + (lanes_of(step) == 1 ? job.at : 0);
       if (left >= BLOCK * VL) {
         job.count = VL;
         NAME(block)(kind, step, memory, &job, BLOCK);
@@ -156,9 +161,9 @@ TARGET static void NAME(reduce)(const struct step *step, const struct memory *me
 INLINE double NAME(sum_of)(const struct step *step, const float *from, double mean, int squares) {
   double sum = 0.0;
   for (int64_t y = 0; y < step->height; y++) {
-    const float *line = from + row_at(y, step->pitch, step->fold) * step->lanes;
+    const float *line = from + row_at(y, step->pitch, step->fold) * lanes_of(step);
     for (int64_t x = 0; x < step->width; x++) {
-      const double value = *AT(line + x * step->lanes, 1) - mean;
+      const double value = *AT(line + x * lanes_of(step), 1) - mean;
       sum += squares ? value * value : value;
     }
   }
@@ -169,7 +174,7 @@ INLINE double NAME(sum_of)(const struct step *step, const float *from, double me
 TARGET static void NAME(group_norm)(const struct step *step, const struct memory *memory) {
   const float *pairs = (const float *)memory->tables + step->bias, *epsilon = (const float *)memory->tables + step->clip;
   const double share = 1.0 / (double)(step->groups * step->height * step->width);
-  for (int64_t lane = 0; lane < step->lanes; lane++) {
+  for (int64_t lane = 0; lane < lanes_of(step); lane++) {
     for (int64_t first = 0; first < step->rows; first += step->groups) {
       const float *from = memory->workspace + step->input + first * step->input_plane + lane;
       double mean = 0.0, spread = 0.0;
@@ -181,8 +186,8 @@ TARGET static void NAME(group_norm)(const struct step *step, const struct memory
         const float gain = AT(pairs + 2 * (first + c), 2)[0] / root[0], shift = pairs[2 * (first + c) + 1];
         float *to = memory->workspace + step->output + (first + c) * step->output_plane + lane;
         for (int64_t y = 0; y < step->height; y++) {
-          const int64_t line = row_at(y, step->pitch, step->fold) * step->lanes;
-          for (int64_t x = 0; x < step->width * step->lanes; x += step->lanes)
+          const int64_t line = row_at(y, step->pitch, step->fold) * lanes_of(step);
+          for (int64_t x = 0; x < step->width * lanes_of(step); x += lanes_of(step))
             *AT(to + line + x, 1) = (*AT(from + c * step->input_plane + line + x, 1) - (float)mean) * gain + shift;
         }
       }
@@ -239,12 +244,18 @@ typedef void (*NAME(run_product))(const struct NAME(product) *);
 #define PRODUCTS(vectors) PRODUCT(1, vectors) PRODUCT(2, vectors) PRODUCT(3, vectors) PRODUCT(4, vectors)
 #define PRODUCT_ROW(vectors) \
   {NAME(product_1_##vectors), NAME(product_2_##vectors), NAME(product_3_##vectors), NAME(product_4_##vectors)}
-PRODUCTS(1) PRODUCTS(2) PRODUCTS(3)
+PRODUCTS(1) PRODUCTS(2)
+#if MATMUL_VECTORS > 2
+PRODUCTS(3)
+#endif
 #if MATMUL_VECTORS == 6
 PRODUCTS(4) PRODUCTS(5) PRODUCTS(6)
 #endif
 static const NAME(run_product) NAME(products)[MATMUL_VECTORS][MATMUL_ROWS] = {
-    PRODUCT_ROW(1), PRODUCT_ROW(2), PRODUCT_ROW(3),
+    PRODUCT_ROW(1), PRODUCT_ROW(2),
+#if MATMUL_VECTORS > 2
+    PRODUCT_ROW(3),
+#endif
 #if MATMUL_VECTORS == 6
     PRODUCT_ROW(4), PRODUCT_ROW(5), PRODUCT_ROW(6),
 #endif
@@ -292,11 +303,11 @@ TARGET static void NAME(resample)(const struct step *step, const struct memory *
     const float *from = memory->workspace + step->input + row * step->input_plane;
     float *to = memory->workspace + step->output + row * step->output_plane;
     for (int64_t i = 0; i < step->segment_length; i++) {
-      for (int64_t lane = 0; lane < step->lanes; lane++) {
+      for (int64_t lane = 0; lane < lanes_of(step); lane++) {
         float sum = 0.0f;
         for (int64_t k = AT(starts + i, 2)[0]; k < starts[i + 1]; k++)
-          sum = FUSED(AT(entries + k, 1)->weight, *AT(from + entries[k].offset * step->lanes + lane, 1), sum);
-        *AT(to + *AT(places + i, 1) * step->lanes + lane, 1) = sum;
+          sum = FUSED(AT(entries + k, 1)->weight, *AT(from + entries[k].offset * lanes_of(step) + lane, 1), sum);
+        *AT(to + *AT(places + i, 1) * lanes_of(step) + lane, 1) = sum;
       }
     }
   }
@@ -314,7 +325,7 @@ INLINE float NAME(hidden_sum)(const struct step *step, const struct memory *memo
 }
 
 /* LSTM and GRU. The input holds what the gates get from the sequence; an LSTM keeps its cells over its forget gates. */
-INLINE void NAME(recurrent)(const struct step *step, const struct memory *memory, const int lstm) {
+SHARED void NAME(recurrent)(const struct step *step, const struct memory *memory, const int lstm) {
   const int64_t size = step->rows, length = step->segment_length, plane = step->input_plane;
   const float *bias = (const float *)memory->tables + step->bias;
   for (int64_t number = 0; number < length; number++) {
