@@ -77,4 +77,10 @@ def _own_device(machine: Machine) -> Machine:
             f"Each process takes a GPU of its own; got `--device {machine.device}`. Pass `--device cuda`, or choose "
             "GPUs by CUDA_VISIBLE_DEVICES."
         )
+    started, found = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])), torch.cuda.device_count()
+    if started > found:
+        raise OptionError(
+            f"Each process takes a GPU of its own; {started} processes were started, and {found} GPUs found. Pass "
+            f"`--nproc-per-node {found}`, or `--device cpu`."
+        )
     return replace(machine, device=f"cuda:{os.environ['LOCAL_RANK']}")

@@ -1,12 +1,13 @@
-"""Real processes in a gloo group, for tests; each is forked from a server that has imported torch already."""
+"""Real processes in a group, for tests; each is forked from a server that has imported torch already."""
 
 import multiprocessing
+import os
 import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,18 +18,36 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["torch.distributed.fsdp", "hypersparse"])
 
 
+class Group(NamedTuple):
+    """What the processes of a group share."""
+
+    count: int
+    meeting: str
+    timeout: float
+    backend: str
+    gpus: bool
+
+
 def in_processes(
-    count: int, work: Callable[..., Any], folder: Path, *arguments: Any, timeout: float = SECONDS, joined: bool = True
+    count: int,
+    work: Callable[..., Any],
+    folder: Path,
+    *arguments: Any,
+    timeout: float = SECONDS,
+    joined: bool = True,
+    backend: str = "gloo",
+    gpus: bool = False,
 ) -> list[Any]:
     """What `work(*arguments)` returns in each of so many processes; `timeout` is that of their collectives.
 
-    If they are not `joined` yet, `work` also gets a function that joins them.
+    If they are not `joined` yet, `work` also gets a function that joins them. With `gpus` each process has one of the
+    GPUs, which several may share; without, it sees none.
     """
     meeting = folder / f"meeting-{time.monotonic_ns()}"
     meeting.mkdir()
+    group = Group(count, str(meeting), timeout, backend, gpus)
     started = [
-        context.Process(target=_work, args=(rank, count, str(meeting), timeout, joined, work, arguments), daemon=True)
-        for rank in range(count)
+        context.Process(target=_work, args=(rank, group, joined, work, arguments), daemon=True) for rank in range(count)
     ]
     for process in started:
         process.start()
@@ -44,19 +63,21 @@ def in_processes(
     return [torch.load(meeting / f"{rank}.result", weights_only=False) for rank in range(count)]
 
 
-def _work(
-    rank: int, count: int, meeting: str, timeout: float, joined: bool, work: Callable[..., Any], arguments: Any
-) -> None:
+def _work(rank: int, group: Group, joined: bool, work: Callable[..., Any], arguments: Any) -> None:
     torch.set_num_threads(1)
-    folder = Path(meeting)
+    folder = Path(group.meeting)
+    if group.gpus:
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else `fully_shard` would take one
 
     def join() -> None:
         distributed.init_process_group(
-            "gloo",
-            init_method=f"file://{meeting}/store",
+            group.backend,
+            init_method=f"file://{group.meeting}/store",
             rank=rank,
-            world_size=count,
-            timeout=timedelta(seconds=timeout),
+            world_size=group.count,
+            timeout=timedelta(seconds=group.timeout),
         )
 
     try:

@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from hypersparse.cli.ranks import ranks_of_torchrun
+from hypersparse.errors import OptionError
 from hypersparse.storage.run_folder import RunFolder
+from hypersparse.training.machine import Machine
 
 pytestmark = [pytest.mark.ddp, pytest.mark.slow]
 TRAIN = ["train", "--device", "cpu", "--no-report"]
@@ -62,6 +66,23 @@ def test_an_error_of_one_process_ends_all_and_is_printed_once(tmp_path: Path) ->
     assert done.returncode != 0
     assert done.stderr.count("This machine has no disk left.") == 1, done.stderr
     assert "Traceback" not in done.stderr.partition("error: This machine")[0]
+
+
+def test_processes_without_a_gpu_of_their_own_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name, value in {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "",
+        "MASTER_PORT": "",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(OptionError, match=r"2 processes were started, and 1 GPUs found\. Pass `--nproc-per-node 1`"),
+        ranks_of_torchrun(Machine(device="cuda")),
+    ):
+        pass
 
 
 def test_an_error_of_all_processes_is_printed_once(tmp_path: Path) -> None:
