@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import inference_engines, kernel_profile, loading, networks, web, workloads
+from benchmarks import inference_engines, kernel_profile, loading, microcontroller, networks, web, workloads
 from benchmarks import train as training
 from benchmarks import zoo as zoo_networks
 from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
@@ -18,6 +18,7 @@ from benchmarks.timing import Case
 from benchmarks.token_networks import TOKEN_MODELS
 from benchmarks.workloads import parse_counts, parse_names
 from hypersparse.cli.console import Console, table, table_console
+from hypersparse.cli.load_data import DataDir, data_folders
 from hypersparse.cli.main import run
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import parse_sparsities
@@ -31,7 +32,18 @@ from hypersparse_runtime.sparse_model import cores
 
 SLOW_TO_BUILD = "torch.compile"
 MASKS = Path(__file__).with_name("masks")
-TEXTS = ("name", "model", "phase", "kind", "engine", "mask", "images", "loop")  # columns; the others are numbers
+TEXTS = (
+    "name",
+    "arithmetic",
+    "processor",
+    "model",
+    "phase",
+    "kind",
+    "engine",
+    "mask",
+    "images",
+    "loop",
+)  # columns; the others are numbers
 
 app = typer.Typer(help="Measure the speed of this machine.", pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -209,6 +221,44 @@ def zoo(
              "speedup": f"{row['speedup']:.3g}x" if row["speedup"] else ""} for row in rows], [])  # fmt: skip
     if out:
         write_json(out, rows)
+
+
+@app.command("microcontroller")
+def measure_microcontrollers(
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file for the rows.", dir_okay=False)] = None,
+    networks: Annotated[str | None, typer.Option(help="Of the zoo, between commas; by default all.")] = None,
+    processors: Annotated[str, typer.Option(help="Between commas.")] = ",".join(
+        target.name for target in microcontroller.TARGETS
+    ),
+    data_dir: DataDir = None,
+) -> None:
+    """Build the zoo's networks as C for microcontrollers and run them in QEMU: outputs, flash, RAM, instructions."""
+    known = {target.name: target for target in microcontroller.TARGETS}
+    asked = parse_names(processors)
+    if strange := sorted(set(asked) - set(known)):
+        raise OptionError(unknown("processor", strange[0], known))
+    chosen = parse_names(networks) if networks else names()
+    console = Console(stderr=True)
+    rows = microcontroller.measure_zoo(
+        chosen, [known[name] for name in asked], data_folders(data_dir),
+        lambda row: console.say(f"{row['name']} {row['arithmetic']} {row['processor']}"),
+    )  # fmt: skip
+    _print([_microcontroller_words(row) for row in rows], [], title="Firmware in QEMU, -O2, instructions an image")
+    if out:
+        write_json(out, rows)
+
+
+def _microcontroller_words(row: microcontroller.Row) -> dict[str, str]:
+    return {
+        "name": row["name"],
+        "arithmetic": row["arithmetic"],
+        "processor": row["processor"],
+        "accuracy": f"{100 * row['accuracy']:.2f} %",
+        "flash": f"{row['flash']:,}",
+        "RAM": f"{row['ram']:,}",
+        "instructions": f"{row['instructions'] / 1e6:.2f} M",
+        "fits 256 kB / 128 kB": "yes" if row["fits_256k_128k"] else "no",
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

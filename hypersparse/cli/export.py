@@ -12,12 +12,14 @@ from hypersparse.cli.console import Console
 from hypersparse.cli.load_network import NetworkQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import OptionError
+from hypersparse.export.calibration import SHARE, calibrate, training_images
 from hypersparse.export.formats import DEPLOYABLE, format_of
+from hypersparse.export.quantization import QuantizedGraph, quantize
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import deployed
 from hypersparse.export.trace import trace
 from hypersparse.export.trained_model import BareModel, TrainedModel
-from hypersparse.export.verify import RANDOM_INPUTS, PredictionCheck, difference
+from hypersparse.export.verify import RANDOM_INPUTS, Predict, PredictionCheck, difference
 from hypersparse_runtime.graph import Graph
 
 USUAL_IMAGES = 1000  # VGG-19 predicts so many images of 64x64 pixels in a minute on two busy cores
@@ -51,11 +53,14 @@ def export(
         False, "--deploy", help="For .hsp and .html: dead structure removed, batch norm folded, values in fp16."
     ),
     shrunk: bool = typer.Option(False, "--shrink", help="For other files: dead structure removed, batch norm folded."),
+    int8: bool = typer.Option(
+        False, "--int8", help="For .c: weights and activations in int8, calibrated on training images."
+    ),
     batch: int | None = typer.Option(None, min=1, help="For .onnx: fixed batch size; any by default."),
     images: Images = str(USUAL_IMAGES),
 ) -> None:
     """Write a trained network as a small .hsp file, a web page, ONNX, C or a state_dict, and test it on test images."""
-    _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch)
+    _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch, int8=int8)
     count = image_count(images)
     stored = open_to_write(network, asked, tested=count != 0)
     console = Console()
@@ -64,19 +69,32 @@ def export(
     graph = trace(stored.model, stored.shape, stored.about())
     check = _check(stored, count)
     if shrunk:
-        graph = shrink_graph(graph).graph
+        graph = shrink_graph(graph, planes=not int8).graph
     if deploy:
         graph = deployed(graph, check.agrees if check else None)
+    written = _quantized(graph, stored) if int8 else graph
     chosen = format_of(out)
-    size = chosen.write(graph, out, batch)
+    size = chosen.write(written, out, batch)
     console.say(f"{out}: {size:,} bytes, {_kept(graph):,} weights that are not zero")
-    predict, what = chosen.predictor(graph, out, batch)
-    if check:
-        console.say(f"{check.sentence(predict)}, by {what}")
-    else:
-        apart = difference(stored.model, predict, stored.shape)
-        inputs = f"outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest"
-        console.say(f"Not tested on images; {inputs}, by {what}")
+    predict, what = chosen.predictor(written, out, batch)
+    console.say(f"{_tested(stored, predict, check, may_differ=int8)}, by {what}")
+
+
+def _quantized(graph: Graph, stored: TrainedModel | BareModel) -> QuantizedGraph:
+    if isinstance(stored, BareModel):
+        raise OptionError("--int8 needs training images to calibrate; leave out --verify-images 0.")
+    return quantize(graph, calibrate(graph, training_images(stored.dataset), share=SHARE))
+
+
+def _tested(
+    stored: TrainedModel | BareModel, predict: Predict, check: PredictionCheck | None, *, may_differ: bool
+) -> str:
+    """How the file that was written compares with the network."""
+    if check is not None:
+        return check.comparison(predict) if may_differ else check.sentence(predict)
+    apart = difference(stored.model, predict, stored.shape)
+    inputs = f"outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest"
+    return f"Not tested on images; {inputs}"
 
 
 def image_count(images: str) -> int | None:
@@ -104,8 +122,10 @@ def show_progress(text: str, count: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None) -> None:
+def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None, int8: bool) -> None:
     chosen = format_of(out)
+    if int8 and not chosen.int8:
+        raise OptionError("--int8 is for .c files.")
     if deploy and out.suffix not in DEPLOYABLE:
         raise OptionError("--deploy is for .hsp and .html files; for others pass --shrink.")
     if shrunk and (deploy or out.suffix in DEPLOYABLE):

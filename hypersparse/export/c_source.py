@@ -1,51 +1,141 @@
 """A network as C99 source: constant arrays of its kept weights and one `predict` function, without malloc."""
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from numpy.typing import NDArray
 
 from hypersparse.errors import ModelError
-from hypersparse.export.c_writer import CWriter
+from hypersparse.export.arena import Step, plan_arena
+from hypersparse.export.c_int8 import IN_PLACE, ConvAdd, IntegerCalls, kinds_of, scratch_bytes
+from hypersparse.export.c_kernels import TYPES
+from hypersparse.export.c_writer import BYTES, FLOAT, AnyNode, CWriter, fused_sums
 from hypersparse.export.operations import TORCH_OPERATIONS
+from hypersparse.export.quantization import QuantizedGraph, QuantizedNode
 from hypersparse.storage.files import write_text
-from hypersparse_runtime.graph import Graph, shapes
+from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, shapes
+
+SUMS = ("conv", "conv_add")  # that may add a value to their own
 
 
-def save_c(graph: Graph, path: str | Path) -> int:
+def save_c(network: Graph | QuantizedGraph, path: str | Path) -> int:
     """Write `path` (.c) and the header beside it (.h); returns the bytes of both.
 
-    `<name>_predict(input, output)` computes one input in C order; it keeps its values in a static buffer, so that two
-    threads must not call it at once. With a softmax it needs the C library's mathematics (`-lm`).
+    `<name>_predict(input, output)` computes one input in C order; it keeps its values in a static arena, so that two
+    threads must not call it at once. A quantized network takes int8 and gives the integers that `integer_reference`
+    computes. With a softmax it needs the C library's mathematics (`-lm`).
     """
     path = Path(path)
-    source, header = c_source(graph, path.stem)
+    source, header = c_source(network, path.stem)
     write_text(path.with_suffix(".h"), header)
     write_text(path, source)
     return len(source.encode()) + len(header.encode())
 
 
-def c_source(graph: Graph, name: str) -> tuple[str, str]:
+def c_source(network: Graph | QuantizedGraph, name: str) -> tuple[str, str]:
     """The text of the source and of its header, for a network called `name`."""
+    prefix = re.sub(r"\W", "_", name)
+    prefix = prefix if prefix[:1].isalpha() else f"network_{prefix}"
+    writer = _of_integers(network) if isinstance(network, QuantizedGraph) else _of_floats(network)
+    return writer.source(prefix, name), _header(prefix, network, writer)
+
+
+def _of_floats(graph: Graph) -> CWriter:
     strange = next((node.op for node in graph.nodes if node.opaque or not TORCH_OPERATIONS[node.op].in_c), None)
     if strange is not None:
         raise ModelError(f"C source has no function for `{strange}`; export this network as .hsp or .onnx.")
-    prefix = re.sub(r"\W", "_", name)
-    prefix = prefix if prefix[:1].isalpha() else f"network_{prefix}"
-    writer = CWriter(graph, shapes(graph))
-    for index, node in enumerate(graph.nodes):
-        operation = TORCH_OPERATIONS[node.op]
-        writer.place(node, in_place=operation.c_in_place, is_view=operation.c_is_view)
+    sums = fused_sums(graph.nodes)
+    gone = {node.output for node, _ in sums.values()}
+    nodes = [node for node in graph.nodes if node.output not in gone]
+    nodes = [_with_sum(node, *sums[node.output]) if node.output in sums else node for node in nodes]
+    sides = shapes(graph)
+    operations = [TORCH_OPERATIONS[node.op] for node in nodes]
+    steps = [
+        _step(node, 4 * prod(sides[node.output]), is_view=operation.c_is_view, in_place=operation.c_in_place)
+        for node, operation in zip(nodes, operations, strict=True)
+    ]
+    writer = _writer(steps, sides, dict.fromkeys(sides, FLOAT), graph.output, graph.tensors)
+    for index, (node, operation) in enumerate(zip(nodes, operations, strict=True)):
         writer.calls.append(operation.c_call(writer, node, f"l{index}"))
-    return writer.source(prefix, name), _header(prefix, graph, prod(writer.shapes[graph.output]))
+    return _finished(writer)
 
 
-def _header(prefix: str, graph: Graph, outputs: int) -> str:
-    guard = f"{prefix.upper()}_H"
-    shape = " x ".join(str(side) for side in graph.input_shape)
-    return (
-        f"/* A sparse network written by hypersparse. Input: {shape}, in C order, normalised as in training. */\n"
-        f"#ifndef {guard}\n#define {guard}\n\n"
-        f"#define {prefix.upper()}_INPUTS {prod(graph.input_shape)}\n"
-        f"#define {prefix.upper()}_OUTPUTS {outputs}\n\n"
-        f"void {prefix}_predict(const float *input, float *output);\n\n#endif\n"
-    )
+def _with_sum(node: Node, total: Node, other: str) -> Node:
+    return replace(node, inputs=(*node.inputs, other), output=total.output)
+
+
+def _of_integers(network: QuantizedGraph) -> CWriter:
+    sums = fused_sums(network.nodes)
+    gone = {node.output for node, _ in sums.values()}
+    nodes: list[QuantizedNode | ConvAdd] = []
+    for node in network.nodes:
+        if node.output in sums:
+            total, other = sums[node.output]
+            nodes.append(ConvAdd(node, total, (*node.inputs, other)))
+        elif node.output not in gone:
+            nodes.append(node)
+    types, steps = kinds_of(network), []
+    for each in nodes:
+        shape = network.shapes[each.output]
+        size, in_place = BYTES[types[each.output]] * prod(shape), each.op in IN_PLACE
+        step = _step(each, size, is_view=each.op == "flatten", in_place=in_place)
+        steps.append(replace(step, scratch=scratch_bytes(each, shape)))
+    writer = _writer(steps, network.shapes, types, network.output)
+    calls = IntegerCalls(writer, network.values)
+    for index, each in enumerate(nodes):
+        writer.calls.append(calls.of(each, f"l{index}"))
+    return _finished(writer)
+
+
+def _step(node: AnyNode, size: int, *, is_view: bool, in_place: bool) -> Step:
+    """A node's step; a convolution with a sum may lie over what it adds, but not over what it reads at other places."""
+    is_sum = node.op in SUMS and len(node.inputs) > 1
+    over = node.inputs[-1] if is_sum or is_view or in_place else None
+    return Step(node.inputs, node.output, size, over=over, elementwise=not is_sum, is_view=is_view)
+
+
+def _writer(
+    steps: Sequence[Step],
+    sides: Mapping[str, Shape],
+    types: Mapping[str, str],
+    output: str,
+    tensors: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+) -> CWriter:
+    """A writer whose arena has a place for every value but the input and, if nothing else needs it, the output."""
+    last = steps[-1]
+    is_own = not last.is_view and not any(output in step.inputs for step in steps)
+    outside = frozenset({INPUT, output} if is_own else {INPUT})
+    return CWriter(sides, types, output, plan_arena(steps, kept=output, outside=outside), tensors)
+
+
+def _finished(writer: CWriter) -> CWriter:
+    pointer = writer.pointer(writer.output)
+    if pointer != "output":
+        kind = writer.types[writer.output]
+        writer.calls.append(f"copy_{kind}({pointer}, output, {writer.size(writer.output)});")
+    return writer
+
+
+def _header(prefix: str, network: Graph | QuantizedGraph, writer: CWriter) -> str:
+    guard, big = f"{prefix.upper()}_H", prefix.upper()
+    shape = " x ".join(str(side) for side in network.input_shape)
+    given, made = (TYPES[writer.types[name]] for name in (INPUT, network.output))
+    lines = [f"/* A sparse network written by hypersparse. Input: {shape}, in C order, normalised as in training. */"]
+    lines += [f"#ifndef {guard}", f"#define {guard}", ""]
+    if isinstance(network, QuantizedGraph):
+        scales = [CWriter.number(network.values[name].scale) for name in (INPUT, network.output)]
+        lines += ["#include <stdint.h>", ""]
+        lines += [f"#define {big}_INPUT_SCALE {scales[0]} /* an input is round(number / scale), from -127 to 127 */"]
+        lines += [f"#define {big}_OUTPUT_SCALE {scales[1]} /* a score is an output * scale */"]
+    lines += [
+        f"#define {big}_INPUTS {prod(network.input_shape)}",
+        f"#define {big}_OUTPUTS {writer.size(network.output)}",
+    ]
+    lines += [f"#define {big}_ARENA {writer.arena.size} /* bytes of static memory */", ""]
+    lines += [f"void {prefix}_predict(const {given} *input, {made} *output);", "", "#endif", ""]
+    return "\n".join(lines)

@@ -1,87 +1,80 @@
-"""`CWriter`: the arrays, buffers and calls of a network in C."""
+"""`CWriter`: the arrays, the memory and the calls of a network in C."""
 
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from math import isinf, prod
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse.errors import ModelError
-from hypersparse.export.batch_norm_folding import readers
-from hypersparse_runtime.graph import INPUT, Graph, Node, Shape
+from hypersparse.export.arena import Arena
+from hypersparse.export.c_kernels import FLOATS, INTEGERS, SHARED, TYPES, functions_for
+from hypersparse_runtime.graph import INPUT, Shape
 
 NUMBERS_PER_LINE = 8
 MOST_NUMBERS = 2**24  # 200 MB of text
-KERNELS = "kernels.c"  # the functions that every such file begins with
+FLOAT = "f32"
+WORD = 4  # bytes
 
 
-@dataclass
-class _Buffer:
-    """A stretch of memory that holds one value after the other."""
+class AnyNode(Protocol):
+    """What a node of a graph and one of a quantized graph have."""
 
-    size: int
-    reads_left: int
+    @property
+    def op(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+    @property
+    def output(self) -> str: ...
+
+
+N = TypeVar("N", bound=AnyNode)
 
 
 @dataclass
 class CWriter:
-    """Collects the arrays and the calls of a network, and decides which value lies in which buffer."""
+    """Collects the arrays and the calls of a network. Values are named as in the graph."""
 
-    graph: Graph
     shapes: Mapping[str, Shape]
+    types: Mapping[str, str]  # of the elements of each value, as in `TYPES`
+    output: str
+    arena: Arena
+    tensors: Mapping[str, NDArray[Any]]  # of a graph, by name
     arrays: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
-    buffers: list[_Buffer] = field(default_factory=list)
-    buffer_of: dict[str, int] = field(default_factory=dict)  # by the name of a value
+    windows: dict[str, str] = field(default_factory=dict)  # the name of each set of sizes
+    largest_side: int = 0
     largest_index: int = 0
+    largest_count: int = 0
     numbers: int = 0  # in all arrays
-    reads: Counter[str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.reads = readers(self.graph)
-
-    def place(self, node: Node, *, in_place: bool, is_view: bool) -> None:
-        """Choose the buffer of the node's output: perhaps its input's, if nobody reads that later or it is a view."""
-        for name in node.inputs:
-            if name != INPUT:
-                self.buffers[self.buffer_of[name]].reads_left -= 1
-        source = self.buffer_of.get(node.inputs[0])
-        free = source is not None and self.buffers[source].reads_left == 0
-        if source is not None and (is_view or (in_place and free)):
-            target = source
-        else:
-            target = self._buffer(self.size(node), node)
-        self.buffers[target].reads_left += self.reads[node.output]
-        self.buffer_of[node.output] = target
-
-    def call(self, function: str, node: Node, *arguments: object) -> str:
+    def call(self, function: str, node: AnyNode, *arguments: object) -> str:
         """A call with the node's first input, its output and more arguments."""
         pointers = (self.pointer(node.inputs[0]), self.pointer(node.output))
         return f"{function}({', '.join(map(str, (*pointers, *arguments)))});"
 
-    def size(self, node: Node) -> int:
-        """Elements of the node's output."""
-        return prod(self.shapes[node.output])
+    def size(self, name: str) -> int:
+        """Elements of a value."""
+        return prod(self.shapes[name])
 
     def pointer(self, name: str) -> str:
         """Where a value lies."""
-        return "input" if name == INPUT else f"buffer_{self.buffer_of[name]}"
+        if name == INPUT:
+            return "input"
+        if name not in self.arena.values:
+            return "output"
+        return self._in_arena(self.arena.values[name], self.types[name])
 
-    def _buffer(self, size: int, node: Node) -> int:
-        """The free buffer that must grow least, or a new one; never one that the node itself reads."""
-        own = {self.buffer_of.get(name) for name in node.inputs}
-        free = [index for index, buffer in enumerate(self.buffers) if buffer.reads_left == 0 and index not in own]
-        if not free:
-            self.buffers.append(_Buffer(size, 0))
-            return len(self.buffers) - 1
-        best = min(free, key=lambda index: abs(self.buffers[index].size - size))
-        self.buffers[best].size = max(self.buffers[best].size, size)
-        return best
+    def scratch(self, node: AnyNode) -> str:
+        """Where the node's own int32 numbers lie."""
+        return self._in_arena(self.arena.scratch[node.output], "i32")
+
+    def _in_arena(self, offset: int, kind: str) -> str:
+        base = f"({TYPES[kind]} *)arena"
+        return f"{base} + {offset // BYTES[kind]}" if offset else base
 
     def array(self, name: str, values: NDArray[Any] | None, kind: str = "float") -> str:
         """Write a constant array; returns what to call it, NULL for none."""
@@ -104,18 +97,31 @@ class CWriter:
         self.arrays.append(f"static const {kind} {name}[{numbers.size}] = {{\n    {body}\n}};\n")
         return name
 
-    def layer_arrays(self, node: Node, prefix: str) -> tuple[str, str, str, str]:
-        """Write a layer's nonzero weights row by row: where rows begin, indices in the row, values; and its bias."""
-        weight = self.graph.tensors[node.tensors["weight"]]
+    def struct(self, kind: str, name: str, members: Sequence[object]) -> str:
+        """Write a constant struct; returns a pointer to it."""
+        self.arrays.append(f"static const {kind} {name} = {{{', '.join(map(str, members))}}};\n")
+        return f"&{name}"
+
+    def window(self, sizes: Sequence[int]) -> str:
+        """The sizes of a convolution or pooling as a struct that equal ones share."""
+        text = ", ".join(map(str, sizes))
+        self.largest_side = max(self.largest_side, *map(abs, sizes))
+        if text not in self.windows:
+            self.windows[text] = f"window_{len(self.windows)}"
+            self.struct("window_t", self.windows[text], sizes)
+        return f"&{self.windows[text]}"
+
+    def layer_arrays(self, prefix: str, weight: NDArray[Any], kind: str) -> tuple[str, str, str]:
+        """Write a layer's nonzero weights row by row: where rows begin, indices in the row, values."""
         rows = weight.reshape(len(weight), -1)
         row, column = np.nonzero(rows)
         starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))])
         self.largest_index = max(self.largest_index, int(column.max(initial=0)))
+        self.largest_count = max(self.largest_count, len(row))
         return (
-            self.array(f"{prefix}_rows", starts, "uint32_t"),
+            self.array(f"{prefix}_rows", starts, "count_t"),
             self.array(f"{prefix}_places", column, "place_t"),
-            self.array(f"{prefix}_values", rows[row, column].astype(np.float32)),
-            self.array(f"{prefix}_bias", self.graph.array(node, "bias")),
+            self.array(f"{prefix}_values", rows[row, column], kind),
         )
 
     @staticmethod
@@ -130,18 +136,45 @@ class CWriter:
 
     def source(self, prefix: str, stem: str) -> str:
         """The whole file."""
-        kernels = (resources.files("hypersparse.export") / KERNELS).read_text()
-        kind = "uint16_t" if self.largest_index < 2**16 else "uint32_t"
-        outputs = prod(self.shapes[self.graph.output])
-        buffers = "\n".join(f"static float buffer_{index}[{buffer.size}];" for index, buffer in enumerate(self.buffers))
-        calls = "\n    ".join([*self.calls, f"copy({self.pointer(self.graph.output)}, output, {outputs});"])
-        used = [part for part in re.split(r"\n(?=static )", kernels) if _is_called(part, calls)]
-        math = "#include <math.h>\n" if re.search(r"\bINFINITY\b|softmax\(", calls) else ""
-        head = f'{math}#include <stddef.h>\n#include <stdint.h>\n#include "{stem}.h"\n\ntypedef {kind} place_t;\n'
-        body = f"void {prefix}_predict(const float *input, float *output)\n{{\n    {calls}\n}}\n"
-        return "\n".join([head, *used, *self.arrays, buffers, "", body])
+        calls = "\n    ".join(self.calls)
+        given, made = (TYPES[self.types[name]] for name in (INPUT, self.output))
+        of_floats = self.types[self.output] == FLOAT
+        math = "#include <math.h>\n" if "INFINITY" in calls or "softmax(" in calls else ""
+        typedefs = {
+            "side_t": "int16_t" if self.largest_side < 2**15 else "int32_t",
+            "place_t": _index_type(self.largest_index),
+            "count_t": _index_type(self.largest_count),
+            "sum_t": "float" if of_floats else "int32_t",
+        }
+        head = f'{math}#include <stddef.h>\n#include <stdint.h>\n#include "{stem}.h"\n\n' + "".join(
+            f"typedef {kind} {name};\n" for name, kind in typedefs.items()
+        )
+        words, content = self.arena.size // WORD, "/* every value between input and output */"
+        memory = [f"static {typedefs['sum_t']} arena[{words}]; {content}\n"] if words else []
+        body = f"void {prefix}_predict(const {given} *input, {made} *output)\n{{\n    {calls}\n}}\n"
+        used = functions_for("\n".join([*self.arrays, calls]), (SHARED, FLOATS if of_floats else INTEGERS))
+        return "\n".join([head, *used, *self.arrays, *memory, body])
 
 
-def _is_called(function: str, calls: str) -> bool:
-    name = re.search(r"static void (\w+)\(", function)
-    return name is not None and re.search(rf"\b{name[1]}\(", calls) is not None
+BYTES: Mapping[str, int] = {"f32": 4, "i8": 1, "u8": 1, "i16": 2, "i32": 4}
+
+
+def _index_type(largest: int) -> str:
+    return "uint16_t" if largest < 2**16 else "uint32_t"
+
+
+def fused_sums(nodes: Sequence[N]) -> dict[str, tuple[N, str]]:
+    """Convolutions whose output only a sum reads: by that output, the sum and what else it adds, which exists before.
+
+    Such a sum is part of the convolution: it lies over the other value, so that one value less is needed at once.
+    """
+    reads = Counter(name for node in nodes for name in node.inputs)
+    made = {INPUT: -1, **{node.output: place for place, node in enumerate(nodes)}}
+    found = {}
+    for node in nodes:
+        if node.op != "add" or node.inputs[0] == node.inputs[1]:
+            continue
+        last, other = sorted(node.inputs, key=lambda name: -made[name])
+        if last != INPUT and nodes[made[last]].op == "conv" and reads[last] == 1:
+            found[last] = (node, other)
+    return found

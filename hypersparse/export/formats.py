@@ -6,19 +6,23 @@ A new format is one file in this folder and one row in `FORMATS`.
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hypersparse.errors import OptionError
+from hypersparse.export import integer_reference
 from hypersparse.export.c_source import save_c
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.onnx import in_onnx_runtime, save_graph_onnx
+from hypersparse.export.quantization import QuantizedGraph
 from hypersparse.export.sparse_file import exact, load_sparse, save_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.verify import Predict
 from hypersparse.export.web.page import read_page, save_page
 from hypersparse_runtime.graph import Graph
 
-Write = Callable[[Graph, Path, int | None], int]
+Write = Callable[[Any, Path, int | None], int]  # of a graph; where `int8` is set, also of a quantized one
 Read = Callable[[Path, int | None], Predict]
 HSP, HTML = ".hsp", ".html"
 DEPLOYABLE = (HSP, HTML)  # that hold a network as a .hsp file does
@@ -38,9 +42,12 @@ class Format:
     reader: str = ""  # what `read` uses, in words
     package: str | None = None  # that `read` needs
     fixed_batch: bool = False  # whether a batch size may be fixed
+    int8: bool = False  # whether it can hold a quantized network
 
-    def predictor(self, graph: Graph, path: Path, batch: int | None) -> tuple[Predict, str]:
+    def predictor(self, graph: Graph | QuantizedGraph, path: Path, batch: int | None) -> tuple[Predict, str]:
         """What runs the file that was written, and what to call it."""
+        if isinstance(graph, QuantizedGraph):
+            return partial(integer_reference.predict, graph), "the integers of the file, computed in PyTorch"
         if self.read is None or (self.package and importlib.util.find_spec(self.package) is None):
             return to_module(graph), "the network that was written, in PyTorch"
         return self.read(path, batch), self.reader
@@ -64,7 +71,7 @@ FORMATS: Mapping[str, Format] = {
         package="onnxruntime",
         fixed_batch=True,
     ),
-    ".c": Format(write=lambda graph, path, _: save_c(graph, path)),
+    ".c": Format(write=lambda graph, path, _: save_c(graph, path), int8=True),
     ".safetensors": Format(write=lambda graph, path, _: save_state_dict(to_module(graph), path)),
 }
 

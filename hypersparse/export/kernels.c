@@ -1,144 +1,99 @@
-static void conv(const float *x, float *y, int height, int width, int channels, int out_height, int out_width,
-                 int kernel_height, int kernel_width, int stride_y, int stride_x, int pad_y, int pad_x, int dilation_y,
-                 int dilation_x, int group_inputs, int group_outputs, const uint32_t *rows, const place_t *places,
-                 const float *values, const float *bias)
+typedef struct {
+    side_t height, width, channels, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, pad_y, pad_x,
+        dilation_y, dilation_x, group_inputs, group_outputs;
+} window_t;
+
+/* The outputs of a row or column whose inputs, `stride` apart from `from` on, lie inside. */
+static int first_inside(int from, int stride)
 {
-    for (int channel = 0; channel < channels; channel++) {
-        float *out = y + (size_t)channel * out_height * out_width;
-        const float *in = x + (size_t)(channel / group_outputs) * group_inputs * height * width;
-        for (int at = 0; at < out_height * out_width; at++)
-            out[at] = bias ? bias[channel] : 0.0f;
-        for (uint32_t kept = rows[channel]; kept < rows[channel + 1]; kept++) {
-            int place = (int)places[kept], area = kernel_height * kernel_width;
-            int from_y = place % area / kernel_width * dilation_y - pad_y;
-            int from_x = place % kernel_width * dilation_x - pad_x;
-            const float *plane = in + (size_t)(place / area) * height * width;
-            for (int row = 0; row < out_height; row++) {
-                int at_y = row * stride_y + from_y;
-                if (at_y < 0 || at_y >= height)
-                    continue;
-                for (int column = 0; column < out_width; column++) {
-                    int at_x = column * stride_x + from_x;
-                    if (at_x >= 0 && at_x < width)
-                        out[row * out_width + column] += values[kept] * plane[at_y * width + at_x];
-                }
+    return from >= 0 ? 0 : (stride - 1 - from) / stride;
+}
+
+static int end_inside(int from, int stride, int inputs, int outputs)
+{
+    int end = from < inputs ? (inputs - 1 - from) / stride + 1 : 0;
+    return end < outputs ? end : outputs;
+}
+
+/* One kept weight times the plane that it reads, added to the plane of sums. */
+static void add_product_X(const X_t *x, sum_t *sums, const window_t *at, int place, sum_t weight)
+{
+    int area = at->kernel_height * at->kernel_width, stride = at->stride_x;
+    int from_y = place % area / at->kernel_width * at->dilation_y - at->pad_y;
+    int from_x = place % at->kernel_width * at->dilation_x - at->pad_x;
+    int first_row = first_inside(from_y, at->stride_y);
+    int rows = end_inside(from_y, at->stride_y, at->height, at->out_height) - first_row;
+    int first = first_inside(from_x, stride), count = end_inside(from_x, stride, at->width, at->out_width) - first;
+    if (rows <= 0 || count <= 0)
+        return;
+    const X_t *plane = x + ((size_t)(place / area) * at->height + first_row * at->stride_y + from_y) * at->width;
+    if (rows > 0 && at->stride_y == 1 && stride == 1 && count == at->width && count == at->out_width) {
+        count *= rows; /* whole rows lie behind each other */
+        rows = 1;
+    }
+    for (sum_t *row = sums + first_row * at->out_width + first; rows > 0; rows--, row += at->out_width) {
+        const X_t *from = plane + first * stride + from_x;
+        sum_t *to = row;
+        int left = count;
+        if (stride != 1) {
+            for (; left > 0; left--, from += stride)
+                *to++ += weight * *from;
+        } else {
+            for (; left >= 4; left -= 4, from += 4, to += 4) {
+                to[0] += weight * from[0];
+                to[1] += weight * from[1];
+                to[2] += weight * from[2];
+                to[3] += weight * from[3];
             }
+            if (left & 2) {
+                *to++ += weight * *from++;
+                *to++ += weight * *from++;
+            }
+            if (left & 1)
+                *to += weight * *from;
         }
+        plane += at->stride_y * at->width;
     }
 }
 
-static void linear(const float *x, float *y, int outputs, const uint32_t *rows, const place_t *places,
-                   const float *values, const float *bias)
+static void max_pool_X(const X_t *x, X_t *y, const window_t *at)
 {
-    for (int output = 0; output < outputs; output++) {
-        float sum = bias ? bias[output] : 0.0f;
-        for (uint32_t kept = rows[output]; kept < rows[output + 1]; kept++)
-            sum += values[kept] * x[places[kept]];
-        y[output] = sum;
-    }
-}
-
-static void scale(const float *x, float *y, int channels, int area, const float *factor, const float *shift)
-{
-    for (int channel = 0; channel < channels; channel++)
-        for (int at = channel * area; at < (channel + 1) * area; at++)
-            y[at] = x[at] * factor[channel] + shift[channel];
-}
-
-static void relu(const float *x, float *y, int size)
-{
-    for (int at = 0; at < size; at++)
-        y[at] = x[at] > 0.0f ? x[at] : 0.0f;
-}
-
-static void clip(const float *x, float *y, int size, float low, float high)
-{
-    for (int at = 0; at < size; at++)
-        y[at] = x[at] < low ? low : x[at] > high ? high : x[at];
-}
-
-static void add(const float *x, const float *z, float *y, int size)
-{
-    for (int at = 0; at < size; at++)
-        y[at] = x[at] + z[at];
-}
-
-static void max_pool(const float *x, float *y, int height, int width, int channels, int out_height, int out_width,
-                     int kernel_height, int kernel_width, int stride_y, int stride_x, int pad_y, int pad_x)
-{
-    for (int channel = 0; channel < channels; channel++)
-        for (int row = 0; row < out_height; row++)
-            for (int column = 0; column < out_width; column++) {
-                const float *plane = x + (size_t)channel * height * width;
-                int found = 0;
-                float best = 0.0f;
-                for (int at = 0; at < kernel_height * kernel_width; at++) {
-                    int at_y = row * stride_y - pad_y + at / kernel_width;
-                    int at_x = column * stride_x - pad_x + at % kernel_width;
-                    if (at_y < 0 || at_y >= height || at_x < 0 || at_x >= width)
-                        continue;
-                    if (!found || plane[at_y * width + at_x] > best)
-                        best = plane[at_y * width + at_x];
-                    found = 1;
-                }
-                y[((size_t)channel * out_height + row) * out_width + column] = best;
+    for (int channel = 0; channel < at->channels; channel++, x += at->height * at->width)
+        for (int row = 0; row < at->out_height; row++)
+            for (int column = 0; column < at->out_width; column++, y++) {
+                int top = row * at->stride_y - at->pad_y, left = column * at->stride_x - at->pad_x;
+                int bottom = top + at->kernel_height, right = left + at->kernel_width, found = 0;
+                *y = 0;
+                for (int at_y = top < 0 ? 0 : top; at_y < bottom && at_y < at->height; at_y++)
+                    for (int at_x = left < 0 ? 0 : left; at_x < right && at_x < at->width; at_x++) {
+                        X_t value = x[at_y * at->width + at_x];
+                        *y = found && *y > value ? *y : value;
+                        found = 1;
+                    }
             }
 }
 
-static void avg_pool(const float *x, float *y, int height, int width, int channels, int out_height, int out_width,
-                     int kernel_height, int kernel_width, int stride_y, int stride_x, int pad_y, int pad_x)
+static sum_t window_sum_X(const X_t *plane, const window_t *at, int row, int column)
 {
-    for (int channel = 0; channel < channels; channel++)
-        for (int row = 0; row < out_height; row++)
-            for (int column = 0; column < out_width; column++) {
-                const float *plane = x + (size_t)channel * height * width;
-                float sum = 0.0f;
-                for (int at = 0; at < kernel_height * kernel_width; at++) {
-                    int at_y = row * stride_y - pad_y + at / kernel_width;
-                    int at_x = column * stride_x - pad_x + at % kernel_width;
-                    if (at_y >= 0 && at_y < height && at_x >= 0 && at_x < width)
-                        sum += plane[at_y * width + at_x];
-                }
-                y[((size_t)channel * out_height + row) * out_width + column] = sum / (float)(kernel_height * kernel_width);
-            }
+    int top = row * at->stride_y - at->pad_y, left = column * at->stride_x - at->pad_x;
+    int bottom = top + at->kernel_height, right = left + at->kernel_width;
+    sum_t sum = 0;
+    for (int at_y = top < 0 ? 0 : top; at_y < bottom && at_y < at->height; at_y++)
+        for (int at_x = left < 0 ? 0 : left; at_x < right && at_x < at->width; at_x++)
+            sum += plane[at_y * at->width + at_x];
+    return sum;
 }
 
-static void mean(const float *x, float *y, int channels, int area)
-{
-    for (int channel = 0; channel < channels; channel++) {
-        float sum = 0.0f;
-        for (int at = channel * area; at < (channel + 1) * area; at++)
-            sum += x[at];
-        y[channel] = sum / (float)area;
-    }
-}
-
-static void softmax(const float *x, float *y, int size)
-{
-    float most = x[0], sum = 0.0f;
-    for (int at = 1; at < size; at++)
-        most = x[at] > most ? x[at] : most;
-    for (int at = 0; at < size; at++) {
-        y[at] = expf(x[at] - most);
-        sum += y[at];
-    }
-    for (int at = 0; at < size; at++)
-        y[at] /= sum;
-}
-
-static void log_softmax(const float *x, float *y, int size)
-{
-    float most = x[0], sum = 0.0f;
-    for (int at = 1; at < size; at++)
-        most = x[at] > most ? x[at] : most;
-    for (int at = 0; at < size; at++)
-        sum += expf(x[at] - most);
-    for (int at = 0; at < size; at++)
-        y[at] = x[at] - most - logf(sum);
-}
-
-static void copy(const float *x, float *y, int size)
+static void copy_X(const X_t *x, X_t *y, int size)
 {
     for (int at = 0; at < size; at++)
         y[at] = x[at];
+}
+
+static void fill_X(X_t *x, int size, X_t value)
+{
+    for (; size >= 4; size -= 4, x += 4)
+        x[0] = x[1] = x[2] = x[3] = value;
+    for (; size > 0; size--)
+        *x++ = value;
 }

@@ -38,8 +38,8 @@ class PredictionCheck:
         self.count = len(test) if count is None else min(count, len(test))
         split = test if self.count == len(test) else test[spread(len(test), self.count)]
         self._progress = progress or (lambda text, count: nullcontext(lambda done: None))
-        self._batches = EvalLoader(split, trained.dataset, torch.device("cpu"))
-        self._batches.batch_size = BATCH
+        self.batches = EvalLoader(split, trained.dataset, torch.device("cpu"))
+        self.batches.batch_size = BATCH
         self._labels, self._model = split.labels, trained.model
         self._original: Tensor | None = None
 
@@ -62,6 +62,14 @@ class PredictionCheck:
         return (
             f"{self.count} test images are predicted as before; {100 * self._share(original):.2f} % of them are right"
         )
+
+    def comparison(self, predict: Predict) -> str:
+        """How a network that may predict otherwise compares with the original."""
+        found, original = self._all_predicted(predict, "Predictions of the file"), self._predictions_of_original()
+        before, after = (f"{100 * self._share(predictions):.2f} %" for predictions in (original, found))
+        changed = int((found != original).sum())
+        right = f"Of {self.count} test images {before} are right before and {after} after"
+        return f"{right}; {changed} are predicted otherwise"
 
     def accuracy(self, predict: Predict) -> float:
         """Of a network, on these images."""
@@ -87,7 +95,7 @@ class PredictionCheck:
     def _predicted(self, predict: Predict, report: Callable[[int], None]) -> Iterator[Tensor]:
         done = 0
         with torch.no_grad():
-            for inputs, _ in self._batches:
+            for inputs, _ in self.batches:
                 predicted = predict(inputs).argmax(1)
                 done += len(predicted)
                 report(done)

@@ -1,8 +1,5 @@
 """C source, compiled with gcc and compared with PyTorch."""
 
-import ctypes
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,30 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import ModelError
-from hypersparse.export.c_source import c_source, save_c
+from hypersparse.export.c_source import c_source
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, Node
+from tests.export.compiled_c import needs_gcc, predicted
 from tests.export.networks import SHAPES, graph_of, outputs, sparse_model
-
-STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wno-sign-conversion"]
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
-
-
-def predicted(graph: Graph, inputs: Tensor, folder: Path) -> Tensor:
-    """What the compiled source gives for inputs."""
-    save_c(graph, folder / "net-1.c")
-    command = ["gcc", *STRICT, "-O2", "-shared", "-fPIC", "-o", str(folder / "net.so"), str(folder / "net-1.c")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    predict = ctypes.CDLL(str(folder / "net.so")).net_1_predict
-    made = []
-    for one in inputs:
-        given, out = np.ascontiguousarray(one.numpy()), np.zeros(4, np.float32)
-        for _ in range(2):  # a second call finds the buffers used
-            predict(given.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p))
-        made.append(out)
-    return torch.from_numpy(np.stack(made))
 
 
 @needs_gcc
@@ -45,7 +24,7 @@ def test_compiled_source_computes_the_same(name: str, shrunk: bool, tmp_path: Pa
     graph = graph_of(name, model)
     graph = shrink_graph(graph).graph if shrunk else graph
     inputs = torch.randn(3, *SHAPES[name])
-    assert torch.allclose(predicted(graph, inputs, tmp_path), outputs(model, inputs), rtol=1e-4, atol=1e-5)
+    assert np.allclose(predicted(graph, inputs, tmp_path), outputs(model, inputs), rtol=1e-4, atol=1e-5)
 
 
 class Turns(nn.Module):
@@ -70,7 +49,7 @@ def test_buffers_are_not_overwritten_while_they_are_needed(tmp_path: Path) -> No
     model = Turns().eval()
     inputs = torch.randn(3, 2, 12, 8)
     graph = trace(model, (2, 12, 8))
-    assert torch.allclose(predicted(graph, inputs, tmp_path), outputs(model, inputs), rtol=1e-4, atol=1e-5)
+    assert np.allclose(predicted(graph, inputs, tmp_path), outputs(model, inputs), rtol=1e-4, atol=1e-5)
 
 
 def test_only_kept_weights_are_in_it() -> None:

@@ -45,7 +45,7 @@ class Clip(TorchOperation):
         return torch.clamp(inputs[0], *bounds(node))
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        return writer.call(self.name, node, writer.size(node), *(writer.number(bound) for bound in bounds(node)))
+        return writer.call(self.name, node, writer.size(node.output), *(writer.number(bound) for bound in bounds(node)))
 
 
 class Softmax(TorchOperation):

@@ -38,7 +38,7 @@ class TorchOperation(ABC):
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         """The call of its function in C. Names of arrays begin with the prefix."""
-        return writer.call(self.name, node, writer.size(node))
+        return writer.call(self.name, node, writer.size(node.output))
 
     def compute_constant(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         """The same for one input of any size: `shrink` computes constants by it."""

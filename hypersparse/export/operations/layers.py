@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hypersparse.export.aten_call import Call, int_pair
+from hypersparse.export.c_windows import conv_window
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.graph import Graph, Node
@@ -86,12 +87,11 @@ class Conv(TorchOperation):
         )
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        shape, options = writer.graph.tensors[node.tensors["weight"]].shape, node.options
-        shape = (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
-        sizes = (*writer.shapes[node.inputs[0]][1:], *writer.shapes[node.output])
-        how = (*shape[2:], *options["stride"], *options["padding"], *options["dilation"])
-        groups = (shape[1], shape[0] // options["groups"])
-        return writer.call("conv", node, *sizes, *how, *groups, *writer.layer_arrays(node, prefix))
+        """With a second input, the sum of that and the output."""
+        sizes = conv_window(node, writer.tensors[node.tensors["weight"]].shape, writer.shapes)
+        window, layer = writer.window(sizes), _c_layer(writer, node, prefix)
+        other = writer.pointer(node.inputs[1]) if len(node.inputs) > 1 else "NULL"
+        return writer.call("conv", node, window, layer, other)
 
 
 def _kernels(weight: Tensor) -> Tensor:
@@ -119,7 +119,14 @@ class Linear(TorchOperation):
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         (outputs,) = writer.shapes[node.output]
-        return writer.call("linear", node, outputs, *writer.layer_arrays(node, prefix))
+        return writer.call("linear", node, outputs, _c_layer(writer, node, prefix))
+
+
+def _c_layer(writer: CWriter, node: Node, prefix: str) -> str:
+    weight = writer.tensors[node.tensors["weight"]].astype(np.float32)
+    bias = writer.tensors[node.tensors["bias"]] if "bias" in node.tensors else None
+    arrays = (*writer.layer_arrays(prefix, weight, "float"), writer.array(f"{prefix}_bias", bias))
+    return writer.struct("layer_t", prefix, arrays)
 
 
 class BatchNorm(TorchOperation):
@@ -161,7 +168,7 @@ class BatchNorm(TorchOperation):
         return norm
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        gain, shift, mean, variance = (np.asarray(writer.graph.array(node, role), np.float64) for role in ROLES)
+        gain, shift, mean, variance = (np.asarray(writer.tensors[node.tensors[role]], np.float64) for role in ROLES)
         scale = gain / np.sqrt(variance + node.options["epsilon"])
         channels, *sides = writer.shapes[node.output]
         scales = writer.array(f"{prefix}_scale", scale.astype(np.float32))

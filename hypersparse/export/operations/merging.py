@@ -1,7 +1,6 @@
 """Sums, concatenations and flattening in PyTorch and C."""
 
 from collections.abc import Mapping
-from math import prod
 
 import torch
 from torch import Tensor, fx
@@ -36,7 +35,7 @@ class Add(TorchOperation):
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         x, y = (writer.pointer(name) for name in node.inputs)
-        return f"add({x}, {y}, {writer.pointer(node.output)}, {writer.size(node)});"
+        return f"add({x}, {y}, {writer.pointer(node.output)}, {writer.size(node.output)});"
 
 
 class Plane(TorchOperation):
@@ -55,8 +54,9 @@ class Plane(TorchOperation):
         return inputs[0] + tensors["value"]
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        value = writer.array(f"{prefix}_plane", writer.graph.array(node, "value"))
-        return f"add({writer.pointer(node.inputs[0])}, {value}, {writer.pointer(node.output)}, {writer.size(node)});"
+        value = writer.array(f"{prefix}_plane", writer.tensors[node.tensors["value"]])
+        pointers = (writer.pointer(node.inputs[0]), value, writer.pointer(node.output))
+        return f"add({', '.join(pointers)}, {writer.size(node.output)});"
 
 
 class Concat(TorchOperation):
@@ -80,8 +80,8 @@ class Concat(TorchOperation):
             raise ModelError("C source joins values along the first axis only; export this network as .hsp or .onnx.")
         calls, first = [], 0
         for name in node.inputs:
-            size = prod(writer.shapes[name])
-            calls.append(f"copy({writer.pointer(name)}, {writer.pointer(node.output)} + {first}, {size});")
+            size = writer.size(name)
+            calls.append(f"copy_f32({writer.pointer(name)}, {writer.pointer(node.output)} + {first}, {size});")
             first += size
         return "\n    ".join(calls)
 
@@ -105,4 +105,4 @@ class Flatten(TorchOperation):
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         if writer.pointer(node.inputs[0]) == writer.pointer(node.output):
             return f"/* {node.output} is the same numbers as a vector */"
-        return writer.call("copy", node, writer.size(node))
+        return writer.call("copy_f32", node, writer.size(node.output))

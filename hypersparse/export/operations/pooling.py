@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from math import prod
+from typing import ClassVar
 
 from torch import Tensor
 from torch.nn import functional
 
 from hypersparse.export.aten_call import Call, int_pair
+from hypersparse.export.c_windows import pool_window
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.graph import Node
@@ -23,6 +25,8 @@ def _is_mean_of_images(call: Call, *, keepdim: bool) -> bool:
 class Pool(TorchOperation):
     """What pooling over windows shares."""
 
+    c_function: ClassVar[str]
+
     def _windows(self, call: Call) -> Node | None:
         given = call.arguments
         if len(call.input_shape()) != 3:
@@ -32,15 +36,13 @@ class Pool(TorchOperation):
         return call.made(self.name, kernel=kernel, stride=stride, padding=int_pair(given["padding"]))
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        sizes = (*writer.shapes[node.inputs[0]][1:], *writer.shapes[node.output])
-        how = (side for name in ("kernel", "stride", "padding") for side in node.options[name])
-        return writer.call(self.name, node, *sizes, *how)
+        return writer.call(self.c_function, node, writer.window(pool_window(node, writer.shapes)))
 
 
 class MaxPool(Pool):
     """`nn.MaxPool2d`."""
 
-    name, costs_as = "max_pool", "max_pool2d"
+    name, costs_as, c_function = "max_pool", "max_pool2d", "max_pool_f32"
     calls = ("max_pool2d.default",)
 
     def from_aten(self, call: Call) -> Node | None:
@@ -58,7 +60,7 @@ class MaxPool(Pool):
 class AvgPool(Pool):
     """`nn.AvgPool2d`, and adaptive pooling to sides that divide those of the image."""
 
-    name, costs_as, floats_only = "avg_pool", "avg_pool2d", True
+    name, costs_as, floats_only, c_function = "avg_pool", "avg_pool2d", True, "avg_pool"
     calls = ("avg_pool2d.default", "adaptive_avg_pool2d.default", "mean.dim")
 
     def from_aten(self, call: Call) -> Node | None:

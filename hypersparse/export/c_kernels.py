@@ -1,0 +1,72 @@
+"""The functions of C that an exported file begins with: those that it calls, for the types that it calls them with.
+
+In the kernel files `X_t`, `Y_t` and `Z_t` stand for types. A function `name_X_Y` is written once for each pair of types
+that is called, as `name_i8_u8` and so on. A blank line ends each function and each type.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+SHARED, FLOATS, INTEGERS = "kernels.c", "kernels_fp32.c", "kernels_int8.c"
+TYPES: Mapping[str, str] = MappingProxyType(
+    {"f32": "float", "i8": "int8_t", "u8": "uint8_t", "i16": "int16_t", "i32": "int32_t"}
+)
+_DEFINED = re.compile(r"^(?:static \w+ (\w+)\(|\} (\w+);)", re.MULTILINE)
+_USED = re.compile(r"\b(\w+(?=\()|(?:window|layer|merge)_t\b)")
+_LETTER = re.compile(r"_([XYZ])(?![A-Za-z0-9])")
+
+Key = tuple[str, int]  # a name without its types, and how many these are
+
+
+def functions_for(text: str, files: Sequence[str]) -> list[str]:
+    """What the text calls and the types it names, and what those use in turn, in an order that C accepts.
+
+    >>> [part.split("(")[0] for part in functions_for("relu(input, output, 4);", [SHARED, FLOATS])]
+    ['static void relu']
+    """
+    parts = {key: part for name in files for key, part in _parts(name).items()}
+    return list(_used_by(text, parts, set()))
+
+
+def _used_by(text: str, parts: Mapping[Key, str], seen: set[str]) -> Iterator[str]:
+    for name in dict.fromkeys(_USED.findall(text)):
+        base, kinds = _split(name)
+        key = (base, len(kinds)) if (base, len(kinds)) in parts else (name, 0)
+        if name not in seen and key in parts:
+            seen.add(name)
+            part = _written_for(parts[key], kinds if key[1] else [])
+            yield from _used_by(part, parts, seen)
+            yield part
+
+
+def _split(name: str) -> tuple[str, list[str]]:
+    """A name and the types at its end.
+
+    >>> _split("conv_i8_u8")
+    ('conv', ['i8', 'u8'])
+    """
+    words = name.split("_")
+    kinds: list[str] = []
+    while words[-1] in TYPES:
+        kinds.insert(0, words.pop())
+    return "_".join(words), kinds
+
+
+def _written_for(part: str, kinds: Sequence[str]) -> str:
+    (name,) = (one or two for one, two in _DEFINED.findall(part))
+    of = dict(zip(_LETTER.findall(name), kinds, strict=True))
+    part = re.sub(r"\b([XYZ])_t\b", lambda match: TYPES[of[match[1]]], part)
+    return _LETTER.sub(lambda match: f"_{of[match[1]]}", part)
+
+
+@cache
+def _parts(file: str) -> Mapping[Key, str]:
+    text = (resources.files("hypersparse.export") / file).read_text()
+    parts = {}
+    for part in text.strip().split("\n\n"):
+        (name,) = (one or two for one, two in _DEFINED.findall(part))
+        parts[_LETTER.sub("", name), len(_LETTER.findall(name))] = f"{part}\n"
+    return parts

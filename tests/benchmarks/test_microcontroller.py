@@ -1,0 +1,63 @@
+"""Exported C on microcontrollers in QEMU: the same integers as the reference, the same floats as PyTorch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.microcontroller import SMALL_FLASH, SMALL_RAM, TARGETS, Target, TooLargeError, measure
+from hypersparse import zoo
+from hypersparse.export import integer_reference
+from hypersparse.export.calibration import calibrate
+from hypersparse.export.graph_module import to_module
+from hypersparse.export.quantization import quantize
+from hypersparse.export.shrink import shrink_graph
+from hypersparse.export.sparse_file import load_graph
+from hypersparse_runtime.graph import INPUT, Graph
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=TARGETS, ids=lambda target: target.name)
+def target(request: pytest.FixtureRequest) -> Target:
+    found: Target = request.param
+    if missing := found.missing_tools():
+        pytest.skip(f"{', '.join(missing)} of {found.name} is not installed")
+    return found
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return shrink_graph(load_graph(zoo.path_of("digits-resnet8-0.98")), planes=False).graph
+
+
+@pytest.fixture(scope="module")
+def images(graph: Graph) -> torch.Tensor:
+    return torch.randn(2, *graph.input_shape, generator=torch.Generator().manual_seed(0))
+
+
+def test_integers_are_those_of_the_reference(
+    target: Target, graph: Graph, images: torch.Tensor, tmp_path: Path
+) -> None:
+    network = quantize(graph, calibrate(graph, [images]))
+    given = integer_reference.to_integers(images, network.values[INPUT]).numpy()
+    found = measure(network, given, target, tmp_path, flash=SMALL_FLASH, ram=SMALL_RAM)
+    assert np.array_equal(found.outputs, integer_reference.run(network, images).numpy())
+    kept = sum(int(np.count_nonzero(node.arrays["weight"])) for node in network.nodes if "weight" in node.arrays)
+    assert 3 * kept < found.flash < 16_384
+    assert found.arena + 64 + 20 + found.stack == pytest.approx(found.ram, abs=16)
+    assert 0 < found.stack < 1024
+    assert 40_000 < found.instructions < 2_000_000  # it has 46,000 products
+
+
+def test_floats_are_those_of_pytorch(target: Target, graph: Graph, images: torch.Tensor, tmp_path: Path) -> None:
+    found = measure(graph, images.numpy(), target, tmp_path)
+    with torch.no_grad():
+        expected = to_module(graph)(images).numpy()
+    assert np.abs(found.outputs - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_what_does_not_fit_is_said(target: Target, graph: Graph, images: torch.Tensor, tmp_path: Path) -> None:
+    with pytest.raises(TooLargeError, match="overflowed by"):
+        measure(graph, images.numpy(), target, tmp_path, flash=8192, ram=SMALL_RAM)

@@ -1,0 +1,38 @@
+"""C source compiled with gcc for this machine. A folder holds one network: libraries of one path are loaded once."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hypersparse.export.c_source import save_c
+from hypersparse.export.quantization import QuantizedGraph
+from hypersparse_runtime.graph import Graph, shapes
+
+STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wno-sign-conversion"]
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
+
+
+def predicted(network: Graph | QuantizedGraph, inputs: Tensor, folder: Path) -> NDArray[np.generic]:
+    """What the compiled source gives for inputs of the network's own type."""
+    save_c(network, folder / "net-1.c")
+    command = ["gcc", *STRICT, "-O2", "-shared", "-fPIC", "-o", str(folder / "net.so"), str(folder / "net-1.c"), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    predict = ctypes.CDLL(str(folder / "net.so")).net_1_predict
+    if isinstance(network, QuantizedGraph):
+        kinds, shape = ("int8", network.values[network.output].dtype), network.shapes[network.output]
+    else:
+        kinds, shape = ("float32", "float32"), shapes(network)[network.output]
+    made = []
+    for one in inputs:
+        given, out = np.ascontiguousarray(one.numpy().astype(kinds[0])), np.zeros(shape, kinds[1])
+        for _ in range(2):  # a second call finds the arena used
+            predict(given.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p))
+        made.append(out)
+    return np.stack(made)
