@@ -5,11 +5,11 @@ classes, normalisation, recipe and the like):
 
 - `graph`: deflated JSON with the shape of the input, the nodes and a row for each array;
 - `positions`: where arrays are not zero, see `coding`;
-- `values`: what they hold there, arrays of one type behind each other, first bytes first, deflated.
+- `values`: what they hold there, arrays of one type behind each other, first bytes first, then scales; deflated.
 
 Every array comes back bit for bit, but for -0.0 where arrays are sparse, which comes back as 0.0; one stored as
-`half` comes back as float32. A file that was damaged or made up
-gets one sentence, a `FileError`, before anything large is allocated.
+`half` or `int8_rows` comes back as float32. A file that was damaged or made up gets one sentence, a `FileError`, before
+anything large is allocated.
 """
 
 import os
@@ -30,9 +30,13 @@ from hypersparse_runtime.limits import SMALL, check_sizes
 from hypersparse_runtime.names import strange_name
 from hypersparse_runtime.operations import OPERATIONS
 from hypersparse_runtime.position_coding import COLUMNS, MOST_BITS, PLAIN, CodingError, Layout, decode, encode
+from hypersparse_runtime.row_quantization import STEPS, Scales, dequantize_rows, from_bytes, quantized_exactly, to_bytes
 
 HALF = "half"  # float32 kept as float16
-DTYPES = ("float32", HALF, "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+ROWS = "int8_rows"  # float32 kept as int8 and a scale for each row of the first axis, see `row_quantization`
+DTYPES = ("float32", HALF, "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", ROWS)
+STORED = {HALF: "float16", ROWS: "int8"}  # the types of those two in the file
+SCALE = np.dtype("<u2")
 DENSE = -1  # in place of a count: every element is stored
 MOST_MATCHED = 2**20  # bytes in which repetitions are sought; in more that took minutes for under 1 %: only runs are
 WORTH_POSITIONS = 0.95  # an array of which more is kept is stored whole
@@ -60,7 +64,12 @@ class _Entry:
     @property
     def dtype_in_memory(self) -> np.dtype[Any]:
         """What its elements are once they are read."""
-        return np.dtype("float32" if self.dtype == HALF else self.dtype)
+        return np.dtype("float32" if self.dtype in STORED else self.dtype)
+
+    @property
+    def scales(self) -> int:
+        """Rows that have a scale in the stream of values."""
+        return self.layout.shape[0] if self.dtype == ROWS else 0
 
 
 def write(graph: Graph, path: str | Path, *, half: bool = False) -> int:
@@ -95,11 +104,15 @@ def read(path: str | Path) -> Graph:
         raise FileError(f"{path} is not a whole .hsp file ({error}); copy or export it again.") from None
 
 
-def pack(graph: Graph, *, half: bool = False) -> bytes:
-    """A network as the bytes of a file; with `half` its float32 arrays in half precision, where they fit into it."""
+def pack(graph: Graph, *, half: bool = False, int8: bool = False) -> bytes:
+    """A network as the bytes of a file; with `half` its float32 arrays in half precision, where they fit into it.
+
+    With `int8` those that are whole steps of a scale for each row are stored so: they come back bit for bit.
+    """
     check_sizes(graph)
     arrays = {name: np.asarray(array) for name, array in graph.tensors.items()}
-    stored_as = {name: _dtype(name, array, half) for name, array in arrays.items()}
+    quantized = {name: found for name, array in arrays.items() if int8 and (found := quantized_exactly(array))}
+    stored_as = {name: ROWS if name in quantized else _dtype(name, array, half) for name, array in arrays.items()}
     masks = {name: np.asarray(array != 0) for name, array in arrays.items()}
     sparse = [name for name, mask in masks.items() if mask.size and mask.mean() <= WORTH_POSITIONS]
     layouts, strings = encode(masks[name] for name in sparse)
@@ -108,7 +121,9 @@ def pack(graph: Graph, *, half: bool = False) -> bytes:
         [name, list(array.shape), DTYPES.index(stored_as[name]), *_coded(by_name.get(name))]
         for name, array in arrays.items()
     ]
-    values = {name: array[masks[name]] if name in by_name else array.ravel() for name, array in arrays.items()}
+    stored = {name: quantized[name][0] if name in quantized else array for name, array in arrays.items()}
+    values = {name: array[masks[name]] if name in by_name else array.ravel() for name, array in stored.items()}
+    scales = [to_bytes(scales) for _, scales in quantized.values()]
     text = {
         "input": list(graph.input_shape),
         "nodes": _node_rows(graph, list(arrays)),
@@ -118,7 +133,9 @@ def pack(graph: Graph, *, half: bool = False) -> bytes:
     sections = {
         "graph": zlib.compress(to_json(text), 9),
         "positions": b"".join(strings),
-        "values": _deflated(_planes(values, stored_as)),
+        "values": _deflated(
+            _planes(values, stored_as) + _bytes_by_place(np.concatenate([*scales, np.zeros(0, SCALE)]))
+        ),
     }
     content = container(sections, to_json(dict(graph.about)).decode())
     kept = {name: len(values[name]) for name in arrays}
@@ -205,6 +222,8 @@ def _entry(row: Any) -> _Entry:
         raise FileError(strange)
     sides = _shape(shape, least=0)
     kind = DTYPES[whole(dtype)]
+    if kind == ROWS and (len(sides) < 2 or not prod(sides)):
+        raise FileError(f"the array `{name}` has no rows that scales could be for")
     if kept == DENSE:
         return _Entry(name, kind, Layout(sides, prod(sides), PLAIN, 0), dense=True)
     layout, bits = (whole(number) for number in rest)
@@ -249,18 +268,19 @@ def _arrays(entries: Sequence[_Entry], sections: Mapping[str, bytes], lengths: S
     sparse = [entry for entry in entries if not entry.dense]
     try:
         masks = decode([entry.layout for entry in sparse], strings)
-        arrays = _unplaned(entries, sections["values"])
+        arrays, scales = _unplaned(entries, sections["values"])
         for entry, mask in zip(sparse, masks, strict=True):  # one after the other: masks may be large
             full = np.zeros(entry.layout.shape, arrays[entry.name].dtype)
             full[mask] = arrays[entry.name]
             arrays[entry.name] = full
     except CodingError as error:
         raise FileError(str(error)) from None
-    return {entry.name: arrays[entry.name].reshape(entry.layout.shape) for entry in entries}
+    whole_arrays = {entry.name: arrays[entry.name].reshape(entry.layout.shape) for entry in entries}
+    return {**whole_arrays, **{name: dequantize_rows(whole_arrays[name], rows) for name, rows in scales.items()}}
 
 
 def _stored_type(kind: str) -> np.dtype[Any]:
-    return np.dtype("float16" if kind == HALF else kind).newbyteorder("<")
+    return np.dtype(STORED.get(kind, kind)).newbyteorder("<")
 
 
 def _planes(values: Mapping[str, NDArray[Any]], stored_as: Mapping[str, str]) -> bytes:
@@ -269,24 +289,45 @@ def _planes(values: Mapping[str, NDArray[Any]], stored_as: Mapping[str, str]) ->
     for kind in DTYPES:
         mine = [np.zeros(0, _stored_type(kind))]
         mine += [values[name].astype(_stored_type(kind)) for name in values if stored_as[name] == kind]
-        together = np.concatenate(mine)
-        parts.append(together.view(np.uint8).reshape(-1, together.dtype.itemsize).T.tobytes())
+        parts.append(_bytes_by_place(np.concatenate(mine)))
     return b"".join(parts)
 
 
-def _unplaned(entries: Sequence[_Entry], deflated: bytes) -> dict[str, NDArray[Any]]:
+def _bytes_by_place(numbers: NDArray[Any]) -> bytes:
+    return numbers.view(np.uint8).reshape(-1, numbers.dtype.itemsize).T.tobytes()
+
+
+def _unplaned(entries: Sequence[_Entry], deflated: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Scales]]:
+    """The values of every array, and the scales of those that have some."""
     counts = {kind: sum(entry.stored for entry in entries if entry.dtype == kind) for kind in DTYPES}
     sizes = {kind: count * _stored_type(kind).itemsize for kind, count in counts.items()}
-    content = inflated(deflated, sum(sizes.values()), exact=True)
+    rows = sum(entry.scales for entry in entries)
+    content = inflated(deflated, sum(sizes.values()) + rows * SCALE.itemsize, exact=True)
     values, start = {}, 0
     for kind, size in sizes.items():
-        dtype = _stored_type(kind)
-        planes = np.frombuffer(content, np.uint8, size, start).reshape(dtype.itemsize, -1)
-        together = np.ascontiguousarray(planes.T).reshape(-1).view(dtype)
-        together = together.astype("float32" if kind == HALF else dtype.newbyteorder("="), copy=False)
+        together = _numbers(content[start : start + size], _stored_type(kind))
+        if kind == ROWS and len(together) and int(together.min()) < -STEPS:
+            raise FileError("a weight has more steps than its scale is for")
+        together = together.astype("float32" if kind == HALF else together.dtype.newbyteorder("="), copy=False)
         start += size
         place = 0
         for entry in (entry for entry in entries if entry.dtype == kind):
             values[entry.name] = together[place : place + entry.stored].copy()
             place += entry.stored
-    return values
+    return values, _scales(entries, _numbers(content[start:], SCALE))
+
+
+def _numbers(content: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    planes = np.frombuffer(content, np.uint8).reshape(dtype.itemsize, -1)
+    return np.ascontiguousarray(planes.T).reshape(-1).view(dtype)
+
+
+def _scales(entries: Sequence[_Entry], stored: NDArray[Any]) -> dict[str, Scales]:
+    found, place = {}, 0
+    for entry in (entry for entry in entries if entry.scales):
+        scales = from_bytes(stored[place : place + entry.scales])
+        if scales is None:
+            raise FileError(f"a scale of the array `{entry.name}` is not one")
+        found[entry.name] = scales
+        place += entry.scales
+    return found

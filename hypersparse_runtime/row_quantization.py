@@ -36,6 +36,14 @@ def dequantize_rows(steps: NDArray[np.int8], scales: Scales) -> NDArray[np.float
     return np.asarray(steps.astype(np.float32) * wide)
 
 
+def quantized_exactly(array: NDArray[Any]) -> tuple[NDArray[np.int8], Scales] | None:
+    """Steps and scales that stand for an array exactly; None if there are none."""
+    if not is_quantizable(array) or not array.size:
+        return None
+    steps, scales = quantize_rows(array)
+    return (steps, scales) if np.array_equal(dequantize_rows(steps, scales), array) else None
+
+
 def is_quantizable(array: NDArray[Any]) -> bool:
     """Whether an array has rows of finite numbers for which there are scales."""
     if array.dtype != np.float32 or array.ndim < 2 or not np.isfinite(array).all():

@@ -16,7 +16,7 @@ from hypersparse.export.calibration import SHARE, calibrate, training_images
 from hypersparse.export.formats import DEPLOYABLE, format_of
 from hypersparse.export.quantization import QuantizedGraph, quantize
 from hypersparse.export.shrink import shrink_graph
-from hypersparse.export.sparse_file import deployed
+from hypersparse.export.sparse_file import deployed, deployed_int8
 from hypersparse.export.trace import trace
 from hypersparse.export.trained_model import BareModel, TrainedModel
 from hypersparse.export.verify import RANDOM_INPUTS, Predict, PredictionCheck, difference
@@ -54,7 +54,9 @@ def export(
     ),
     shrunk: bool = typer.Option(False, "--shrink", help="For other files: dead structure removed, batch norm folded."),
     int8: bool = typer.Option(
-        False, "--int8", help="For .c: weights and activations in int8, calibrated on training images."
+        False,
+        "--int8",
+        help="With --deploy: weights in int8. For .c: weights and activations in int8, calibrated on training images.",
     ),
     batch: int | None = typer.Option(None, min=1, help="For .onnx: fixed batch size; any by default."),
     images: Images = str(USUAL_IMAGES),
@@ -71,8 +73,8 @@ def export(
     if shrunk:
         graph = shrink_graph(graph, planes=not int8).graph
     if deploy:
-        graph = deployed(graph, check.agrees if check else None)
-    written = _quantized(graph, stored) if int8 else graph
+        graph = deployed_int8(graph) if int8 else deployed(graph, check.agrees if check else None)
+    written = _quantized(graph, stored) if int8 and not deploy else graph
     chosen = format_of(out)
     size = chosen.write(written, out, batch)
     console.say(f"{out}: {size:,} bytes, {_kept(graph):,} weights that are not zero")
@@ -124,8 +126,10 @@ def show_progress(text: str, count: int) -> Iterator[Callable[[int], None]]:
 
 def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None, int8: bool) -> None:
     chosen = format_of(out)
-    if int8 and not chosen.int8:
-        raise OptionError("--int8 is for .c files.")
+    if int8 and not (chosen.int8 or out.suffix in DEPLOYABLE):
+        raise OptionError("--int8 is for .hsp, .html and .c files.")
+    if int8 and out.suffix in DEPLOYABLE and not deploy:
+        raise OptionError("For .hsp and .html files --int8 needs --deploy; without it a file holds the exact weights.")
     if deploy and out.suffix not in DEPLOYABLE:
         raise OptionError("--deploy is for .hsp and .html files; for others pass --shrink.")
     if shrunk and (deploy or out.suffix in DEPLOYABLE):

@@ -42,7 +42,7 @@ class Format:
     reader: str = ""  # what `read` uses, in words
     package: str | None = None  # that `read` needs
     fixed_batch: bool = False  # whether a batch size may be fixed
-    int8: bool = False  # whether it can hold a quantized network
+    int8: bool = False  # whether it can hold integer activations
 
     def predictor(self, graph: Graph | QuantizedGraph, path: Path, batch: int | None) -> tuple[Predict, str]:
         """What runs the file that was written, and what to call it."""

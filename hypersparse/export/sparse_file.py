@@ -1,6 +1,6 @@
 """`save_sparse` and `load_sparse`: a trained network in a file of kilobytes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,8 +21,10 @@ from hypersparse.storage.files import write_atomically
 from hypersparse_runtime.container import FileError, to_json
 from hypersparse_runtime.file import pack, read
 from hypersparse_runtime.graph import Graph
+from hypersparse_runtime.row_quantization import dequantize_rows, is_quantizable, quantize_rows
 
 EXACT, DEPLOY = "exact", "deploy"
+FP16, INT8 = "fp16", "int8"
 HALF_BITS = 10  # of fp16's mantissa
 FINER_BITS = (13, 16)  # tried in turn where fp16 changes a prediction; then fp32
 MANTISSA = 23  # bits of fp32's
@@ -37,6 +39,7 @@ def save_sparse(
     *,
     input_shape: Sequence[int],
     deploy: bool = False,
+    int8: bool = False,
     about: Mapping[str, Any] = MappingProxyType({}),
     mask: Mask | None = None,
     input_dtype: torch.dtype | None = None,
@@ -44,15 +47,20 @@ def save_sparse(
     """Write a model as one `.hsp` file for inputs of this shape (without the batch); returns its size in bytes.
 
     Every weight comes back bit for bit. With `deploy` the file holds a smaller network that computes the same: batch
-    norms folded, dead structure removed, values in half precision. `about` is plain JSON, such as the classes.
+    norms folded, dead structure removed, values in half precision; with `int8` besides, weights in int8 with a scale
+    for each output channel, which may change predictions. `about` is plain JSON, such as the classes.
     With `mask=sparsifier.mask` a weight that the mask drops and that is not 0.0 is an error.
     `input_dtype` is `torch.int64` for inputs that are token numbers.
     """
     _check_about(about)
+    if int8 and not deploy:
+        raise OptionError("`int8=True` needs `deploy=True`; without it a file holds the exact weights.")
     if mask is not None:
         mask.check_zeros(model)
     graph = trace(model, input_shape, about, input_dtype=input_dtype)
-    return save_graph(deployed(graph) if deploy else exact(graph), path)
+    if deploy:
+        return save_graph(deployed_int8(graph) if int8 else deployed(graph), path)
+    return save_graph(exact(graph), path)
 
 
 def load_sparse(path: str | Path) -> Network:
@@ -67,11 +75,17 @@ def load_sparse(path: str | Path) -> Network:
 def save_graph(graph: Graph, path: str | Path) -> int:
     """Write a graph made by `exact` or `deployed`; the file appears whole or not at all."""
     try:
-        content = pack(graph, half=graph.about.get("values") == "fp16")
+        content = file_bytes(graph)
     except FileError as error:
         raise ModelError(f"The network cannot be written: {error}") from None
     write_atomically(Path(path), lambda beside: _write(beside, content))
     return len(content)
+
+
+def file_bytes(graph: Graph) -> bytes:
+    """The bytes of a file of a graph made by `exact`, `deployed` or `deployed_int8`."""
+    values = graph.about.get("values")
+    return pack(graph, half=values in (FP16, INT8), int8=values == INT8)
 
 
 def load_graph(path: str | Path) -> Graph:
@@ -93,7 +107,7 @@ def deployed(graph: Graph, agrees: Agrees | None = None) -> Graph:
     Where `agrees` says that rounding changed a prediction, the values get more bits.
     """
     small = _shrunk(graph)
-    half = replace(small, about=_about(small, DEPLOY, "fp16"))
+    half = replace(small, about=_about(small, DEPLOY, FP16))
     if agrees is None or agrees(_rounded(half, HALF_BITS)):
         return half
     for bits in FINER_BITS:
@@ -103,13 +117,26 @@ def deployed(graph: Graph, agrees: Agrees | None = None) -> Graph:
     return replace(small, about=_about(small, DEPLOY, "fp32"))
 
 
+def deployed_int8(graph: Graph) -> Graph:
+    """The same with weights in int8 and a scale for each output channel; predictions may change."""
+    small = _shrunk(graph)
+    weights = {node.tensors["weight"] for node in small.nodes if node.by_channels}
+    tensors = {name: _in_int8(array) if name in weights else array for name, array in small.tensors.items()}
+    half = _rounded(replace(small, tensors=tensors), HALF_BITS, but=weights)
+    return replace(half, about=_about(small, DEPLOY, INT8))
+
+
+def _in_int8(weight: NDArray[Any]) -> NDArray[Any]:
+    return dequantize_rows(*quantize_rows(weight)) if is_quantizable(weight) else weight
+
+
 def _shrunk(graph: Graph) -> Graph:
     """The shrunk graph that makes the smaller file, with planes or without."""
     candidates = [shrink_graph(graph, planes=planes).graph for planes in (True, False)]
     return min(candidates, key=lambda candidate: len(pack(candidate, half=True)))
 
 
-def _rounded(graph: Graph, bits: int) -> Graph:
+def _rounded(graph: Graph, bits: int, *, but: Set[str] = frozenset()) -> Graph:
     def rounded(array: NDArray[Any]) -> NDArray[Any]:
         if array.dtype != np.float32:
             return array
@@ -120,7 +147,9 @@ def _rounded(graph: Graph, bits: int) -> Graph:
         whole = array.view(np.uint32).astype(np.uint64) + (1 << (drop - 1))
         return (whole >> drop << drop).astype(np.uint32).view(np.float32)
 
-    return replace(graph, tensors={name: rounded(array) for name, array in graph.tensors.items()})
+    return replace(
+        graph, tensors={name: array if name in but else rounded(array) for name, array in graph.tensors.items()}
+    )
 
 
 def _check_about(about: Any) -> None:

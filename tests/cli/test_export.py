@@ -1,6 +1,7 @@
 """`hypersparse export`, and `evaluate` of what it wrote."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,20 @@ def test_other_formats_go_by_the_ending(store: RunStore, tmp_path: Path) -> None
     assert "by the file in ONNX Runtime" in text
 
 
+def test_int8_says_the_accuracy_before_and_after(store: RunStore, tmp_path: Path) -> None:
+    run = run_of(store, FINISHED).path
+    for name, options in (("a.hsp", ["--deploy"]), ("a.html", ["--deploy"]), ("a.c", ["--shrink"]), ("b.c", [])):
+        text = call("export", run, "-o", tmp_path / name, "--int8", *options)
+        assert re.search(
+            r"Of \d+ test images [\d.]+ % are right before and [\d.]+ % after; \d+ are predicted other", text
+        )
+    assert load_graph(tmp_path / "a.hsp").about["values"] == "int8"
+    assert read_page(tmp_path / "a.html").about["values"] == "int8"
+    assert "int8_t *input" in (tmp_path / "a.h").read_text()
+    with pytest.raises(OptionError, match="needs training images to calibrate"):
+        call("export", tmp_path / "a.hsp", "-o", tmp_path / "c.c", "--int8", "--verify-images", "0")
+
+
 def test_data_that_are_asked_for_are_the_runs_own_if_they_have_its_name(store: RunStore) -> None:
     run = run_of(store, FINISHED)
     assert run.recipe().data.options
@@ -124,6 +139,8 @@ def test_a_run_that_has_not_pruned_is_said(store: RunStore, tmp_path: Path) -> N
     [
         (("RUN", "-o", "a.zip"), OptionError, r"\.hsp, \.html, \.onnx, \.c, \.safetensors; got `a\.zip`"),
         (("RUN", "-o", "a.onnx", "--deploy"), OptionError, "--deploy is for .hsp"),
+        (("RUN", "-o", "a.hsp", "--int8"), OptionError, "--int8 needs --deploy"),
+        (("RUN", "-o", "a.onnx", "--int8"), OptionError, "--int8 is for .hsp, .html and .c"),
         (("RUN", "-o", "a.hsp", "--shrink"), OptionError, "pass --deploy"),
         (("RUN", "-o", "a.html", "--shrink"), OptionError, "pass --deploy"),
         (("RUN", "-o", "a.hsp", "--batch", "1"), OptionError, "--batch is for .onnx"),

@@ -12,9 +12,10 @@ import hypersparse
 from hypersparse import Mask, models
 from hypersparse.errors import ModelError, OptionError, RunError
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.sparse_file import deployed, exact, load_graph, save_graph
+from hypersparse.export.sparse_file import deployed, deployed_int8, exact, load_graph, save_graph
 from hypersparse_runtime.file import pack
 from hypersparse_runtime.graph import Graph
+from hypersparse_runtime.sparse_model import SparseModel
 from tests.export.networks import OPTIONS, SHAPES, difference, graph_of, outputs, sparse_model
 
 
@@ -46,6 +47,23 @@ def test_deployed_is_smaller_and_nearly_the_same(name: str, tmp_path: Path) -> N
     assert difference(model, back, torch.randn(8, *SHAPES[name])) < 5e-3
     if name != "wide_resnet":  # its batch norms follow sums
         assert not [key for key in back.state_dict() if key.endswith("running_mean")]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_int8_is_smaller_and_nearly_the_same(name: str, tmp_path: Path) -> None:
+    model = sparse_model(name, density=0.3, seed=2)
+    graph, images = graph_of(name, model), torch.randn(8, *SHAPES[name])
+    half = save_graph(deployed(graph), tmp_path / "half.hsp")
+    assert save_graph(deployed_int8(graph), tmp_path / "int8.hsp") < half / 1.1
+    back = load_graph(tmp_path / "int8.hsp")
+    assert back.about["values"] == "int8"
+    assert difference(model, to_module(back), images) < 0.05
+    ours = SparseModel.load(tmp_path / "int8.hsp", threads=1)(images.numpy())
+    assert np.allclose(ours, outputs(to_module(back), images), rtol=1e-4, atol=1e-4)
+    weights = [back.array(node, "weight") for node in back.nodes if node.by_channels]
+    assert all(len(np.unique(row)) <= 255 for weight in weights if weight is not None for row in weight)
+    with pytest.raises(OptionError, match="needs `deploy=True`"):
+        hypersparse.save_sparse(model, tmp_path / "a.hsp", input_shape=SHAPES[name], int8=True)
 
 
 def test_values_get_more_bits_until_nothing_is_predicted_otherwise() -> None:

@@ -11,8 +11,9 @@ import pytest
 from safetensors import safe_open
 
 from hypersparse_runtime.container import FileError, container, sections_of
-from hypersparse_runtime.file import pack, read, unpack, write
+from hypersparse_runtime.file import DTYPES, pack, read, unpack, write
 from hypersparse_runtime.graph import INPUT, Graph, Node
+from hypersparse_runtime.row_quantization import dequantize_rows, quantize_rows
 
 CONV = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 
@@ -73,6 +74,47 @@ def test_half_rounds_once_and_keeps_what_does_not_fit() -> None:
     assert back.tensors["conv.bias"][0] == 1e6
     again = unpack(pack(back, half=True))
     assert all((again.tensors[name] == back.tensors[name]).all() for name in back.tensors)
+
+
+def quantized_graph() -> Graph:
+    """The small graph with weights that are whole steps."""
+    graph = small_graph()
+    weights = {name: array for name, array in graph.tensors.items() if name.endswith("weight") and array.ndim > 1}
+    assert weights
+    tensors = {**graph.tensors, **{name: dequantize_rows(*quantize_rows(array)) for name, array in weights.items()}}
+    return Graph(graph.input_shape, graph.nodes, tensors, graph.about)
+
+
+def test_whole_steps_are_stored_as_int8() -> None:
+    graph = quantized_graph()
+    content = pack(graph, int8=True)
+    back = unpack(content)
+    assert all(np.array_equal(back.tensors[name], array) for name, array in graph.tensors.items())
+    assert all(back.tensors[name].dtype == array.dtype for name, array in graph.tensors.items())
+    assert pack(back, int8=True) == pack(graph, int8=True)
+    assert len(content) < len(pack(graph, half=True))
+    other = small_graph()  # no whole steps: nothing is rounded
+    assert pack(other, int8=True) == pack(other)
+
+
+@pytest.mark.parametrize("kind", ["scale", "steps", "rows", "cut"])
+def test_int8_that_is_made_up_gets_one_sentence(kind: str) -> None:
+    sections, about = sections_of(pack(quantized_graph(), int8=True))
+    values = bytearray(zlib.decompress(sections["values"]))
+    text = json.loads(zlib.decompress(sections["graph"]))
+    if kind == "scale":
+        values[-1] = 0x80  # the sign of the last one
+    if kind == "steps":
+        scales = 2 * sum(row[1][0] for row in text["arrays"] if DTYPES[row[2]] == "int8_rows")
+        values[-scales - 1] = 0x80
+    if kind == "rows":
+        text["arrays"].append(["a", [2**40, 0], DTYPES.index("int8_rows"), -1])
+    if kind == "cut":
+        del values[-2:]
+    sections |= {"values": zlib.compress(bytes(values)), "graph": zlib.compress(json.dumps(text).encode())}
+    with pytest.raises(FileError) as raised:
+        unpack(container(sections, json.dumps(about)))
+    assert "\n" not in str(raised.value)
 
 
 def test_minus_zero_in_a_sparse_array_is_zero() -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 from hypersparse import __version__
 from hypersparse.errors import ModelError
+from hypersparse.export.sparse_file import file_bytes
 from hypersparse.export.web.modules import bundle, smaller
 from hypersparse.pages.template import asset, fill, script_of, source_hash, to_json
 from hypersparse.storage.files import write_text
-from hypersparse_runtime.file import pack, unpack
+from hypersparse_runtime.file import unpack
 from hypersparse_runtime.graph import Graph, GraphError, shapes
 
 SHARED_SCRIPTS = ("elements", "theme", "numbers", "pad", "samples", "verdict", "picking")
@@ -43,7 +44,7 @@ def make_page(graph: Graph, title: str) -> str:
     shared = (asset(f"{name}.js") for name in SHARED_SCRIPTS)
     script = script_of(bundle(), smaller("\n".join([*shared, *(asset(f"{name}.js", __package__) for name in SCRIPTS)])))
     unpacker = smaller(asset("unpack.js", __package__))
-    network = base64.b64encode(pack(graph, half=graph.about.get("values") == "fp16")).decode()
+    network = base64.b64encode(file_bytes(graph)).decode()
     policy = (
         f"default-src 'none'; script-src {source_hash(unpacker)} {source_hash(script)} 'wasm-unsafe-eval'; "
         f"style-src {source_hash(style)}; img-src data: blob:; base-uri 'none'; form-action 'none'"

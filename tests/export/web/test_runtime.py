@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from hypersparse.export.sparse_file import deployed_int8, load_graph, save_graph
 from hypersparse.export.web.package import write_package
 from hypersparse.export.web.page import OPERATIONS
 from hypersparse.zoo.find_network import in_zoo
@@ -58,6 +59,16 @@ def test_networks_of_the_zoo_give_the_native_outputs(name: str, package: Path) -
     assert answer["denseProducts"] == model.dense_products
     weights = [model.graph.array(node, "weight") for node in model.graph.nodes if node.weighted]
     assert [layer["kept"] for layer in answer["layers"]] == [np.count_nonzero(weight) for weight in weights]
+
+
+def test_int8_weights_give_the_native_outputs(package: Path, tmp_path: Path) -> None:
+    path = in_zoo("digits-resnet8-0.95")
+    assert path is not None
+    save_graph(deployed_int8(load_graph(path)), tmp_path / "int8.hsp")
+    model = SparseModel.load(tmp_path / "int8.hsp", threads=1, engine="hypersparse")
+    images = np.random.default_rng(0).standard_normal((3, *model.input_shape)).astype(np.float32)
+    (answer,) = run_in_node(package, [(tmp_path / "int8.hsp", images)])
+    np.testing.assert_allclose(answer["outputs"], model(images).ravel(), atol=1e-4, rtol=0)
 
 
 def test_random_networks_are_refused_or_give_the_outputs_of_numpy(package: Path, tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import { COLUMNS, decode, Layout, MOST_BITS, PLAIN } from "./positions.js";
 
 export const INPUT = "input"; // name of the value that a network is given
 const HALF = "half"; // float32 kept as float16
+const ROWS = "int8_rows"; // float32 kept as int8 and, behind all values, a scale for each row of the first axis
+const SCALE = 2; // bytes: the upper half of a float32
+const [LEAST_SCALE, MOST_SCALE] = [2 ** -126, 2 ** 120];
 // prettier-ignore
-const DTYPES = [["float32", 4], [HALF, 2], ["float64", 8], ["float16", 2], ["int64", 8], ["int32", 4], ["int16", 2], ["int8", 1], ["uint8", 1], ["bool", 1]];
-const READABLE = ["float32", HALF, "float64", "float16"]; // by this runtime; batch norms also count in int64
+const DTYPES = [["float32", 4], [HALF, 2], ["float64", 8], ["float16", 2], ["int64", 8], ["int32", 4], ["int16", 2], ["int8", 1], ["uint8", 1], ["bool", 1], [ROWS, 1]];
+const READABLE = ["float32", HALF, "float64", "float16", ROWS]; // by this runtime; batch norms also count in int64
 const DENSE = -1; // in place of a count: every element is stored
 const SMALL = 2 ** 20;
 const MOST_GRAPH = 2 ** 22; // bytes of its JSON
@@ -74,6 +77,9 @@ function entryOf(row) {
   const shape = shapeOf(sides, 0);
   const [dtype, width] = DTYPES[whole(type)] ?? [];
   if (!dtype) throw new FileError(`the array \`${named(name)}\` has an unknown type`);
+  if (dtype === ROWS && (shape.length < 2 || shape.includes(0))) {
+    throw new FileError(`the array \`${named(name)}\` has no rows that scales could be for`);
+  }
   const dense = kept === DENSE;
   const coded = dense ? new Layout(shape, 0, PLAIN, 0) : codedAs(named(name), shape, [kept, layout, bits]);
   return { name: named(name), dtype, width, dense, layout: coded, stored: dense ? coded.size : kept };
@@ -120,14 +126,16 @@ function checkClaims(entries, size) {
   if (symbols > MOST_SYMBOLS + MOST_SYMBOLS_PER_BYTE * Math.max(0, size - SMALL)) {
     throw new FileError(`it claims ${symbols} positions in ${size} bytes`);
   }
-  const bytes = sum(entries, (entry) => entry.stored * entry.width);
+  const bytes = sum(entries, bytesOf);
   if (bytes > MOST_VALUES) throw new FileError(`it claims ${bytes} bytes of values, and ${MOST_VALUES} are the most`);
 }
 
+const rowsOf = (entry) => (entry.dtype === ROWS ? entry.layout.shape[0] : 0);
+const bytesOf = (entry) => entry.stored * entry.width + rowsOf(entry) * SCALE;
 const sum = (list, measure) => list.reduce((all, each) => all + measure(each), 0);
 
 function arraysOf(entries, sections, lengths) {
-  const values = valuesOf(entries, sections.values);
+  const [values, scales] = valuesOf(entries, sections.values);
   if (lengths.length !== 4 || sum(lengths, (length) => length) !== sections.positions.length) {
     throw new FileError("its positions are cut off");
   }
@@ -139,6 +147,7 @@ function arraysOf(entries, sections, lengths) {
     strings,
   );
   const found = new Map(sparse.map((entry, place) => [entry.name, positions[place]]));
+  for (const [name, rows] of scales) scale(values.get(name), found.get(name), rows);
   return new Map(
     entries.map(({ name, layout, dtype }) => [
       name,
@@ -147,13 +156,14 @@ function arraysOf(entries, sections, lengths) {
   );
 }
 
-/** The stored values of each array: all first bytes, all second bytes and so on, type by type. */
+/** Multiply the steps of an array in place; each row has a size of its steps. */
+function scale(steps, positions, { sizes, length }) {
+  for (let i = 0; i < steps.length; i += 1) steps[i] *= sizes[Math.floor((positions ? positions[i] : i) / length)];
+}
+
+/** The stored values of each array: all first bytes, all second bytes and so on, type by type; and scales of rows. */
 function valuesOf(entries, deflated) {
-  const content = inflate(
-    deflated,
-    sum(entries, (entry) => entry.stored * entry.width),
-    true,
-  );
+  const content = inflate(deflated, sum(entries, bytesOf), true);
   const values = new Map();
   let start = 0;
   for (const [dtype, width] of DTYPES) {
@@ -167,11 +177,30 @@ function valuesOf(entries, deflated) {
     }
     start += count * width;
   }
-  return values;
+  return [values, scalesOf(entries, content.subarray(start))];
+}
+
+function scalesOf(entries, content) {
+  const scales = new Map();
+  const [count, view] = [content.length / SCALE, new DataView(new ArrayBuffer(4))];
+  let place = 0;
+  for (const entry of entries.filter(rowsOf)) {
+    const sizes = Float64Array.from({ length: rowsOf(entry) }, () => {
+      view.setUint16(2, content[place] + 256 * content[count + place], true);
+      place += 1;
+      return view.getFloat32(0, true);
+    });
+    if (!sizes.every((size) => size >= LEAST_SCALE && size <= MOST_SCALE)) {
+      throw new FileError(`a scale of the array \`${entry.name}\` is not one`);
+    }
+    scales.set(entry.name, { sizes, length: entry.layout.size / sizes.length });
+  }
+  return scales;
 }
 
 function numbersOf({ content, start, stride, width, count }) {
   const found = new Float64Array(count);
+  if (width === 1) return found.map((_, i) => stepsOf(content[start + i]));
   const view = new DataView(new ArrayBuffer(8));
   for (let i = 0; i < count; i += 1) {
     for (let byte = 0; byte < width; byte += 1) view.setUint8(byte, content[start + byte * stride + i]);
@@ -179,6 +208,11 @@ function numbersOf({ content, start, stride, width, count }) {
       width === 4 ? view.getFloat32(0, true) : width === 8 ? view.getFloat64(0, true) : half(view.getUint16(0, true));
   }
   return found;
+}
+
+function stepsOf(byte) {
+  if (byte === 128) throw new FileError("a weight has more steps than its scale is for");
+  return byte < 128 ? byte : byte - 256;
 }
 
 function half(bits) {
