@@ -298,6 +298,16 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         raise OptionError(f"{where} is not valid TOML: {error}.") from None
 
 
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Parse a TOML file; `what`, such as "recipe", names it in errors."""
+    try:
+        return parse_toml(path.read_text(), str(path))
+    except OSError as error:
+        raise OptionError(f"The {what} {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise OptionError(f"The {what} {path} cannot be read: it is not text in UTF-8.") from None
+
+
 def _table(value: Any) -> dict[str, Any]:
     table = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     further = table.pop("options", {})
@@ -328,6 +338,18 @@ def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in tables.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
     return flat
+
+
+def nested(name: str, value: Any) -> dict[str, Any]:
+    """The tables that hold one option, by its name.
+
+    >>> nested("method.growth", 1.1)
+    {'method': {'growth': 1.1}}
+    """
+    tables = value
+    for part in reversed(name.split(".")):
+        tables = {part: tables}
+    return dict(tables)
 
 
 def _toml_lines(table: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -52,7 +52,7 @@ def _crossing(file: str, usable: Sequence[FinishedRun]) -> AnalysisResult:
     return AnalysisResult(file, figure, pd.DataFrame(rows))
 
 
-def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
+def agreement(runs: Sequence[FinishedRun]) -> list[AnalysisResult]:
     """Overlap of the final masks of two seeds, and the overlap expected by chance."""
     usable = [run for run in stored.with_records(runs) if len(run.record.get("final_sample", ()))]
     # Named among all runs, since the title says neither network nor sparsity.
@@ -81,7 +81,7 @@ def agreement(runs: Sequence[FinishedRun]) -> AnalysisResult:
     axes.set_xlim(0, 115 * max(frame["agreement"].max(), frame["chance"].max()))
     axes.set_xlabel("shared weights (%); bar: expected by chance", fontsize=8)
     plot.title(figure, "Mask agreement between seeds")
-    return AnalysisResult("agreement", figure, frame, {})
+    return [AnalysisResult("agreement", figure, frame, {})]
 
 
 def _agreement(one: FinishedRun, other: FinishedRun) -> dict[str, Any]:

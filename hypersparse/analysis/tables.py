@@ -48,7 +48,7 @@ def format_cells(frame: pd.DataFrame) -> pd.DataFrame:
             continue
         deviations = frame.get(f"{name}_deviation")
         if deviations is None:
-            columns[str(name)] = [_plain(value) for value in frame[name]]
+            columns[str(name)] = [plain_text(value) for value in frame[name]]
         else:
             columns[str(name)] = [_together(*pair) for pair in zip(frame[name], deviations, strict=True)]
     return pd.DataFrame(columns)
@@ -85,7 +85,7 @@ def _together(value: object, deviation: object) -> str:
     """Both with two digits; a whole number of one run, such as epochs, as it is."""
     alone = not isinstance(deviation, float) or math.isnan(deviation)
     if not isinstance(value, float) or math.isnan(value) or (alone and value.is_integer()):
-        return _plain(value)
+        return plain_text(value)
     return f"{value:.2f}" if alone else f"{value:.2f} ± {deviation:.2f}"
 
 
@@ -96,7 +96,8 @@ def _interval(difference: float | None, low: float | None, high: float | None) -
     return f"{difference:+.2f}" + ("" if pd.isna(low) else f" ({low:.2f} to {high:.2f})")
 
 
-def _plain(value: object) -> str:
+def plain_text(value: object) -> str:
+    """A number in four digits; nothing for None and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,6 +1,6 @@
 """`hypersparse analyze`: figures and tables from stored runs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +8,9 @@ import pandas as pd
 import typer
 from rich.table import Table
 
-from hypersparse.analysis import allocation, intersection, masks, tradeoffs
 from hypersparse.analysis.finished_runs import FinishedRun, load
 from hypersparse.analysis.plotting import AnalysisResult, use_own_settings, write
+from hypersparse.analysis.tables import plain_text
 from hypersparse.cli.console import table, table_console
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.runs.store import RunStore, find_all
@@ -22,20 +22,6 @@ Out = Annotated[
     Path, typer.Option("--out", "-o", file_okay=False, help="Folder for the figures (PNG, SVG) and their data (CSV).")
 ]
 Analysis = Callable[[Sequence[FinishedRun]], Iterable[AnalysisResult]]
-ANALYSES: Mapping[str, Analysis] = {
-    "intersection": intersection.analyze,
-    "layers": allocation.analyze,
-    "accuracy": tradeoffs.accuracy,
-    "crossing": masks.crossings,
-    "effective": tradeoffs.effective,
-    "agreement": lambda runs: [masks.agreement(runs)],
-    "classes": tradeoffs.classes,
-}  # their help texts are in `registry`, which loads no analysis
-
-
-def command(name: str) -> Callable[..., None]:
-    """The command of an analysis without options of its own."""
-    return drawing(ANALYSES[name])
 
 
 def drawing(analyze: Analysis) -> Callable[..., None]:
@@ -69,11 +55,5 @@ def show(results: Iterable[AnalysisResult], out: Path, tables: Sequence[pd.DataF
 def as_table(frame: pd.DataFrame) -> Table:
     """A frame for a terminal, without its empty columns."""
     shown = frame.dropna(axis="columns", how="all")
-    rows = [[*map(_cell, row)] for row in shown.itertuples(index=False)]
+    rows = [[*map(plain_text, row)] for row in shown.itertuples(index=False)]
     return table(*(str(name).replace("_", " ") for name in shown), rows=rows)
-
-
-def _cell(value: object) -> str:
-    if value is None or (isinstance(value, float) and pd.isna(value)):
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

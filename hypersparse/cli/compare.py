@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import typer
 
 from hypersparse import methods as registry
@@ -15,21 +14,18 @@ from hypersparse.analysis.paired import cells, paired
 from hypersparse.analysis.plotting import use_own_settings
 from hypersparse.cli.console import Console, table
 from hypersparse.cli.cost import print_cost, total_time
-from hypersparse.cli.grid import forecast
-from hypersparse.cli.load_data import data_loader
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import (
-    DataName,
     Epochs,
-    ModelName,
+    ModelAndData,
     RecipeOptions,
     Seeds,
     parse_seeds,
     parse_sparsities,
 )
 from hypersparse.cli.report import write_report
-from hypersparse.cli.results import print_failures
-from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
+from hypersparse.cli.session import Session
+from hypersparse.cli.signals import exit_if_signalled
 from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.errors import OptionError, unknown
 from hypersparse.recipe import Recipe, own_code_of
@@ -38,23 +34,18 @@ from hypersparse.runs.experiment import Run
 from hypersparse.runs.forecast import cost_of
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.recipe_names import variants
-from hypersparse.runs.sweep import LocalExecutor, job_of
-from hypersparse.runs.sweep import sweep as train_all
+from hypersparse.runs.sweep import job_of
 from hypersparse.storage.files import make_folder
 from hypersparse.storage.schemas import Result
 from hypersparse.training.concurrency.concurrent_runs import Job, unfinished
-from hypersparse.training.machine import Machine
-from hypersparse.training.stop import StopRequest
 
 THE_PAPERS = "art,snip,grasp,sratio,lth,imp,rigl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridOptions:
+class GridOptions(ModelAndData):
     """The recipes and seeds of a grid, and the folder of its tables."""
 
-    data: DataName = None
-    model: ModelName = None
     methods: str = option(THE_PAPERS, "Names with commas; `hypersparse methods` lists them.")
     sparsities: str = option("0.9,0.95,0.98", "Fractions removed, with commas.", "--sparsity")
     seed: Seeds = "0-2"
@@ -88,57 +79,43 @@ def compare(options: TrainingOptions, grid: GridOptions) -> None:
 
     The same command resumes after a stop, and trains only what is missing.
     """
-    runs_dir, dry_run, recipes = options.runs_dir, grid.dry_run, grid.recipes(options.runs_dir)
-    machine, console, stop = options.machine(), Console(), options.stop()
-    if not (dry_run and is_elsewhere(machine)):
-        machine.torch_device()
-    load = data_loader(options.folders, quiet=not console.is_terminal, machine=None if dry_run else machine)
+    dry_run, recipes, session = (
+        grid.dry_run,
+        grid.recipes(options.runs_dir),
+        Session(options, options.machine(), options.stop()),
+    )
+    if not (dry_run and is_elsewhere(session.machine)):
+        session.machine.torch_device()
+    load = session.loader(decode=not dry_run)
     if not dry_run:
         load(recipes[0])  # fails early if the data are missing
     runs = [Run(recipe, seed) for seed in parse_seeds(grid.seed) for recipe in recipes]
     jobs = [job_of(run, options.store) for run in runs]
-    _print_missing(console, jobs, machine, runs_dir, load, with_table=dry_run)
+    _print_missing(session, jobs, load, with_table=dry_run)
     if dry_run:
         return
     make_folder(grid.out)  # fails early if it cannot be made
-    display = forecast(console, jobs, machine, runs_dir)
-    with stopped_by_signals(stop), options.trackers() as tell, display:
-        results = train_all(
-            runs,
-            LocalExecutor(machine, load, options.jobs),
-            options.store,
-            phase_cache=options.phase_cache,
-            stop=stop,
-            callback=lambda job: tell(job, display.callback(job)),
-            ended=display.ended,
-        )
-    print_failures(console, jobs, results)
-    finished = [result for result in results if isinstance(result, dict)]
+    finished = [outcome for outcome in session.train_all(runs, load) if isinstance(outcome, dict)]
     if finished:
-        _report(console, jobs, finished, grid.out, with_report=options.report)
-    if len(finished) < len(jobs):
-        _say_what_is_missing(console, len(jobs) - len(finished), len(jobs), stop)
+        _report(session.console, jobs, finished, grid.out, with_report=options.report)
+    if missing := len(jobs) - len(finished):
+        why = f"Stopped ({session.stop.reason}). " if session.stop.reason else ""
+        session.console.print(f"{why}{missing} of {len(jobs)} runs are missing; the same command goes on.")
+        exit_if_signalled(session.stop)
+        raise typer.Exit(2)
 
 
-def _print_missing(
-    console: Console,
-    jobs: Sequence[Job],
-    machine: Machine,
-    runs_dir: Path,
-    load: Load,
-    *,
-    with_table: bool,
-) -> None:
+def _print_missing(session: Session, jobs: Sequence[Job], load: Load, *, with_table: bool) -> None:
     """Print how many runs are missing and what they cost."""
-    missing = unfinished(jobs)
+    missing, console = unfinished(jobs), session.console
     if not missing:
         console.print(f"{len(jobs)} runs, all of them trained already")
         return
-    found = cost_of(missing, machine, runs_dir, load=load)
+    found = cost_of(missing, session.machine, session.options.runs_dir, load=load)
     said = f"about {found.epochs} epochs, one after another: {total_time(found)}"
     console.print(f"{len(jobs)} runs, {len(missing)} of them to train: {said}")
     if with_table:
-        print_cost(found, machine)
+        print_cost(found, session.machine)
 
 
 def settings_for(name: str, settings: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -167,23 +144,12 @@ def _report(
     header, rows = comparison.grid(comparison.summarize(runs), first="[bold]{}[/]", second="[italic]{}[/]")
     console.print(table(*header, rows=rows))
     console.print("test accuracy of the last epoch, mean ± deviation; [bold]best[/], [italic]second best[/]")
-    _print_paired(console, paired(runs))
+    pairs = paired(runs)
+    header, rows = cells(pairs[pairs["seeds"] > 1])  # a single seed adds nothing to the first table
+    if rows:
+        console.print(table(*header, rows=rows, title="against the best, seed by seed", title_justify="left"))
     use_own_settings()
     paths = comparison.write(output, runs, title)
     if with_report and write_report(console, output / REPORT, [job.folder for job in jobs]):
         paths.append(output / REPORT)
     console.say(f"files:  {', '.join(map(str, paths))}")
-
-
-def _say_what_is_missing(console: Console, missing: int, of: int, stop: StopRequest) -> None:
-    why = f"Stopped ({stop.reason}). " if stop.reason else ""
-    console.print(f"{why}{missing} of {of} runs are missing; the same command goes on.")
-    exit_if_signalled(stop)
-    raise typer.Exit(2)
-
-
-def _print_paired(console: Console, pairs: pd.DataFrame) -> None:
-    """Print the comparison with the best method, seed by seed; a single seed adds nothing to the first table."""
-    header, rows = cells(pairs[pairs["seeds"] > 1])
-    if rows:
-        console.print(table(*header, rows=rows, title="against the best, seed by seed", title_justify="left"))

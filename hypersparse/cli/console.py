@@ -1,15 +1,18 @@
 """Console output: text of files is printed as text, and tables share one style."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import rich.console
+import typer
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 WIDE = 200  # columns of a file or a pipe, which has no width
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # characters that a terminal obeys instead of showing
 
@@ -39,6 +42,11 @@ def table_console(*, highlight: bool = True) -> Console:
     if not console.is_terminal:
         console.width = max(console.width, WIDE)
     return console
+
+
+def print_json(value: Any) -> None:
+    """Print a value for other programs."""
+    print(json.dumps(value, indent=1))
 
 
 def table(*columns: str, rows: Iterable[Sequence[str]] = (), **settings: Any) -> Table:

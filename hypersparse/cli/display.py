@@ -14,6 +14,7 @@ from rich.text import Text
 from hypersparse.cli.console import Console, table
 from hypersparse.cli.formats import duration, percent
 from hypersparse.methods.base import Phase
+from hypersparse.runs.time_left import seconds_left
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.schemas import Entry, number_of
 from hypersparse.training.callbacks import Callback
@@ -97,12 +98,8 @@ class LiveDisplay(TerminalView):
         """The expected remaining time, or a lower bound if the length of a phase is open."""
         if not self.entries or self.sparsifier is None:
             return "not known yet"
-        recent = self.entries[-10:]
-        per_epoch = sum(entry["seconds"] for entry in recent) / len(recent)
-        phases = self.plan[self.plan.index(self.sparsifier.phase) :]
-        left = sum(phase.epochs - self._done(phase) for phase in phases if not phase.stop_when)
-        bound = "at least " if any(phase.stop_when for phase in phases) else ""
-        return f"{bound}{duration(left * per_epoch)}"
+        seconds, is_bound = seconds_left(self.plan, self.sparsifier.phase, self.entries)
+        return f"{'at least ' if is_bound else ''}{duration(seconds)}"
 
     def _done(self, phase: Phase) -> int:
         return sum(entry["phase"] == phase.name for entry in self.entries)

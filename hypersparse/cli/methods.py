@@ -1,25 +1,20 @@
 """`hypersparse methods`: a list of the methods."""
 
-import inspect
-import json
-from typing import Any
-
 import typer
 from rich.markup import escape
 
 from hypersparse import methods as registry
-from hypersparse.cli.console import table, table_console
-from hypersparse.methods.base import Method
+from hypersparse.cli.console import AsJson, print_json, table, table_console
 
 
 def methods(
     epochs: int = typer.Option(160, help="Epochs of the main training, for the cost.", min=1),
-    as_json: bool = typer.Option(False, "--json", help="Print a JSON list."),
+    as_json: AsJson = False,
 ) -> None:
     """List the methods with their cost in epochs and their citation."""
-    found = [describe(registry.find(name), epochs) for name in registry.names()]
+    found = [registry.describe(registry.find(name), epochs) for name in registry.names()]
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        print_json(found)
         return
     console = table_console()
     shown = table("method", "what it does", ">epochs", "citation")
@@ -29,30 +24,6 @@ def methods(
         shown.add_row(method["name"], escape(method["about"]), cost, escape(method["citation"]))
     console.print(shown)
     console.print(f"epochs: in all, for --epochs {epochs} and default options. `hypersparse plan METHOD` says more.")
-
-
-def describe(kind: type[Method], epochs: int) -> dict[str, Any]:
-    """A method with its default options, as plain values."""
-    plan = kind().plan(epochs)
-    return {
-        "name": kind.name,
-        "about": first_sentence(kind),
-        "epochs_least": sum(min(1, phase.epochs) if phase.stop_when else phase.epochs for phase in plan),
-        "epochs_most": sum(phase.epochs for phase in plan),
-        "phases": {phase.name: phase.epochs for phase in plan},
-        "citation": kind.citation,
-    }
-
-
-def first_sentence(kind: type) -> str:
-    """The first sentence of a docstring, on one line.
-
-    >>> first_sentence(registry.find("dense"))
-    'Train all weights; prune nothing.'
-    """
-    words = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
-    end = words.find(". ")
-    return words if end < 0 else words[: end + 1]
 
 
 def _between(least: int, most: int) -> str:

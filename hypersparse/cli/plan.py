@@ -1,18 +1,14 @@
 """`hypersparse plan`: the phases of a recipe; nothing is trained."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import typer
 from rich.syntax import Syntax
-from rich.table import Table
 
 from hypersparse.cli.console import Console, table
 from hypersparse.cli.option_groups import grouped
 from hypersparse.cli.recipe_options import RECIPE, RecipeOptions, RunsDir
-from hypersparse.methods.base import Phase
-from hypersparse.recipe import Recipe
-from hypersparse.sparsity.schedules import cosine
+from hypersparse.runs.describe_plan import describe_plan
 
 
 @grouped
@@ -28,72 +24,5 @@ def plan(
     made = chosen.make(runs_dir, method=method, sparsity=sparsity)
     console = Console()
     console.say(made.label, style="bold")
-    console.print(_phases(made))
+    console.print(table("phase", "epochs", "learning rate", "what happens", rows=describe_plan(made)))
     console.print(Syntax(made.to_toml(), "toml", background_color="default"))
-
-
-def _phases(recipe: Recipe) -> Table:
-    phases = recipe.plan()
-    shown = table("phase", "epochs", "learning rate", "what happens")
-    for phase in phases:
-        shown.add_row(phase.name, _epochs(phase), _rate(phase, recipe), _what_happens(phase))
-    least = sum(1 if phase.stop_when else phase.epochs for phase in phases)
-    most = sum(phase.epochs for phase in phases)
-    shown.add_row("total", str(most) if least == most else f"{least} to {most}", "", "")
-    return shown
-
-
-def _epochs(phase: Phase) -> str:
-    return f"1 to {phase.epochs}" if phase.stop_when else str(phase.epochs)
-
-
-def _rate(phase: Phase, recipe: Recipe) -> str:
-    training, part = recipe.training, phase.lr
-    if part.held or training.schedule == "constant":
-        return f"{training.lr:g}"
-    if training.schedule == "cosine":
-        length = part.schedule_epochs or phase.epochs
-        ends = (part.schedule_start / length, (part.schedule_start + phase.epochs) / length)
-        return " to ".join(f"{training.lr * cosine(end):.4g}" for end in ends) + ", cosine"
-    # A phase may be the middle of a schedule; milestones before it apply from its start.
-    places = [
-        fraction * (part.schedule_epochs or phase.epochs) - part.schedule_start for fraction in training.milestones
-    ]
-    first = training.lr * training.gamma ** sum(place <= 0 for place in places)
-    at = ", ".join(f"{place:g}" for place in places if 0 < place < phase.epochs)
-    return f"{first:g}, x {training.gamma:g} at {at}" if at else f"{first:g}"
-
-
-def _what_happens(phase: Phase) -> str:
-    parts = []
-    if words := _words(phase.on_enter):
-        parts.append(f"first {words}")
-    if phase.reset_optimizer:
-        parts.append("fresh momentum")
-    if words := _words(phase.on_epoch_start):
-        parts.append(f"{words} at the start of every epoch")
-    if phase.on_step:
-        parts.append(f"{_words(phase.on_step.action)} every {phase.on_step.every} steps")
-    if phase.penalty:
-        parts.append("a growing penalty on the weights")
-    parts += _techniques(phase)
-    if phase.stop_when:
-        parts.append(f"until {_words(phase.stop_when)}")
-    if words := _words(phase.on_exit):
-        parts.append(f"then {words}")
-    return ", ".join(parts) or "plain training"
-
-
-def _techniques(phase: Phase) -> list[str]:
-    said = {
-        "S2-SAM": phase.around_gradient,
-        "distilled": phase.extra_loss,
-        "scored by its averaged weights": phase.around_scoring,
-    }
-    return [words for words, part in said.items() if part]
-
-
-def _words(action: Callable[..., object] | None) -> str:
-    """The name of a method's function, or of the one in a `partial`, as words; empty without a function."""
-    name: str = "" if action is None else getattr(action, "func", action).__name__
-    return name.strip("_").replace("_", " ")

@@ -11,11 +11,10 @@ import typer
 
 from hypersparse.cli.option_groups import option
 from hypersparse.cli.trust import TrustCode, allowed
-from hypersparse.errors import ModelError, OptionError
+from hypersparse.errors import OptionError
 from hypersparse.own_code import named_in
-from hypersparse.recipe import NAMED_RECIPES, DataOptions, Recipe, merge, named_recipe, parse_toml, resolve
+from hypersparse.recipe import NAMED_RECIPES, DataOptions, Recipe, merge, named_recipe, nested, read_toml, resolve
 from hypersparse.runs.store import RunStore
-from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import digest
 
 RECIPE = "What is trained"
@@ -24,40 +23,36 @@ MOST_SEEDS = 10_000  # in one range; more is taken for a typing error
 
 RunsDir = Annotated[Path, typer.Option("--runs-dir", file_okay=False, help="Folder of the runs.")]
 Seeds = Annotated[str, typer.Option("--seed", help="Random seed; several as 0-4 or 0,2.")]
-ModelName = Annotated[
-    str | None,
-    typer.Option("--model", help="resnet32, vgg19, ... or your own as package.file:factory.", rich_help_panel=RECIPE),
-]
-DataName = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        help="digits, cifar10, cifar100, tinyimagenet, synthetic, a folder of images or an .npz file. "
-        "Its preset is the default of all other options.",
-        rich_help_panel=RECIPE,
-    ),
-]
 Epochs = Annotated[
     int | None,
     typer.Option("--epochs", help="Epochs of the main training (ART: fine-tuning).", rich_help_panel=RECIPE),
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="TABLE.NAME=VALUE",
-        help="Any option of a recipe, such as method.growth=1.1, training.lr=0.05, model.width=16. Repeatable.",
-        rich_help_panel=RECIPE,
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeOptions:
+class ModelAndData:
+    """The parts of a recipe that most commands name."""
+
+    data: str | None = option(
+        None,
+        "digits, cifar10, cifar100, tinyimagenet, synthetic, a folder of images or an .npz file. "
+        "Its preset is the default of all other options.",
+        panel=RECIPE,
+    )
+    model: str | None = option(None, "resnet32, vgg19, ... or your own as package.file:factory.", panel=RECIPE)
+    settings: list[str] | None = option(
+        None,
+        "Any option of a recipe, such as method.growth=1.1, training.lr=0.05, model.width=16. Repeatable.",
+        "--set",
+        metavar="TABLE.NAME=VALUE",
+        panel=RECIPE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions(ModelAndData):
     """The recipe of `train` and `plan`, apart from method and sparsity."""
 
-    data: DataName = None
-    model: ModelName = None
     epochs: Epochs = None
     validation: int | None = option(
         None, "Hold out this many training samples and select the best epoch on them.", panel=RECIPE
@@ -83,7 +78,6 @@ class RecipeOptions:
         dir_okay=False,
     )
     trust_code: TrustCode = False
-    settings: Settings = None
 
     def make(self, runs_dir: Path, *, method: str | None = None, sparsity: float | None = None) -> Recipe:
         """The recipe: the data set's preset, overridden by the recipe file, the options and `--set`, in this order.
@@ -102,7 +96,7 @@ class RecipeOptions:
             ("ablation.name", self.ablation),
         ):
             if value is not None:
-                said = merge(said, _nested(path, value))
+                said = merge(said, nested(path, value))
         said = merge(said, parse_settings(self.settings))
         if self.init_from is not None:
             said = merge(said, _start(self.init_from, runs_dir))
@@ -120,7 +114,7 @@ class RecipeOptions:
             return {}
         if str(self.recipe) in NAMED_RECIPES:
             return named_recipe(str(said.get("data", {}).get("name", DataOptions().name)), str(self.recipe))
-        return _read_recipe(self.recipe)
+        return read_toml(self.recipe, "recipe")
 
 
 def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
@@ -144,7 +138,7 @@ def parse_setting(text: str) -> dict[str, Any]:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
-    return _nested(path.strip(), parsed)
+    return nested(path.strip(), parsed)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -189,24 +183,8 @@ def parse_seconds(text: str) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
-def _nested(path: str, value: Any) -> dict[str, Any]:
-    for name in reversed(path.split(".")):
-        value = {name: value}
-    nested: dict[str, Any] = value
-    return nested
-
-
-def _read_recipe(path: Path) -> dict[str, Any]:
-    try:
-        return parse_toml(path.read_text(), str(path))
-    except OSError as error:
-        raise OptionError(f"The recipe {path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise OptionError(f"The recipe {path} cannot be read: it is not text in UTF-8.") from None
-
-
 def _start(given: Path, runs_dir: Path) -> dict[str, Any]:
-    path = _weights_at(given, runs_dir)
+    path = RunStore(runs_dir).weights(given)
     return {"init_from": str(path), "init_digest": digest(path)}
 
 
@@ -215,16 +193,5 @@ def _teacher(said: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
     techniques = said.get("techniques", {})
     if not techniques.get("teacher") or techniques.get("teacher_digest"):
         return {}
-    path = _weights_at(Path(str(techniques["teacher"])), runs_dir)
+    path = RunStore(runs_dir).weights(Path(str(techniques["teacher"])))
     return {"techniques": {"teacher": str(path), "teacher_digest": digest(path)}}
-
-
-def _weights_at(given: Path, runs_dir: Path) -> Path:
-    path = given
-    if not path.exists():
-        path = RunStore(runs_dir).find(str(given)).path
-    if path.is_dir():
-        path = RunFolder(path).final_file
-    if not path.is_file():
-        raise ModelError(f"There are no weights at {path}: has that run finished?")
-    return path

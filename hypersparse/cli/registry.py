@@ -21,22 +21,25 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Built:
-    """A command that `file.command(name)` builds."""
+class Analysis:
+    """The function `file.function` of `hypersparse.analysis`, as a command that draws its results."""
 
-    file: str
+    place: str
     help: str
 
 
-Commands = Mapping[str, str | Family | Built]
-ANALYSES = {
-    "intersection": "How soon the final mask is found (figure 2 of the paper).",
-    "layers": "Weights per layer under the blocks of the network (figure 3 of the paper).",
-    "accuracy": "Accuracy against sparsity, training compute and bytes.",
-    "crossing": "Weights that cross the pruning threshold in each epoch: from exploration to exploitation.",
-    "effective": "Kept weights that lie on a path from input to output.",
-    "agreement": "Agreement of the final masks of different seeds.",
-    "classes": "Change of accuracy by class.",
+Commands = Mapping[str, str | Family | Analysis]
+ANALYSES = {  # file.function and help, which is not read from it: importing an analysis takes seconds
+    "intersection": ("intersection.analyze", "How soon the final mask is found (figure 2 of the paper)."),
+    "layers": ("allocation.analyze", "Weights per layer under the blocks of the network (figure 3 of the paper)."),
+    "accuracy": ("tradeoffs.accuracy", "Accuracy against sparsity, training compute and bytes."),
+    "crossing": (
+        "masks.crossings",
+        "Weights that cross the pruning threshold in each epoch: from exploration to exploitation.",
+    ),
+    "effective": ("tradeoffs.effective", "Kept weights that lie on a path from input to output."),
+    "agreement": ("masks.agreement", "Agreement of the final masks of different seeds."),
+    "classes": ("tradeoffs.classes", "Change of accuracy by class."),
 }
 COMMANDS: Commands = {  # file:function, in the order of the help
     "train": "train:train",
@@ -51,7 +54,7 @@ COMMANDS: Commands = {  # file:function, in the order of the help
     "report": "report:report",
     "analyze": Family(
         "Draw figures and tables from stored runs; nothing is trained.",
-        {name: Built("analyze", help) for name, help in ANALYSES.items()},
+        {name: Analysis(place, help) for name, (place, help) in ANALYSES.items()},
     ),
     "paper": "paper:paper",
     "evaluate": "evaluate:evaluate",
@@ -81,19 +84,21 @@ class Group(TyperGroup):
         return name, _load(str(name), self.places[str(name)]), rest
 
 
-def _load(name: str, place: str | Family | Built) -> Any:
+def _load(name: str, place: str | Family | Analysis) -> Any:
     if isinstance(place, Family):
         return Group(name=name, places=place.commands, help=place.help, no_args_is_help=True)
     alone = typer.Typer(add_completion=False)
-    if isinstance(place, Built):
-        alone.command(name, help=place.help)(import_module(f"hypersparse.cli.{place.file}").command(name))
+    if isinstance(place, Analysis):
+        file, _, function = place.place.partition(".")
+        analyze = getattr(import_module(f"hypersparse.analysis.{file}"), function)
+        alone.command(name, help=place.help)(import_module("hypersparse.cli.analyze").drawing(analyze))
     else:
         file, _, function = place.partition(":")
         alone.command(name)(getattr(import_module(f"hypersparse.cli.{file}"), function))
     return get_command(alone)
 
 
-def _help(place: str | Family | Built) -> str:
+def _help(place: str | Family | Analysis) -> str:
     if not isinstance(place, str):
         return place.help
     file, _, function = place.partition(":")

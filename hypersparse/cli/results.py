@@ -9,7 +9,6 @@ from hypersparse.cli.console import Console, table
 from hypersparse.cli.formats import count, percent
 from hypersparse.recipe import own_code_of
 from hypersparse.runs.recipe_names import names
-from hypersparse.storage.schemas import Result, Summary
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure
 
 
@@ -41,12 +40,16 @@ def names_of(jobs: Sequence[Job]) -> list[str]:
 
 def results_table(jobs: Sequence[Job], results: Sequence[Outcome]) -> Table:
     """A row per run: accuracy of the last and the best epoch, and weights. Names are folded before numbers are cut."""
-    parts = [_part(result) for result in results if isinstance(result, dict)]
+    parts = [result["sparse"] or result["dense"] if isinstance(result, dict) else None for result in results]
     picked = " or ".join(sorted({part["best_picked_on"] for part in parts if part})) or "test"
     shown = table("", ">last epoch", f">best on\n{picked}", ">weights", ">effective", ">of", ">seconds")
-    for name, result in zip(names_of(jobs), results, strict=True):
-        ended = "failed" if is_failure(result) else "stopped"
-        shown.add_row(name, *(_cells(result) if isinstance(result, dict) else [ended]))
+    for name, result, part in zip(names_of(jobs), results, parts, strict=True):
+        if not isinstance(result, dict):
+            shown.add_row(name, "failed" if is_failure(result) else "stopped")
+            continue
+        accuracies = [f"{percent(part[epoch])} %" if part else "" for epoch in ("last", "best")]
+        counts = [count(number) for number in (result["kept"], result.get("effective_kept"), result["total"])]
+        shown.add_row(name, *accuracies, *counts, f"{result['wall_seconds']:.1f}")
     return shown
 
 
@@ -59,15 +62,3 @@ def print_failures(console: Console, jobs: Sequence[Job], outcomes: Sequence[Out
     for reason, runs in reasons.items():
         others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         console.say(f"{runs[0]}{others}: {reason}", label="failed:", style="red")
-
-
-def _cells(result: Result) -> list[str]:
-    part = _part(result)
-    accuracies = [f"{100 * part[epoch]:.2f} %" if part else "" for epoch in ("last", "best")]
-    counts = [count(number) for number in (result["kept"], result.get("effective_kept"), result["total"])]
-    return [*accuracies, *counts, f"{result['wall_seconds']:.1f}"]
-
-
-def _part(result: Result) -> Summary | None:
-    """The summary of the sparse network, or of the dense one if there is no other."""
-    return result["sparse"] or result["dense"]

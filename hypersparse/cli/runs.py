@@ -2,17 +2,15 @@
 
 import csv
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.markup import escape
 
-from hypersparse.cli.console import Console, table, table_console
+from hypersparse.cli.console import Console, print_json, table, table_console
 from hypersparse.cli.formats import count, duration, percent
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.runs.run_listing import Filters, Row, rows
@@ -45,12 +43,13 @@ def runs(
     filters = Filters(data=data, model=model, method=method, sparsity=sparsity, seed=seed, finished=finished)
     every = rows(RunStore(runs_dir))
     found = [row for row in every if filters.fit(row)]
+    values = [{**dataclasses.asdict(row), "path": str(row.path)} for row in found]
     if form is Format.json:
-        typer.echo(json.dumps([_plain(row) for row in found], indent=1))
+        print_json(values)
     elif form is Format.csv:
         writer = csv.DictWriter(sys.stdout, [field.name for field in dataclasses.fields(Row)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_plain(row) for row in found)
+        writer.writerows(values)
     elif found:
         _print_table(found)
     if not found:
@@ -98,7 +97,3 @@ def _cells(row: Row, penalties: bool) -> list[str]:
         count(row.total),
         duration(row.seconds),
     ]
-
-
-def _plain(row: Row) -> dict[str, Any]:
-    return {**dataclasses.asdict(row), "path": str(row.path)}

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 import threading
 import webbrowser
 from pathlib import Path
@@ -17,13 +16,14 @@ from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.signals import stopped_by_signals
 from hypersparse.cli.trust import TrustCode
 from hypersparse.errors import OptionError
-from hypersparse.export.sparse_file import exact, load_graph, save_graph
+from hypersparse.export.sparse_file import exact, file_bytes, load_graph
 from hypersparse.export.trace import trace
 from hypersparse.serve.listen import PORT, listen, names_apart
 from hypersparse.serve.network import Served
 from hypersparse.training.stop import StopRequest
 from hypersparse.zoo.find_network import SUFFIX, in_zoo
 from hypersparse_runtime import Graph
+from hypersparse_runtime.file import unpack
 
 LOOK_SECONDS = 0.2  # between checks for a signal
 
@@ -71,11 +71,8 @@ def _open(name: str, asked: NetworkQuery, console: Console) -> tuple[Path, Graph
     stored = open_network(name, asked, unfinished=True)
     if stored.note:
         console.say(f"{stored.path.parent} is {stored.note}.", style="yellow")
-    graph = exact(trace(stored.model, stored.dataset.shape, stored.about()))
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"network{SUFFIX}"
-        size = save_graph(graph, file)
-        return stored.path.parent, load_graph(file), size
+    content = file_bytes(exact(trace(stored.model, stored.dataset.shape, stored.about())))
+    return stored.path.parent, unpack(content), len(content)
 
 
 def _has_screen() -> bool:

@@ -7,15 +7,13 @@ import typer
 from rich.markup import escape
 
 from hypersparse.cli.console import Console, table, table_console
-from hypersparse.cli.export import USUAL_IMAGES, Images, Network, image_count, show_progress
-from hypersparse.cli.load_network import NetworkQuery, open_to_write
+from hypersparse.cli.load_network import Network, WriteQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import ModelError
 from hypersparse.export.formats import format_of
 from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
-from hypersparse.export.trained_model import TrainedModel
-from hypersparse.export.verify import RANDOM_INPUTS, PredictionCheck, difference
+from hypersparse.export.verify import RANDOM_INPUTS, difference
 
 CLOSE = 1e-5  # largest difference of an output, of the largest output
 
@@ -23,16 +21,14 @@ CLOSE = 1e-5  # largest difference of an output, of the largest output
 @grouped
 def shrink(
     network: Network,
-    asked: NetworkQuery,
+    asked: WriteQuery,
     out: Path | None = typer.Option(
         None, "--out", "-o", dir_okay=False, help="The file to write: .hsp, .onnx, .c or .safetensors."
     ),
-    images: Images = str(USUAL_IMAGES),
 ) -> None:
     """Remove dead channels, constants, layers and branches exactly, and show what was removed and why."""
     chosen = None if out is None else format_of(out)
-    count = image_count(images)
-    stored = open_to_write(network, asked, tested=count != 0)
+    stored, check = open_to_write(network, asked)
     found = shrink_graph(trace(stored.model, stored.shape, stored.about()))
     console = table_console()
     print_layers(console, found.layers)
@@ -42,9 +38,8 @@ def shrink(
     if not apart <= CLOSE:
         raise ModelError(f"The smaller network's outputs differ by {apart:.1g} of the largest; nothing was written.")
     console.say(f"Outputs for {RANDOM_INPUTS} random inputs differ by {apart:.1g} of the largest.")
-    if count != 0 and isinstance(stored, TrainedModel):
-        sentence = PredictionCheck(stored, count, show_progress).sentence(small)
-        console.say(f"{sentence}.")
+    if check:
+        console.say(f"{check.sentence(small)}.")
     if chosen and out:
         size = chosen.write(found.graph, out, None)
         console.say(f"{out}: {size:,} bytes")

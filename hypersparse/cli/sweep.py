@@ -12,12 +12,10 @@ from rich.markup import escape
 from hypersparse.analysis.decisions import decisions
 from hypersparse.cli.console import Console
 from hypersparse.cli.cost import print_cost, print_decisions
-from hypersparse.cli.grid import forecast
-from hypersparse.cli.load_data import data_loader
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.report import write_report
-from hypersparse.cli.results import print_failures
-from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
+from hypersparse.cli.session import Session
+from hypersparse.cli.signals import exit_if_signalled
 from hypersparse.cli.training_options import TrainingOptions, exit_if_failed
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import OptionError, unknown
@@ -26,9 +24,9 @@ from hypersparse.runs.epoch_times import is_elsewhere
 from hypersparse.runs.experiment import Experiment, folders_of, named_code, parse_only
 from hypersparse.runs.forecast import cost_of
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import Executor, LocalExecutor, job_of, keep_finished, missing
-from hypersparse.runs.sweep import sweep as train_all
-from hypersparse.training.concurrency.concurrent_runs import Job, Outcome, is_failure
+from hypersparse.runs.sweep import Executor, job_of, keep_finished, missing
+from hypersparse.training.concurrency.concurrent_runs import Outcome, is_failure
+from hypersparse.training.machine import Machine
 from hypersparse.training.stop import Stopped
 
 EXECUTORS = ("local", "ray")
@@ -66,6 +64,13 @@ class SweepOptions:
                 "TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR."
             )
 
+    def cluster(self, options: TrainingOptions, machine: Machine) -> AbstractContextManager[Executor | None]:
+        """The cluster that trains the runs; None for this machine."""
+        if self.executor == "local":
+            return nullcontext()
+        address, gpus = self.ray_address, self.gpus_per_run
+        return RayCluster(machine, folders=options.folders, address=address, gpus=gpus, concurrency=options.jobs)
+
 
 @grouped
 def sweep(
@@ -80,66 +85,41 @@ def sweep(
     own_code = allowed(named_code(experiment), trust=chosen.trust_code)
     found = Experiment.read(experiment, own_code=own_code).only(parse_only(chosen.only))
     chosen.check(options.compiler_cache)
-    machine, runs_dir, results, dry_run = options.machine(), options.runs_dir, chosen.results, chosen.dry_run
+    results, dry_run, session, store = (
+        chosen.results,
+        chosen.dry_run,
+        Session(options, options.machine(), options.stop()),
+        options.store,
+    )
+    machine, console = session.machine, session.console
     if not is_elsewhere(machine) if dry_run else chosen.executor == "local":
         machine.torch_device()
-    console, store = Console(), options.store
-    load = data_loader(options.folders, quiet=not console.is_terminal, machine=None if dry_run else machine)
+    load = session.loader(decode=not dry_run)
     if results and not dry_run:
         keep_finished(found.runs, store, results)  # of a sweep that was killed
     left = missing(found.runs, store, results)
     console.print(f"[bold]{escape(found.title)}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
-    jobs = [job_of(run, store) for run in left]
     if dry_run:
-        costs = cost_of(jobs, machine, runs_dir, results=results, load=load)
+        costs = cost_of([job_of(run, store) for run in left], machine, store.root, results=results, load=load)
         print_cost(costs, machine)
         print_decisions(decisions(found.runs, left, costs.by_job, store, results))
         return
-    stop = options.stop()
-    if not left:
-        _write_page(console, found, runs_dir, results, wanted=options.report)
-        return
-    display = forecast(console, jobs, machine, runs_dir, results=results)
-    workers: AbstractContextManager[Executor] = (
-        RayCluster(
-            machine,
-            folders=options.folders,
-            address=chosen.ray_address,
-            gpus=chosen.gpus_per_run,
-            concurrency=options.jobs,
-        )
-        if chosen.executor == "ray"
-        else nullcontext(LocalExecutor(machine, load, options.jobs))
-    )
-    with stopped_by_signals(stop), options.trackers() as tell, workers as executor, display:
-        outcomes = train_all(
-            left,
-            executor,
-            store,
-            phase_cache=options.phase_cache,
-            results=results,
-            stop=stop,
-            callback=lambda job: tell(job, display.callback(job)),
-            ended=display.ended,
-        )
-    _write_page(console, found, runs_dir, results, wanted=options.report)
-    _report(console, jobs, outcomes)
-    exit_if_signalled(stop)
-
-
-def _write_page(console: Console, found: Experiment, runs_dir: Path, results: Path | None, *, wanted: bool) -> None:
-    """Write the report of the runs of an experiment, as a page named after it."""
-    stores = [RunStore(folder) for folder in (runs_dir, results) if folder is not None]
-    page = runs_dir / f"{found.name}.html"
-    if wanted and write_report(console, page, folders_of(found, stores)):
+    outcomes = []
+    if left:
+        with chosen.cluster(options, machine) as cluster:
+            outcomes = session.train_all(left, load, executor=cluster, results=results)
+    page, stores = store.root / f"{found.name}.html", [store, *([RunStore(results)] if results else [])]
+    if options.report and write_report(console, page, folders_of(found, stores)):
         console.say(f"report: {page}")
+    if left:
+        _report(console, outcomes)
+    exit_if_signalled(session.stop)
 
 
-def _report(console: Console, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
+def _report(console: Console, outcomes: Sequence[Outcome]) -> None:
     done = sum(isinstance(outcome, dict) for outcome in outcomes)
     stopped = sum(isinstance(outcome, Stopped) for outcome in outcomes)
     failed = sum(map(is_failure, outcomes))
-    print_failures(console, jobs, outcomes)
     console.say(f"{done} runs finished, {stopped} to go on with, {failed} failed")
     if stopped or failed:
         console.say("The same command goes on with what is missing.")

@@ -3,35 +3,31 @@
 import os
 import shlex
 import sys
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from rich.markup import escape
 
 from hypersparse.cli.console import Console, table_console
-from hypersparse.cli.display import LiveDisplay
 from hypersparse.cli.formats import flops
-from hypersparse.cli.grid import forecast
-from hypersparse.cli.load_data import load_data
 from hypersparse.cli.option_groups import grouped, option
-from hypersparse.cli.ranks import ranks_of_torchrun, started_as
 from hypersparse.cli.recipe_options import RECIPE, RecipeOptions, Seeds, parse_seeds, parse_sparsities
 from hypersparse.cli.report import write_report
-from hypersparse.cli.results import outcome_table, print_failures, results_table
-from hypersparse.cli.signals import exit_if_signalled, stopped_by_signals
-from hypersparse.cli.trackers import Tell
+from hypersparse.cli.results import outcome_table, results_table
+from hypersparse.cli.session import Session
+from hypersparse.cli.signals import stopped_by_signals
 from hypersparse.cli.training_options import MACHINE, TrainingOptions, exit_if_failed
 from hypersparse.data.dataset import Dataset
-from hypersparse.distributed import Ranks
 from hypersparse.errors import OptionError
+from hypersparse.recipe import Recipe
+from hypersparse.runs.experiment import Run
 from hypersparse.runs.pack import REPORT
+from hypersparse.runs.sweep import job_of
+from hypersparse.runs.torchrun import ranks_of_torchrun
 from hypersparse.storage.schemas import Result
-from hypersparse.training.concurrency.concurrent_runs import Job, train_together
-from hypersparse.training.loop import train as train_run
-from hypersparse.training.machine import Machine
-from hypersparse.training.stop import Stopped, StopRequest
+from hypersparse.training.stop import Stopped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +44,6 @@ class StepOptions:
         panel=MACHINE,
     )  # fmt: skip
     checkpoint_seconds: float = option(20.0, "Minimum time between checkpoints.", panel=MACHINE, min=0)
-
-
-@dataclass(frozen=True)
-class Session:
-    """What the runs of one command share."""
-
-    console: Console
-    machine: Machine
-    ranks: Ranks
-    dataset: Dataset
-    stop: StopRequest
-    options: TrainingOptions
-    record: bool
 
 
 @grouped
@@ -82,87 +65,52 @@ def train(
     """
     sparsities = parse_sparsities(sparsity) if sparsity else [None]
     recipes = [chosen.make(options.runs_dir, method=method, sparsity=each) for each in sparsities]
-    seeds = parse_seeds(seed)
     if steps.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
-    jobs = [Job(made, number, options.store.folder(made, number).path) for number in seeds for made in recipes]
+    runs = [Run(recipe, number) for number in parse_seeds(seed) for recipe in recipes]
     machine = options.machine(**vars(steps))
     machine.torch_device()  # fails early if the GPU is missing
-    with ranks_of_torchrun(machine) as (ranks, machine):
-        stop, console = options.stop(), Console(quiet=not ranks.first)
-        if ranks.several and len(jobs) > 1:
+    with ranks_of_torchrun(machine, os.environ) as (ranks, machine):
+        session = Session(options, machine, options.stop(), Console(quiet=not ranks.first), ranks, record)
+        if ranks.several and len(runs) > 1:
             raise OptionError(
-                f"Several processes train one run at a time; got {len(jobs)}. Pass one seed and sparsity."
+                f"Several processes train one run at a time; got {len(runs)}. Pass one seed and sparsity."
             )
-        quiet = not (console.is_terminal and ranks.first)
-        dataset = ranks.after_first(
-            lambda: load_data(recipes[0], options.folders, quiet=quiet, machine=machine, console=console)
-        )
-        session = Session(console, machine, ranks, dataset, stop, options, record)
-        with options.trackers() if ranks.first else nullcontext() as tell:
-            if len(jobs) == 1:
-                _train_one(jobs[0], session, tell)
-            elif tell:
-                _train_several(jobs, session, tell)
+        load = session.loader()
+        dataset = ranks.after_first(lambda: load(recipes[0]))
+        if len(runs) == 1:
+            _train_one(runs[0], session, dataset)
+        else:
+            _train_several(runs, session, load)
 
 
-def _train_one(job: Job, session: Session, tell: Tell | None) -> None:
-    console, stop, options = session.console, session.stop, session.options
-    display = LiveDisplay(console, f"{job.recipe.label} · seed {job.seed} · {session.machine.torch_device()}")
+def _train_one(run: Run, session: Session, dataset: Dataset) -> None:
+    job = job_of(run, session.options.store)
+    title = f"{run.recipe.label} · seed {run.seed} · {session.machine.torch_device()}"
     try:
-        with stopped_by_signals(stop), display:
-            result = train_run(
-                job.recipe,
-                job.seed,
-                session.machine,
-                job.folder,
-                dataset=session.dataset,
-                callback=tell(job, display) if tell else None,
-                stop=stop,
-                phase_cache=options.phase_cache,
-                record=session.record,
-                ranks=session.ranks,
-            )
+        with stopped_by_signals(session.stop):
+            result = session.train_one(job, title, dataset)
     except Stopped:
-        say_how_to_go_on(console, stop, job.folder)
-        return
+        session.say_how_to_resume(job.folder)
+        return  # and leave the process group in order
     if not session.ranks.first:
         return
-    if options.report:
-        write_report(console, job.folder / REPORT, [job.folder])
-    _report(console, result, job.folder, session.dataset.shape)
+    if session.options.report:
+        write_report(session.console, job.folder / REPORT, [job.folder])
+    _report(session.console, result, job.folder, dataset.shape)
 
 
-def _train_several(jobs: list[Job], session: Session, tell: Tell) -> None:
-    console, stop, options = session.console, session.stop, session.options
-    recipe, folder = jobs[0].recipe, options.runs_dir
-    console.say(f"{len(jobs)} runs · {recipe.data.name} · {recipe.model.name} · {session.machine.torch_device()}")
-    display = forecast(console, jobs, session.machine, folder)
-    with stopped_by_signals(stop), display:
-        results = train_together(
-            [replace(job, callback=tell(job, display.callback(job))) for job in jobs],
-            session.machine,
-            session.dataset,
-            concurrency=options.jobs,
-            stop=stop,
-            phase_cache=options.phase_cache,
-            record=session.record,
-            ended=display.ended,
-        )
-    table_console().print(results_table(jobs, results))
-    print_failures(console, jobs, results)
-    written = options.report and write_report(console, folder / REPORT, [job.folder for job in jobs])
+def _train_several(runs: list[Run], session: Session, load: Callable[[Recipe], Dataset]) -> None:
+    console, recipe, folder = session.console, runs[0].recipe, session.options.runs_dir
+    console.say(f"{len(runs)} runs · {recipe.data.name} · {recipe.model.name} · {session.machine.torch_device()}")
+    outcomes = session.train_all(runs, load)
+    jobs = [job_of(run, session.options.store) for run in runs]
+    table_console().print(results_table(jobs, outcomes))
+    written = session.options.report and write_report(console, folder / REPORT, [job.folder for job in jobs])
     console.say(f"files:  {folder}{f' ({REPORT})' if written else ''}")
-    if any(isinstance(result, Stopped) for result in results):
-        say_how_to_go_on(console, stop, folder)
-    exit_if_failed(results)
-
-
-def say_how_to_go_on(console: Console, stop: StopRequest, folder: Path) -> None:
-    """Print the command that resumes what was stopped."""
-    command = shlex.join([*started_as(), *sys.argv[1:]])
-    console.say(f"Stopped ({stop.reason}) and saved in {folder}. To go on: {command}")
-    exit_if_signalled(stop)
+    if any(isinstance(outcome, Stopped) for outcome in outcomes):
+        session.say_how_to_resume(folder)
+    exit_if_failed(outcomes)
 
 
 def _report(console: Console, result: Result, folder: Path, shape: tuple[int, ...]) -> None:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,6 @@ from hypersparse.cli.load_data import DataDir, data_folders
 from hypersparse.cli.option_groups import option
 from hypersparse.cli.recipe_options import RunsDir, parse_seconds
 from hypersparse.cli.report import WithReport
-from hypersparse.cli.trackers import Tell, Track, trackers
 from hypersparse.errors import HypersparseError
 from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.storage.files import make_folder
@@ -24,6 +22,17 @@ from hypersparse.training.stop import StopRequest
 MACHINE = "Where it is trained"
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.", rich_help_panel=MACHINE)]
 Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.", rich_help_panel=MACHINE)]
+
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME[:PLACE]",
+        help="tensorboard (event files in RUNS-DIR/tensorboard, or tensorboard:FOLDER), wandb:PROJECT or mlflow:URI. "
+        "Repeatable.",
+        rich_help_panel="Trackers",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +73,6 @@ class TrainingOptions:
     def stop(self) -> StopRequest:
         """A request that is due after the given time."""
         return StopRequest(parse_seconds(self.stop_after) if self.stop_after else None)
-
-    def trackers(self) -> AbstractContextManager[Tell]:
-        """The selected trackers, open inside the block."""
-        return trackers(self.track or (), self.runs_dir)
 
     @property
     def store(self) -> RunStore:

@@ -1,33 +1,25 @@
 """`hypersparse tune`: search the options of a recipe."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from hypersparse.analysis.plotting import write_tables
+from hypersparse.analysis.tables import plain_text
 from hypersparse.cli.console import Console, table, table_console
 from hypersparse.cli.formats import percent
-from hypersparse.cli.one_by_one import OneByOne, recipe_and_images
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import RecipeOptions, parse_seeds
-from hypersparse.cli.signals import stopped_by_signals
-from hypersparse.cli.train import say_how_to_go_on
+from hypersparse.cli.session import Search
 from hypersparse.cli.training_options import TrainingOptions
-from hypersparse.errors import OptionError
 from hypersparse.integrations.optuna import Range, Study
-from hypersparse.recipe import Recipe, merge
-from hypersparse.storage.schemas import Result
-from hypersparse.training.callbacks import Callback
-from hypersparse.training.stop import Stopped, StopRequest
 
 MOST_SHOWN = 10  # trials in the table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class TuneOptions:
     """What is varied, and how often."""
 
     search: list[str] | None = option(
@@ -42,7 +34,7 @@ class Search:
 
 
 @grouped
-def tune(asked: Search, chosen: RecipeOptions, options: TrainingOptions) -> None:
+def tune(asked: TuneOptions, chosen: RecipeOptions, options: TrainingOptions) -> None:
     """Search the options of a recipe by their accuracy on held-out images. Needs the extra `tune` (Optuna).
 
     Trials below the median of the earlier ones are ended early. Without --validation a sixth of the training images is
@@ -50,33 +42,12 @@ def tune(asked: Search, chosen: RecipeOptions, options: TrainingOptions) -> None
     """
     (seed,) = parse_seeds(asked.seed)[:1]
     space = [Range.parse(text) for text in asked.search or ()]
-    machine, console, stop = options.machine(), Console(), options.stop()
-    recipe, dataset = recipe_and_images(chosen, options, machine, console, method=asked.method, sparsity=asked.sparsity)
+    search = Search(chosen, options, seed, method=asked.method, sparsity=asked.sparsity)
+    recipe, session = search.recipe, search.session
     study = Study(asked.study or options.runs_dir / f"tune-{recipe.label}", space, recipe, seed=seed)
-    one_by_one = OneByOne(console, machine, dataset, options, stop, seed, asked.trials)
-
-    def train(recipe: Recipe, folder: Path, title: str, callback: Callback, stop: StopRequest) -> Result:
-        return one_by_one(recipe, folder, title, callback=callback, stop=stop)
-
-    try:
-        with stopped_by_signals(stop):
-            study.run(asked.trials, lambda values: with_values(recipe, values), train, stop)
-    except Stopped:
-        say_how_to_go_on(console, stop, study.folder)
-        return
-    _say(console, study)
-
-
-def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with some options changed, by names such as `method.growth`."""
-    tables = recipe.to_mapping()
-    for name, value in values.items():
-        table, _, option = name.partition(".")
-        if table not in tables or not isinstance(tables[table], Mapping):
-            raise OptionError(f"`{name}` is no option of a recipe; options are in tables, such as method.growth.")
-        tables = merge(tables, {table: {option: value}})
-    changed = Recipe.from_mapping(tables, own_code=recipe.imported)
-    return replace(changed, until=recipe.until)
+    with session.stoppable(study.folder):
+        study.run(asked.trials, search.trainer(asked.trials), session.stop)
+    _say(session.console, study)
 
 
 def _say(console: Console, study: Study) -> None:
@@ -87,14 +58,7 @@ def _say(console: Console, study: Study) -> None:
     (file,) = write_tables(study.folder, {"trials": pd.DataFrame(rows)})
     names = [each.name for each in study.space]
     shown = [
-        (
-            str(each.number),
-            percent(each.accuracy) or "ended early",
-            *(
-                f"{each.values[name]:.4g}" if isinstance(each.values[name], float) else str(each.values[name])
-                for name in names
-            ),
-        )
+        (str(each.number), percent(each.accuracy) or "ended early", *(plain_text(each.values[name]) for name in names))
         for each in trials[:MOST_SHOWN]
     ]
     table_console().print(table(">trial", ">held out", *names, rows=shown))

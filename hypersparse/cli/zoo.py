@@ -1,27 +1,20 @@
 """`hypersparse zoo`: the trained sparse networks of the package."""
 
 import dataclasses
-import json
-from collections.abc import Sequence
 
-import typer
 from rich.markup import escape
 
 from hypersparse import zoo as networks
-from hypersparse.cli.console import table, table_console
+from hypersparse.cli.console import AsJson, print_json, table, table_console
 from hypersparse.cli.formats import count, percent
 
 
-def zoo(as_json: bool = typer.Option(False, "--json", help="Print a JSON list.")) -> None:
+def zoo(as_json: AsJson = False) -> None:
     """List trained sparse networks; `hypersparse.zoo.load(NAME)` loads one."""
     found = networks.entries()
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(entry) for entry in found], indent=1))
-    else:
-        _print_table(found)
-
-
-def _print_table(found: Sequence[networks.Entry]) -> None:
+        print_json([dataclasses.asdict(entry) for entry in found])
+        return
     console = table_console()
     shown = table("name", ">sparsity", ">kept", ">last %", ">best %", ">file %", ">bytes", "recipe", ">seed")
     shown.columns[0].no_wrap = True

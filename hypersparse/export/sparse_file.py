@@ -74,10 +74,7 @@ def load_sparse(path: str | Path) -> Network:
 
 def save_graph(graph: Graph, path: str | Path) -> int:
     """Write a graph made by `exact` or `deployed`; the file appears whole or not at all."""
-    try:
-        content = file_bytes(graph)
-    except FileError as error:
-        raise ModelError(f"The network cannot be written: {error}") from None
+    content = file_bytes(graph)
     write_atomically(Path(path), lambda beside: _write(beside, content))
     return len(content)
 
@@ -85,7 +82,10 @@ def save_graph(graph: Graph, path: str | Path) -> int:
 def file_bytes(graph: Graph) -> bytes:
     """The bytes of a file of a graph made by `exact`, `deployed` or `deployed_int8`."""
     values = graph.about.get("values")
-    return pack(graph, half=values in (FP16, INT8), int8=values == INT8)
+    try:
+        return pack(graph, half=values in (FP16, INT8), int8=values == INT8)
+    except FileError as error:
+        raise ModelError(f"The network cannot be written: {error}") from None
 
 
 def load_graph(path: str | Path) -> Graph:

@@ -1,12 +1,13 @@
 """Runs in MLflow: a run each, found again by its tag when training goes on."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hypersparse.errors import OptionError
 from hypersparse.extras import needed
 from hypersparse.integrations.tracker import OpenTracker
+from hypersparse.recipe import flatten
 from hypersparse.training.concurrency.concurrent_runs import Job
 
 EXPERIMENT = "hypersparse"
@@ -48,7 +49,7 @@ class MlflowTracker:
         return str(found.experiment_id if found else self._client.create_experiment(EXPERIMENT))
 
     def _describe(self, job: Job) -> None:
-        values = {**dict(_flat(job.recipe.to_mapping())), "seed": job.seed}
+        values = {**flatten(job.recipe.to_mapping()), "seed": job.seed}
         parameters = [self._entities.Param(name, str(value)) for name, value in values.items()]
         self._client.log_batch(self._id, params=parameters[:MOST_PARAMETERS])
 
@@ -62,11 +63,3 @@ def at(uri: str) -> OpenTracker:
         reason = str(error).partition("\n")[0]
         raise OptionError(f"`--track mlflow:{uri}` cannot be used: {reason}") from None
     return lambda job: MlflowTracker(job, uri)
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypersparse.errors import DivergedError, OptionError, RunError
 from hypersparse.extras import needed
-from hypersparse.recipe import Recipe
+from hypersparse.recipe import Recipe, merge, nested
 from hypersparse.storage.files import make_folder
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, Result
@@ -122,21 +122,22 @@ class Study:
         if not space:
             raise OptionError("A search needs an option to vary: --search method.growth=1.1..1.4.")
         make_folder(folder)
-        self.folder, self.space, self.seed = folder, tuple(space), seed
+        self.folder, self.space, self.seed, self._recipe = folder, tuple(space), seed, recipe
         self._study = _opened(optuna, folder / JOURNAL)
-        self._check_same(recipe)
+        self._check_same()
         # Each start draws other numbers, or it would propose what the last one did.
         self._study.sampler = optuna.samplers.TPESampler(seed=seed + len(self._study.trials))
         self._propose_again()
 
-    def run(
-        self, trials: int, recipe_of: Callable[[Mapping[str, Any]], Recipe], train: Train, stop: StopRequest
-    ) -> None:
+    def run(self, trials: int, train: Train, stop: StopRequest) -> None:
         """Train until so many trials are finished, those of earlier starts included."""
         while (done := len(self.finished())) < trials:
             trial = self._study.ask()
             values = {each.name: each.suggest(trial) for each in self.space}
-            self._study.tell(trial, **self._outcome(trial, recipe_of(values), train, stop, title=_title(done, values)))
+            self._study.tell(
+                trial,
+                **self._outcome(trial, with_values(self._recipe, values), train, stop, title=_title(done, values)),
+            )
 
     def finished(self) -> list[Trial]:
         """The finished trials, in their order."""
@@ -166,8 +167,8 @@ class Study:
             return pruned
         return {"values": run.log()[-1]["validation_accuracy"]}
 
-    def _check_same(self, recipe: Recipe) -> None:
-        said = {"recipe": recipe.to_toml(), "space": [repr(each) for each in self.space]}
+    def _check_same(self) -> None:
+        said = {"recipe": self._recipe.to_toml(), "space": [repr(each) for each in self.space]}
         before = self._study.user_attrs
         if before and {name: before.get(name) for name in said} != said:
             raise RunError(
@@ -216,6 +217,17 @@ class _Linked(StopRequest):
         if self._outer.requested():
             self.stop(str(self._outer.reason))
         return super().requested()
+
+
+def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with some options changed, by names such as `method.growth`."""
+    tables = recipe.to_mapping()
+    for name, value in values.items():
+        table = name.partition(".")[0]
+        if table not in tables or not isinstance(tables[table], Mapping):
+            raise OptionError(f"`{name}` is no option of a recipe; options are in tables, such as method.growth.")
+        tables = merge(tables, nested(name, value))
+    return Recipe.from_mapping(tables, own_code=recipe.imported)
 
 
 def _title(done: int, values: Mapping[str, Any]) -> str:

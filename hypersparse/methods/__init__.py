@@ -1,5 +1,5 @@
 """One file per method; the file name is the method's name, and this folder is the registry."""
 
-from hypersparse.methods.registry import Unimported, find, names
+from hypersparse.methods.registry import Unimported, describe, find, first_sentence, names
 
-__all__ = ["Unimported", "find", "names"]
+__all__ = ["Unimported", "describe", "find", "first_sentence", "names"]

@@ -69,6 +69,30 @@ class Unimported(Method):
         return value if isinstance(value, str) else None
 
 
+def describe(kind: type[Method], epochs: int) -> dict[str, Any]:
+    """A method with its default options, as plain values."""
+    plan = kind().plan(epochs)
+    return {
+        "name": kind.name,
+        "about": first_sentence(kind),
+        "epochs_least": sum(min(1, phase.epochs) if phase.stop_when else phase.epochs for phase in plan),
+        "epochs_most": sum(phase.epochs for phase in plan),
+        "phases": {phase.name: phase.epochs for phase in plan},
+        "citation": kind.citation,
+    }
+
+
+def first_sentence(kind: type) -> str:
+    """The first sentence of a docstring, on one line.
+
+    >>> first_sentence(find("dense"))
+    'Train all weights; prune nothing.'
+    """
+    words = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+    end = words.find(". ")
+    return words if end < 0 else words[: end + 1]
+
+
 def _methods_in(module: str) -> list[type[Method]]:
     members = vars(importlib.import_module(module)).values()
     return [

@@ -10,7 +10,7 @@ from typing import Any
 from hypersparse import methods
 from hypersparse import own_code as own
 from hypersparse.errors import OptionError, unknown
-from hypersparse.recipe import Recipe, merge, parse_toml, resolve
+from hypersparse.recipe import Recipe, merge, read_toml, resolve
 from hypersparse.runs.store import RunStore
 
 AXES = ("data", "model", "method", "penalty", "sparsity")  # of a grid; the last one varies fastest
@@ -92,12 +92,7 @@ def named_code(path: Path) -> frozenset[str]:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
     """The tables of a file, and its grids."""
-    try:
-        tables = parse_toml(path.read_text(), str(path))
-    except OSError as error:
-        raise OptionError(f"The experiment {path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise OptionError(f"The experiment {path} cannot be read: it is not text in UTF-8.") from None
+    tables = read_toml(path, "experiment")
     _check(tables, KEYS, f"part of the experiment {path}")
     grids = tables.get("grid", [])
     if not isinstance(grids, list):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hypersparse.errors import RunError
+from hypersparse.errors import ModelError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.run_folder import RunFolder
 
@@ -39,6 +39,15 @@ class RunStore:
             raise RunError(f"There is no run `{name}` in {self.root}; `hypersparse runs` lists them.")
         some = ", ".join(str(run.path.relative_to(self.root)) for run in matches[:4])
         raise RunError(f"`{name}` matches {len(matches)} runs ({some}); give a longer part of the name.")
+
+    def weights(self, given: Path) -> Path:
+        """The file of trained weights: the given one, or that of a finished run by its folder or name."""
+        path = given if given.exists() else self.find(str(given)).path
+        if path.is_dir():
+            path = RunFolder(path).final_file
+        if not path.is_file():
+            raise ModelError(f"There are no weights at {path}: has that run finished?")
+        return path
 
 
 def find_all(names: Sequence[str], store: RunStore) -> list[Path]:

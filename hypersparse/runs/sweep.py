@@ -40,6 +40,7 @@ class LocalExecutor:
     machine: Machine
     load: Callable[[Recipe], Dataset]
     concurrency: int | None = None
+    record: bool = True
 
     def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
         """Train the runs in order, several concurrently."""
@@ -62,6 +63,7 @@ class LocalExecutor:
                 concurrency=self.concurrency,
                 stop=stop,
                 phase_cache=phase_cache,
+                record=self.record,
                 ended=ended,
             )
         return outcomes

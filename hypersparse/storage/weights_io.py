@@ -115,7 +115,7 @@ def check_digest(path: str | Path, expected: str) -> None:
     if (came := digest(path)) != expected:
         raise ModelError(
             f"{path} is not the file this recipe began with (its digest is {came}, expected {expected}); "
-            "put that one back, or begin another run with --start."
+            "put that one back, or begin another run with --init-from."
         )
 
 

@@ -123,7 +123,7 @@ def test_weights_that_cross(tmp_path: Path) -> None:
 def test_agreement_of_two_seeds_and_of_chance(tmp_path: Path) -> None:
     shifted = np.packbits([False] * 5 + [True] * 10 + [False] * 85)
     pair = [write(tmp_path), write(tmp_path, seed=1, arrays=record(final_sample=shifted))]
-    (row,) = masks.agreement(pair).data.to_dict("records")
+    (row,) = masks.agreement(pair)[0].data.to_dict("records")
     assert row["agreement"] == 0.5
     assert row["chance"] == pytest.approx((4 * 4 / 20 + 6 * 6 / 80) / 10)
     assert row["seeds"] == "0, 1"

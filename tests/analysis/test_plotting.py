@@ -44,7 +44,7 @@ def test_a_figure_has_room_for_all_names_beside_it(
 
 
 def test_rows_with_long_names_leave_room_for_their_numbers(many: list[FinishedRun]) -> None:
-    figure = masks.agreement(many).figure
+    figure = masks.agreement(many)[0].figure
     figure.draw_without_rendering()
     (axes,) = figure.axes
     assert axes.get_window_extent().width > figure.bbox.width / 2

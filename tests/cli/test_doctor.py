@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hypersparse import __version__
-from hypersparse.cli import doctor
+from hypersparse.integrations import installation
 from hypersparse_runtime import kernel_library
 from hypersparse_runtime.compile_kernel import KernelError
 from tests.cli.commands import run
@@ -28,7 +28,7 @@ def test_versions_engines_and_the_kernel_are_listed(tmp_path: Path) -> None:
 def test_a_missing_extra_says_what_it_is_for_and_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda package: None if package == "onnx" else "1.0")
+    monkeypatch.setattr(installation, "_installed", lambda package: None if package == "onnx" else "1.0")
     found = findings(tmp_path)
     assert found["extra onnx"]["state"] == "missing"
     assert found["extra onnx"]["note"] == "hypersparse export -o model.onnx: pip install 'hypersparse[onnx]'"
@@ -47,8 +47,8 @@ def test_a_kernel_that_cannot_be_built_is_a_failure(tmp_path: Path, monkeypatch:
 
 def test_every_extra_of_the_package_has_a_line() -> None:
     extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
-    assert set(doctor.EXTRAS) == set(extras) - {"test", "fuzz"}
-    for name, (packages, _) in doctor.EXTRAS.items():
+    assert set(installation.EXTRAS) == set(extras) - {"test", "fuzz"}
+    for name, (packages, _) in installation.EXTRAS.items():
         assert all(any(line.startswith(package) for line in extras[name]) for package in packages)
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hypersparse.cli import grid as module
 from hypersparse.cli.console import Console
-from hypersparse.cli.grid import Grid, forecast
+from hypersparse.cli.grid import Grid
 from hypersparse.cli.main import app
 from hypersparse.errors import DivergedError
+from hypersparse.runs import time_left
 from hypersparse.runs.store import RunStore
+from hypersparse.runs.time_left import TimeLeft
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry
 from hypersparse.training.concurrency.concurrent_runs import Job
@@ -33,9 +34,9 @@ def shown(grid: Grid) -> str:
 
 def grid_of(jobs: list[Job], monkeypatch: pytest.MonkeyPatch, runs_dir: Path | None = None) -> tuple[Grid, list[float]]:
     clock = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time_left.time, "monotonic", lambda: clock[0])
     console = Console(file=io.StringIO(), force_terminal=True)
-    return forecast(console, jobs, Machine(device="cpu"), runs_dir or jobs[0].folder.parent), clock
+    return Grid(console, TimeLeft.of(jobs, Machine(device="cpu"), runs_dir or jobs[0].folder.parent)), clock
 
 
 def entry(epoch: int, phase: str = "pre-train", phase_epoch: int = 0, **more: object) -> Entry:
@@ -78,7 +79,7 @@ def test_time_left_goes_by_the_epochs_trained_since_the_first_began(
 def test_lines_in_a_pipe_are_not_broken(tmp_path: Path) -> None:
     jobs = [Job(small(), 0, tmp_path / "0")]
     console = Console(file=io.StringIO(), width=20)
-    grid = forecast(console, jobs, Machine(device="cpu"), tmp_path)
+    grid = Grid(console, TimeLeft.of(jobs, Machine(device="cpu"), tmp_path))
     grid.count(jobs[0], entry(0))
     said = "art hypersparse · seed 0  pre-train epoch 0  time left not known yet\n"
     assert console.file.getvalue() == said  # type: ignore[attr-defined]
@@ -129,9 +130,9 @@ def test_commands_tell_of_runs_that_failed(
 def test_a_run_past_the_phase_that_was_asked_for_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(small(until="regularize"), 0, tmp_path / "0")
     grid, _ = grid_of([job], monkeypatch)
-    assert grid.rest == {job.folder: 3}
+    assert grid.time_left.rest == {job.folder: 3}
     grid.count(job, entry(5, "fine-tune", 1))
-    assert grid.rest == {job.folder: 0}
+    assert grid.time_left.rest == {job.folder: 0}
 
 
 def test_phases_are_expected_to_be_as_long_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,11 +140,11 @@ def test_phases_are_expected_to_be_as_long_as_before(tmp_path: Path, monkeypatch
     finish_run(RunStore(tmp_path), small(), seed=1, epochs=finished)
     job = Job(small(), 0, tmp_path / "new" / "seed-0")
     grid, _ = grid_of([job], monkeypatch, tmp_path)
-    assert grid.rest == {job.folder: 13}
+    assert grid.time_left.rest == {job.folder: 13}
     grid.count(job, entry(4, "regularize", 2))
-    assert grid.rest == {job.folder: 8}
+    assert grid.time_left.rest == {job.folder: 8}
     grid.count(job, entry(15, "regularize", 13))  # longer than that
-    assert grid.rest == {job.folder: 2}
+    assert grid.time_left.rest == {job.folder: 2}
 
 
 def test_a_run_that_ended_with_its_mask_is_not_done_when_more_is_asked(

@@ -4,7 +4,7 @@ import typer
 from typer.testing import CliRunner
 
 from hypersparse import methods as registry
-from hypersparse.cli.methods import first_sentence, methods
+from hypersparse.cli.methods import methods
 
 app = typer.Typer()
 app.command()(methods)
@@ -42,5 +42,5 @@ def test_only_the_first_sentence_is_told() -> None:
         More.
         """
 
-    assert first_sentence(Long) == "One thing."
-    assert first_sentence(type("Silent", (), {})) == ""
+    assert registry.first_sentence(Long) == "One thing."
+    assert registry.first_sentence(type("Silent", (), {})) == ""

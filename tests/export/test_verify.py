@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hypersparse import data
-from hypersparse.cli.export import USUAL_IMAGES, image_count
+from hypersparse.cli.load_network import USUAL_IMAGES, image_count
 from hypersparse.errors import ModelError, OptionError
 from hypersparse.export.trained_model import TrainedModel
 from hypersparse.export.verify import BATCH, PredictionCheck, spread

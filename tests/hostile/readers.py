@@ -195,7 +195,6 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/integrations/wandb.py": "* a number of epochs, with --track wandb",
         "hypersparse/recipe.py": "plan foreign",
         "hypersparse/regular_file.py": "arrays",
-        "hypersparse/runs/experiment.py": "sweep",
         "hypersparse/runs/pack.py": "unpack of-code",
         "hypersparse/runs/sweep.py": "* why a run failed, shown as text",
         "hypersparse/serve/images.py": "images that are sent",

@@ -1,6 +1,5 @@
 """A search of options by Optuna, with trainings that a test makes up."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,6 @@ pytest.importorskip("optuna")
 from hypersparse.integrations.optuna import HOPELESS, JOURNAL, Range, Study
 
 LR = Range.parse("training.lr=0.01..1.0")
-
-
-def recipe_of(values: Mapping[str, Any]) -> Recipe:
-    return small(training={"lr": values["training.lr"]})
 
 
 def study(folder: Path, *, seed: int = 0, space: list[Range] | None = None) -> Study:
@@ -58,7 +53,7 @@ class Made:
 
 def test_the_best_trial_is_the_one_with_the_highest_accuracy(tmp_path: Path) -> None:
     made, search = Made(), study(tmp_path)
-    search.run(8, recipe_of, made, StopRequest())
+    search.run(8, made, StopRequest())
     assert len(search.finished()) == 8 == len(made.rates)
     best = search.best()
     assert best is not None
@@ -68,7 +63,7 @@ def test_the_best_trial_is_the_one_with_the_highest_accuracy(tmp_path: Path) -> 
 
 def test_hopeless_trials_are_ended_early(tmp_path: Path) -> None:
     made, search = Made(), study(tmp_path)
-    search.run(30, recipe_of, made, StopRequest())
+    search.run(30, made, StopRequest())
     pruned = [trial for trial in search.finished() if trial.accuracy is None]
     assert pruned
     assert {trial.state for trial in pruned} == {"PRUNED"}
@@ -80,14 +75,14 @@ def test_hopeless_trials_are_ended_early(tmp_path: Path) -> None:
 def test_a_trial_that_was_cut_off_is_proposed_again(tmp_path: Path) -> None:
     cut = Made(cut_off_at=3)
     with pytest.raises(KeyboardInterrupt):
-        study(tmp_path).run(5, recipe_of, cut, StopRequest())
+        study(tmp_path).run(5, cut, StopRequest())
     made, again = Made(), study(tmp_path)
     assert len(again.finished()) == 2
-    again.run(5, recipe_of, made, StopRequest())
+    again.run(5, made, StopRequest())
     assert made.rates[0] == cut.rates[2]
     assert len(made.rates) == 3
     assert len({*cut.rates, *made.rates}) == 5  # nothing is proposed twice
-    study(tmp_path).run(5, recipe_of, made, StopRequest())
+    study(tmp_path).run(5, made, StopRequest())
     assert len(made.rates) == 3
 
 
@@ -96,13 +91,13 @@ def test_a_users_stop_ends_the_search_and_keeps_the_trial(tmp_path: Path) -> Non
     stop.stop("SIGINT")
     made, search = Made(), study(tmp_path)
     with pytest.raises(Stopped, match="SIGINT"):
-        search.run(3, recipe_of, made, stop)
+        search.run(3, made, stop)
     assert search.finished() == []
     assert HOPELESS != "SIGINT"
 
 
 def test_a_line_that_a_kill_has_cut_off_is_left_out(tmp_path: Path) -> None:
-    study(tmp_path).run(2, recipe_of, Made(), StopRequest())
+    study(tmp_path).run(2, Made(), StopRequest())
     journal = tmp_path / JOURNAL
     whole = journal.read_text()
     journal.write_text(whole + '{"op_code": 4')

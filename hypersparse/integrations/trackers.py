@@ -1,11 +1,8 @@
-"""`--track`: epochs of runs in TensorBoard, Weights & Biases or MLflow, during training."""
+"""`trackers`: TensorBoard, Weights & Biases and MLflow by their names, open while runs are trained."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Protocol
-
-import typer
 
 from hypersparse.errors import OptionError, unknown
 from hypersparse.integrations import mlflow, tensorboard, wandb
@@ -13,29 +10,13 @@ from hypersparse.integrations.tracker import OpenTracker, Trackers
 from hypersparse.training.callbacks import Callback, CallbackList
 from hypersparse.training.concurrency.concurrent_runs import Job
 
-Track = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--track",
-        metavar="NAME[:PLACE]",
-        help="tensorboard (event files in RUNS-DIR/tensorboard, or tensorboard:FOLDER), wandb:PROJECT or mlflow:URI. "
-        "Repeatable.",
-        rich_help_panel="Trackers",
-    ),
-]
 TRACKERS: Mapping[str, Callable[[str, Path], OpenTracker]] = {
     "tensorboard": lambda place, runs_dir: tensorboard.in_folder(Path(place) if place else runs_dir / "tensorboard"),
     "wandb": wandb.in_project,
     "mlflow": lambda place, runs_dir: mlflow.at(place),
 }
+Tell = Callable[[Job, Callback], Callback]  # adds the trackers to a callback of a job
 NEED_A_PLACE = {"wandb": "wandb:PROJECT", "mlflow": "mlflow:URI"}
-
-
-class Tell(Protocol):
-    """Adds the trackers to the callbacks of a job."""
-
-    def __call__(self, job: Job, display: Callback) -> Callback:
-        """A callback that tells the display and all trackers."""
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""`torchrun -m hypersparse train`: several processes train one network, as the environment variables say."""
+"""`torchrun -m hypersparse train`: several processes train one network, as their environment variables say."""
 
 import logging
-import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -21,12 +20,12 @@ SECONDS_TO_ANSWER = 10
 
 
 @contextmanager
-def ranks_of_torchrun(machine: Machine) -> Iterator[tuple[Ranks, Machine]]:
+def ranks_of_torchrun(machine: Machine, environ: Mapping[str, str]) -> Iterator[tuple[Ranks, Machine]]:
     """The processes that torchrun has started, and this one's machine; without torchrun this one alone."""
-    if not _is_one_of_several():
+    if not _is_one_of_several(environ):
         yield Ranks.alone(), machine
         return
-    machine = _own_device(machine)
+    machine = _own_device(machine, environ)
     cuda = machine.torch_device().type == "cuda"
     if cuda:
         torch.cuda.set_device(machine.torch_device())
@@ -45,31 +44,31 @@ def ranks_of_torchrun(machine: Machine) -> Iterator[tuple[Ranks, Machine]]:
     distributed.destroy_process_group()
 
 
-def says_error() -> bool:
+def says_error(environ: Mapping[str, str]) -> bool:
     """Whether this process prints its error: of several the first that has one, since all end by it."""
-    if not _is_one_of_several():
+    if not _is_one_of_several(environ):
         return True
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    address, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
     try:
         store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=SECONDS_TO_ANSWER))
         return bool(store.add("hypersparse/errors", 1) == 1)
     except RuntimeError:  # nobody is there to ask
-        return os.environ["RANK"] == "0"
+        return environ["RANK"] == "0"
 
 
-def started_as() -> list[str]:
+def started_as(environ: Mapping[str, str]) -> list[str]:
     """How this command was started, up to its arguments."""
-    if not _is_one_of_several():
+    if not _is_one_of_several(environ):
         return ["hypersparse"]
-    count = os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])
+    count = environ.get("LOCAL_WORLD_SIZE", environ["WORLD_SIZE"])
     return ["torchrun", "--nproc-per-node", count, "-m", "hypersparse"]
 
 
-def _is_one_of_several() -> bool:
-    return all(name in os.environ for name in VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
+def _is_one_of_several(environ: Mapping[str, str]) -> bool:
+    return all(name in environ for name in VARIABLES) and int(environ["WORLD_SIZE"]) > 1
 
 
-def _own_device(machine: Machine) -> Machine:
+def _own_device(machine: Machine, environ: Mapping[str, str]) -> Machine:
     if machine.torch_device().type != "cuda":
         return machine
     if machine.device not in ("auto", "cuda"):
@@ -77,10 +76,10 @@ def _own_device(machine: Machine) -> Machine:
             f"Each process takes a GPU of its own; got `--device {machine.device}`. Pass `--device cuda`, or choose "
             "GPUs by CUDA_VISIBLE_DEVICES."
         )
-    started, found = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])), torch.cuda.device_count()
+    started, found = int(environ.get("LOCAL_WORLD_SIZE", environ["WORLD_SIZE"])), torch.cuda.device_count()
     if started > found:
         raise OptionError(
             f"Each process takes a GPU of its own; {started} processes were started, and {found} GPUs found. Pass "
             f"`--nproc-per-node {found}`, or `--device cpu`."
         )
-    return replace(machine, device=f"cuda:{os.environ['LOCAL_RANK']}")
+    return replace(machine, device=f"cuda:{environ['LOCAL_RANK']}")
