@@ -79,11 +79,8 @@ def compare(options: TrainingOptions, grid: GridOptions) -> None:
 
     The same command resumes after a stop, and trains only what is missing.
     """
-    dry_run, recipes, session = (
-        grid.dry_run,
-        grid.recipes(options.runs_dir),
-        Session(options, options.machine(), options.stop()),
-    )
+    dry_run, recipes = grid.dry_run, grid.recipes(options.runs_dir)
+    session = Session(options, options.machine(), options.stop())
     if not (dry_run and is_elsewhere(session.machine)):
         session.machine.torch_device()
     load = session.loader(decode=not dry_run)

@@ -85,12 +85,8 @@ def sweep(
     own_code = allowed(named_code(experiment), trust=chosen.trust_code)
     found = Experiment.read(experiment, own_code=own_code).only(parse_only(chosen.only))
     chosen.check(options.compiler_cache)
-    results, dry_run, session, store = (
-        chosen.results,
-        chosen.dry_run,
-        Session(options, options.machine(), options.stop()),
-        options.store,
-    )
+    results, dry_run, store = chosen.results, chosen.dry_run, options.store
+    session = Session(options, options.machine(), options.stop())
     machine, console = session.machine, session.console
     if not is_elsewhere(machine) if dry_run else chosen.executor == "local":
         machine.torch_device()
