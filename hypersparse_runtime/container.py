@@ -1,7 +1,7 @@
 """The outer form of a `.hsp` file: a safetensors file of three tensors of bytes, with a digest over all of it.
 
-Nothing that stands in a file is believed: every number is looked at, and what would inflate to more than it should is
-refused before it does.
+Nothing in a file is trusted: every number is checked, and data that would inflate to more than its limit are refused
+before they do.
 """
 
 import hashlib

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hypersparse_runtime.kernel_tables import KINDS, NONE, Tables, to_int32
-from hypersparse_runtime.plane_layout import ALIGNED, Geometry, Placed, row_pitch
+from hypersparse_runtime.plane_layout import ALIGNED, Placed, PlaneLayout, row_pitch
 from hypersparse_runtime.shared_loads import MAX_SHIFTS, MAX_TILE, PATTERNS, blocks_of, packed, ranks_of
 from hypersparse_runtime.sparse_layers import Array, Entries, Layer
 
@@ -42,12 +42,12 @@ def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: in
     return [*_repeat_rows(layer, before, tables), *(_step(_part(layer, rows), shape, tables) for rows, shape in parts)]
 
 
-def _is_shared(layer: Layer, after: Geometry) -> bool:
+def _is_shared(layer: Layer, after: PlaneLayout) -> bool:
     """Whether what is loaded is shared; not where a vector holds more than two rows."""
     return 2 * row_pitch(after.widest) >= ALIGNED and 1 < len(_groups(layer, small=False)) <= MAX_SHIFTS
 
 
-def _repeat_rows(layer: Layer, before: Geometry, tables: Tables) -> list[dict[str, int]]:
+def _repeat_rows(layer: Layer, before: PlaneLayout, tables: Tables) -> list[dict[str, int]]:
     """Copies of the rows in the middle of folded planes, above and below them."""
     assert layer.entries is not None
     moved = layer.entries.y != 0
@@ -62,8 +62,8 @@ def _repeat_rows(layer: Layer, before: Geometry, tables: Tables) -> list[dict[st
 class _Shape:
     """How a layer, or some of its rows, is summed."""
 
-    before: Geometry
-    after: Geometry
+    before: PlaneLayout
+    after: PlaneLayout
     lanes: int
     chains: int
     groups: Array  # (row, column) that the entries of each reach aside; of one alone: all entries
@@ -75,7 +75,7 @@ def _dot(lanes: int) -> str:
     return "dot" if lanes == 1 else "conv"
 
 
-def _is_small(layer: Layer, before: Geometry, after: Geometry) -> bool:
+def _is_small(layer: Layer, before: PlaneLayout, after: PlaneLayout) -> bool:
     """Whether a plane is a few vectors with several rows in each, and no tap reaches further than the next vector."""
     assert layer.entries is not None
     pitch = row_pitch(after.widest)
@@ -151,7 +151,7 @@ def _moves(groups: Array, pitch: int) -> Array:
     return np.stack([beside, lanes], axis=1)
 
 
-def _chains(value: Geometry) -> int:
+def _chains(value: PlaneLayout) -> int:
     """The fewer vectors a plane has, the longer a sum would wait for the one before."""
     return next((count for rows, columns, count in CHAINS if value.height <= rows and value.widest <= columns), 1)
 
@@ -190,7 +190,7 @@ def _shifts(distances: Array, pitch: int) -> Array:
     return np.concatenate(parts).astype(np.int32)
 
 
-def mask_of(value: Geometry, tables: Tables) -> int:
+def mask_of(value: PlaneLayout, tables: Tables) -> int:
     """Ones where a plane has positions, where its vectors reach further than those."""
     size = -(-value.run // ALIGNED) * ALIGNED
     if value.height * value.width == size:
@@ -204,7 +204,7 @@ def mask_of(value: Geometry, tables: Tables) -> int:
     return tables.once(("mask", size, value.height, value.width, value.pitch, value.fold), mask)
 
 
-def _runs(value: Geometry, lanes: int) -> dict[str, int]:
+def _runs(value: PlaneLayout, lanes: int) -> dict[str, int]:
     """Which floats of a plane are computed: by row, or in one run whose zeros between rows are then restored."""
     if lanes > 1 and value.height > 1:
         return {"segments": value.height, "segment_stride": value.pitch * lanes, "segment_length": value.width * lanes}

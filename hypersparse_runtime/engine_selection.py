@@ -60,8 +60,8 @@ def trial(
 ) -> list[float]:
     """The seconds that each engine takes for so many images.
 
-    One thread's own time counts, which other programs do not lengthen; of several threads some only wait, and those of
-    the engine before must have come to rest.
+    With one thread its CPU time is measured, which other programs do not change. With several threads the wall time is
+    measured, after the threads of the previous engine have stopped.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
     batch = np.zeros((images, *input_shape), dtype=np.float32)

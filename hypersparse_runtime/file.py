@@ -4,12 +4,12 @@ The file has three tensors of bytes and, in the header's metadata, `format`, `ve
 classes, normalisation, recipe and the like):
 
 - `graph`: deflated JSON with the shape of the input, the nodes and a row for each array;
-- `positions`: where arrays are not zero, see `coding`;
+- `positions`: where arrays are not zero, see `position_coding`;
 - `values`: what they hold there, arrays of one type behind each other, first bytes first, then scales; deflated.
 
-Every array comes back bit for bit, but for -0.0 where arrays are sparse, which comes back as 0.0; one stored as
-`half` or `int8_rows` comes back as float32. A file that was damaged or made up gets one sentence, a `FileError`, before
-anything large is allocated.
+Every array is read back bit for bit, except that -0.0 in a sparse array becomes 0.0. An array stored as `half` or
+`int8_rows` becomes float32. A damaged or forged file raises a `FileError` of one sentence before anything large is
+allocated.
 """
 
 import os

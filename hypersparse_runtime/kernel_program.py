@@ -13,7 +13,7 @@ from hypersparse_runtime.conv_steps import sums_of
 from hypersparse_runtime.graph import INPUT, GraphError
 from hypersparse_runtime.kernel_tables import FIELDS, KINDS, NONE, STEP, Tables
 from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
-from hypersparse_runtime.plane_layout import ALIGNED, Geometry, Placed, Split
+from hypersparse_runtime.plane_layout import ALIGNED, Placed, PlaneLayout, Split
 from hypersparse_runtime.program_check import check_program
 from hypersparse_runtime.shared_loads import PATTERNS
 from hypersparse_runtime.sparse_layers import WHOLE, Layer
@@ -22,7 +22,7 @@ from hypersparse_runtime.value_steps import value_words
 MOST_FLOATS = (
     2**26
 )  # of a workspace, 256 MB, and twice that for images side by side; VGG-16 on 224x224 has 7e6 and 1.1e8
-MOST_CLEARED = 2**27  # positions of all rooms that are cleared
+MOST_CLEARED = 2**27  # positions of the blocks that are cleared
 SUMS = ("conv", "dot", "conv_few_taps", "conv_small_planes", "conv_shared_loads")
 SLOW = 8  # of a pooling window each number takes as long as so many products
 
@@ -84,27 +84,27 @@ def write_program(placed: Placed, lanes: int, vector: int) -> Program:
 
 def _check_size(places: Places, lanes: int) -> None:
     """Raise GraphError for a workspace that is larger than any should be, before anything of its size is made."""
-    cleared = sum(room.end - room.start for room in places.to_clear) // lanes
+    cleared = sum(block.end - block.start for block in places.to_clear) // lanes
     for floats, most in ((places.floats, MOST_FLOATS * min(lanes, 2)), (cleared, MOST_CLEARED)):
         if floats > most:
             raise GraphError(f"The network needs a workspace of {floats} numbers, and {most} are the most.")
 
 
 def _clearings(index: int, placed: Placed, places: Places, tables: Tables, lanes: int) -> list[dict[str, int]]:
-    """The zeros of rooms that are taken from a step on and in which others were before."""
+    """Steps that clear the padding of overlapping blocks before a step uses them."""
     rows = []
-    for room in places.to_clear:
-        if room.step == index:
-            value, runs = placed.values[room.value], zeros_of(placed, places.values_in[room], lanes)
+    for block in places.to_clear:
+        if block.step == index:
+            value, runs = placed.values[block.value], zeros_of(placed, places.values_in[block], lanes)
             row = _blank(value, value, lanes)
             row.update(
-                kind=KINDS.index("clear"), output=places.of(room.value), rows=len(runs), channels=tables.add(runs)
+                kind=KINDS.index("clear"), output=places.of(block.value), rows=len(runs), channels=tables.add(runs)
             )
             rows.append(row)
     return rows
 
 
-def _blank(before: Geometry, after: Geometry, lanes: int) -> dict[str, int]:
+def _blank(before: PlaneLayout, after: PlaneLayout, lanes: int) -> dict[str, int]:
     row = dict.fromkeys(FIELDS, 0)
     row.update(
         plane=NONE,

@@ -1,8 +1,8 @@
-"""Work put off: where a residual sum adds nothing to a channel but a bias, the channel is left as it is in memory.
+"""Lazy biases: a channel to which a residual sum adds only a bias stays as it is in memory.
 
-In a very sparse residual network most rows of a block have no weights: all that happens to their channels is a bias and
-a ReLU. Any number of those in a row is `max(x + offset, floor)`, which is done when the channel is next read, together
-with whatever else is done then. Channels that nothing has reached yet are constants and have no memory at all.
+In a very sparse residual network most rows of a block have no weights: their channels only get a bias and a ReLU. A
+chain of these is `max(x + offset, floor)`. It is applied when the channel is next read, as a part of that step.
+Channels without any input are constants and have no memory.
 """
 
 from collections import defaultdict

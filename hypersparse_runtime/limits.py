@@ -1,7 +1,7 @@
-"""How large the network in a file may be: what a few bytes can claim must not take the memory of a machine.
+"""Limits on the network in a file: a small file must not take all memory of a machine.
 
-The limits hold for writing too, so that no file is made that cannot be read. What loading takes is estimated from the
-operations and the sizes of their arrays alone, before anything is allocated; a larger file may take more of it.
+The limits hold for writing too, so that every written file can be read. The cost of loading is estimated from the
+operations and the sizes of their arrays, before anything is allocated. Larger files have larger limits.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""From a `Graph` to layers: batch norms folded, and biases, planes, sums and ReLUs made part of the layer before them.
+"""Lower a `Graph` to layers: fold batch norms, and fuse biases, planes, sums and ReLUs into the layer before them.
 
 Each operation adds its own layers by `Operation.lower`. Every sum of products becomes a list of entries (row, channel,
-tap, weight), be it a convolution, a linear layer, an average pooling or a batch norm that stands alone.
+tap, weight). That holds for convolutions, linear layers, average pooling and batch norms that cannot be folded.
 """
 
 from collections import Counter, defaultdict

@@ -1,8 +1,8 @@
 """Where values lie in the workspace.
 
-A room is as large as a value with the zeros around its planes. One that nobody reads any more is taken by the next
-value of the same geometry, whose zeros are in the same places. Where all rooms together would be large, rooms of other
-geometries may lie over it too; then the zeros have to be set again whenever a room is taken.
+Each value gets a block of memory for its planes and the zeros around them. After its last use a block is free for
+the next value of the same layout, which has its zeros in the same places. If all blocks together are large, blocks of
+different layouts may overlap. An overlapping block is cleared again before it is used.
 """
 
 from bisect import bisect_left, insort
@@ -18,12 +18,9 @@ from hypersparse_runtime.graph import INPUT
 from hypersparse_runtime.plane_layout import ALIGNED, Placed, Split
 from hypersparse_runtime.sparse_layers import Array, Layer
 
-MIN_OVERLAID = (
-    2**18
-)  # floats, 1 MiB: from there on rooms lie over each other, as the second cache of a core is not much larger
+MIN_OVERLAID = 2**18  # floats, 1 MiB: larger workspaces use overlapping blocks, to fit in a core's second cache
 
-
-Key = tuple[int, ...]  # group, channels, height and width: values of one key may follow each other in a room
+Key = tuple[int, ...]  # group, channels, height and width: values of one key may share a block, one after another
 
 
 @dataclass(frozen=True)
@@ -38,29 +35,29 @@ class Block:
 
 @dataclass
 class Places:
-    """Where the first position of each value is, the size of all, and the rooms whose zeros are set before a step."""
+    """The address of each value, the size of the workspace, and the blocks to clear before a step."""
 
     at: dict[str, int] = field(default_factory=dict)
     floats: int = 0
     to_clear: list[Block] = field(default_factory=list)
-    values_in: dict[Block, list[str]] = field(default_factory=dict)  # all values that are in a block, in order
+    values_in: dict[Block, list[str]] = field(default_factory=dict)  # the values of each block, in order
 
     def of(self, name: str) -> int:
-        """Where a value is; anywhere for one of which nothing is read, so that it was never made."""
+        """The address of a value; 0 for one that is never read, which has no block."""
         return self.at.get(name, 0)
 
 
 def plan_memory(placed: Placed, lanes: int) -> Places:
-    """Find room for all values of a network, for so many images side by side."""
-    apart = _Laying(placed, lanes, overlaid=False).places
-    return apart if apart.floats <= MIN_OVERLAID else _Laying(placed, lanes, overlaid=True).places
+    """Assign memory to all values of a network, for `lanes` interleaved images."""
+    apart = _Planner(placed, lanes, overlaid=False).places
+    return apart if apart.floats <= MIN_OVERLAID else _Planner(placed, lanes, overlaid=True).places
 
 
 def zeros_of(placed: Placed, values: list[str], lanes: int) -> Array:
-    """Runs of floats around and between the rows of the planes that are read, `(first, number)` from a value on.
+    """The padding of a block as runs of floats `(first, count)`, relative to its value.
 
-    `values` are of one geometry and lie in one room. Of each other channels are read, and the zeros are set but once.
-    Runs are whole vectors: what they have of the rows themselves is written afterwards.
+    `values` have the same layout and share the block. They use different channels; their padding is cleared once.
+    Runs are whole vectors. They may overlap the rows, which are written later.
     """
     value = placed.values[values[0]]
     read = np.unique(np.concatenate([placed.read[name] for name in values]))
@@ -78,20 +75,20 @@ def zeros_of(placed: Placed, values: list[str], lanes: int) -> Array:
     return runs
 
 
-class _Laying:
+class _Planner:
     def __init__(self, placed: Placed, lanes: int, *, overlaid: bool) -> None:
         self.placed, self.lanes, self.overlaid = placed, lanes, overlaid
-        self.places, self.rooms = Places(), list[Block]()
+        self.places, self.blocks = Places(), list[Block]()
         self.free: dict[Key, list[Block]] = defaultdict(list)
         self.taken: dict[str, Block] = {}
-        self.taken_spans = list[tuple[int, int]]()  # starts and ends, in order; none of all spans meets another
+        self.taken_spans = list[tuple[int, int]]()  # starts and ends, in order; the spans do not overlap
         self.free_spans = list[tuple[int, int, Key]]()
         self.last = {name: index for index, step in enumerate(placed.steps) for name in _read(step)}
         self.last[placed.output] = len(placed.steps)
         self.private = {step.output for step in placed.steps if isinstance(step, Split)}
         if overlaid:
             self.private.update(_private(placed))
-            for name in sorted(self.private):  # before all others, so that none lies over them
+            for name in sorted(self.private):  # first, so that no other block overlaps them
                 self._build(-1, name)
         self._reserve(-1, INPUT)
         ending = defaultdict(list)
@@ -100,12 +97,12 @@ class _Laying:
         for index, step in enumerate(placed.steps):
             self._make(index, step)
             self._release(ending[index])
-        self.places.to_clear = list(_overlapping(self.rooms)) if overlaid else []
+        self.places.to_clear = list(_overlapping(self.blocks)) if overlaid else []
 
     def _make(self, index: int, step: Layer | Split) -> None:
-        """Room for what a step makes: over the value it adds, if nobody else reads that."""
+        """Memory for the output of a step: that of the value it adds, if this is its last use."""
         over, at = None if isinstance(step, Split) else step.residual, self.places.at
-        if step.output in at:  # a layer over its own residual, or a room that was built before
+        if step.output in at:  # a layer that overwrites its residual, or a block that exists already
             return
         if over not in (None, step.input) and over not in self.private and self.last[over] == index:
             at[step.output] = at[over]
@@ -119,16 +116,16 @@ class _Laying:
             return
         key = self._key(name)
         if self.free[key] and name not in self.private:
-            room = self.free[key].pop()
-            del self.free_spans[bisect_left(self.free_spans, (room.start,))]
-            insort(self.taken_spans, (room.start, room.end))
-            self._take(name, room)
-            self.places.at[name] = room.start + self._margin(name)
+            block = self.free[key].pop()
+            del self.free_spans[bisect_left(self.free_spans, (block.start,))]
+            insort(self.taken_spans, (block.start, block.end))
+            self._take(name, block)
+            self.places.at[name] = block.start + self._margin(name)
         else:
             self._build(index, name)
 
     def _build(self, index: int, name: str) -> None:
-        """A new room, behind all others or as far in front as nobody is who is needed."""
+        """A new block: at the end, or at the first gap between the blocks in use."""
         value = self.placed.values[name]
         planes = -(-value.channels * value.plane // ALIGNED) * ALIGNED * self.lanes
         size, start = 2 * self._margin(name) + planes, self.places.floats
@@ -138,34 +135,34 @@ class _Laying:
                 if start + size <= first:
                     break
                 start = end
-        room = Block(name, index, start, start + size)
-        self._cover(room)
-        insort(self.taken_spans, (room.start, room.end))
-        self.rooms.append(room)
-        self._take(name, room)
+        block = Block(name, index, start, start + size)
+        self._cover(block)
+        insort(self.taken_spans, (block.start, block.end))
+        self.blocks.append(block)
+        self._take(name, block)
         self.places.at[name] = start + self._margin(name)
-        self.places.floats = max(self.places.floats, room.end)
+        self.places.floats = max(self.places.floats, block.end)
 
-    def _take(self, name: str, room: Block) -> None:
-        self.taken[name] = room
-        self.places.values_in.setdefault(room, []).append(name)
+    def _take(self, name: str, block: Block) -> None:
+        self.taken[name] = block
+        self.places.values_in.setdefault(block, []).append(name)
 
-    def _cover(self, room: Block) -> None:
-        """Forget the free rooms that a new one lies over."""
-        place = bisect_left(self.free_spans, (room.start,))
-        place -= place > 0 and self.free_spans[place - 1][1] > room.start
-        while place < len(self.free_spans) and self.free_spans[place][0] < room.end:
+    def _cover(self, block: Block) -> None:
+        """Remove the free blocks that a new one overlaps."""
+        place = bisect_left(self.free_spans, (block.start,))
+        place -= place > 0 and self.free_spans[place - 1][1] > block.start
+        while place < len(self.free_spans) and self.free_spans[place][0] < block.end:
             start, _, key = self.free_spans.pop(place)
             self.free[key] = [each for each in self.free[key] if each.start != start]
 
     def _release(self, names: list[str]) -> None:
-        """Free what was read the last time; a room that was handed on is no longer its first value's."""
+        """Free the blocks of values after their last use, unless another value has taken them over."""
         for name in (name for name in names if name in self.last):
             if name not in self.private and name in self.taken:
-                room, key = self.taken.pop(name), self._key(name)
-                self.free[key].append(room)
-                del self.taken_spans[bisect_left(self.taken_spans, (room.start,))]
-                insort(self.free_spans, (room.start, room.end, key))
+                block, key = self.taken.pop(name), self._key(name)
+                self.free[key].append(block)
+                del self.taken_spans[bisect_left(self.taken_spans, (block.start,))]
+                insort(self.free_spans, (block.start, block.end, key))
             del self.last[name]
 
     def _margin(self, name: str) -> int:
@@ -176,19 +173,21 @@ class _Laying:
         return (value.group, value.channels, value.height, value.width)
 
 
-def _overlapping(rooms: list[Block]) -> Iterator[Block]:
-    """Those that have floats in common with another one."""
-    inorder = sorted(rooms, key=lambda room: room.start)
-    ends = accumulate((room.end for room in inorder), max, initial=0)
-    following = [*(room.start for room in inorder[1:]), inf]
+def _overlapping(blocks: list[Block]) -> Iterator[Block]:
+    """The blocks that overlap another one."""
+    in_order = sorted(blocks, key=lambda block: block.start)
+    ends = accumulate((block.end for block in in_order), max, initial=0)
+    following = [*(block.start for block in in_order[1:]), inf]
     meeting = {
-        room for room, end, after in zip(inorder, ends, following, strict=False) if end > room.start or after < room.end
+        block
+        for block, end, after in zip(in_order, ends, following, strict=False)
+        if end > block.start or after < block.end
     }
-    return (room for room in rooms if room in meeting)
+    return (block for block in blocks if block in meeting)
 
 
 def _private(placed: Placed) -> Iterator[str]:
-    """Values whose rooms are theirs alone: some of what is read of them nobody writes, so that it has to stay zero."""
+    """Values that share no block: some of the channels that are read are never written and must stay zero."""
     written = {name: [np.zeros(0, dtype=np.int64)] for name in placed.values}
     written[INPUT] = [np.arange(placed.values[INPUT].channels)]
     for step in placed.steps:

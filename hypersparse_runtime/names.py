@@ -1,7 +1,7 @@
-"""What a network's arrays, values and operations may be called, in files and everywhere else.
+"""The names that arrays, values and operations of a network may have, in files and everywhere else.
 
-PyTorch, ONNX and C make source text of such names, so that a name from a stranger's file must have no character that
-means something there.
+PyTorch, ONNX and C write these names into source text. A name from a stranger's file must therefore contain no
+character with a meaning there.
 """
 
 import re

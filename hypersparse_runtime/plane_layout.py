@@ -1,11 +1,16 @@
 """How values lie in memory: planes of rows with zeros between them, so that every tap is a constant offset.
 
-A convolution adds up its input at constant distances from where it writes, over a whole plane in one run. For that
-its input and output have the same pitch, from row to row, and as many zero rows between two planes as a tap reaches
-over the edge. For taps to the side there are two layouts. `rows`: rows are whole vectors, or whole rows make a
-vector, so that loads are aligned; what taps of one distance to the side add up to is moved aside as a whole.
-`padded`: there are zero columns between two rows too. A convolution with a stride reads its input's phases, every
-stride-th row and column as planes of their own, which are copied for it.
+A convolution sums its input at constant distances from the output position, over a whole plane in one run. Its input
+and output therefore have the same pitch, the distance between two rows. Between two planes there are as many zero rows
+as a tap reaches over the edge.
+
+There are two layouts for taps to the side:
+
+- `rows`: a row is a whole number of vectors, or a vector holds several rows, so that loads are aligned. Taps at the
+  same distance to the side are summed first, and the sum is shifted once.
+- `padded`: there are zero columns between two rows too.
+
+A convolution with a stride reads phases of its input: every stride-th row and column, copied to planes of their own.
 
 Rows of half a vector may be folded: vector i of a plane is row i and row i + fold, so that a tap up or down is a whole
 vector away. Above the first vector and below the last, rows fold - 1 and fold are repeated for it, beside zeros.
@@ -32,7 +37,7 @@ ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 
 
 @dataclass(frozen=True)
-class Geometry:
+class PlaneLayout:
     """Of one value, in positions: its sides, and how far apart its rows and planes are."""
 
     channels: int
@@ -83,7 +88,7 @@ class Placed:
     """A network whose convolutions have stride 1 and read taps by distance (y, x), and where its values lie."""
 
     steps: tuple[Layer | Split, ...]
-    values: dict[str, Geometry]
+    values: dict[str, PlaneLayout]
     output: str
     output_shape: tuple[int, ...]
 
@@ -151,7 +156,7 @@ def place(network: Network, *, rows: bool, folded: bool = False) -> Placed:
     for step in steps:
         if isinstance(step, Layer):
             _relate(step, shapes, groups, reaches)
-    values = _geometries(network, shapes, groups, reaches, rows=rows, folded=folded and rows)
+    values = _layouts(network, shapes, groups, reaches, rows=rows, folded=folded and rows)
     return Placed(tuple(steps), values, network.output, network.output_shape)
 
 
@@ -261,7 +266,7 @@ def _relate(layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Grou
         reach.columns = max(reach.columns, -int(entries.x.min()), int(entries.x.max()) + out_width - width)
 
 
-def _geometries(
+def _layouts(
     network: Network,
     shapes: dict[str, tuple[int, int, int]],
     groups: _Groups,
@@ -269,7 +274,7 @@ def _geometries(
     *,
     rows: bool,
     folded: bool,
-) -> dict[str, Geometry]:
+) -> dict[str, PlaneLayout]:
     members = defaultdict(list)
     for name in shapes:
         members[groups.find(name)].append(name)
@@ -294,6 +299,6 @@ def _geometries(
         padded = any(each.rows or each.columns for each in reach)
         margin = -(-(furthest + pitch) // ALIGNED) * ALIGNED
         for name in names:
-            laid = Geometry(*shapes[name], pitch, plane, margin, rows and not vector, padded, number, width)
+            laid = PlaneLayout(*shapes[name], pitch, plane, margin, rows and not vector, padded, number, width)
             values[name] = replace(laid, fold=fold)
     return values

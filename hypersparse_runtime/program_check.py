@@ -1,7 +1,7 @@
-"""Whether a program keeps to its workspace, its tables, the images and the outputs: looked at once, before it runs.
+"""Check once, before a program runs, that it stays inside its workspace, its tables, the images and the outputs.
 
-The kernel checks nothing. What its steps read and write follows from their words and tables; here that is computed for
-every step, and a program that would leave its memory is refused.
+The kernel checks nothing. This module computes what each step reads and writes from its words and tables. A program
+that would access other memory is refused.
 """
 
 from collections.abc import Callable, Mapping

@@ -49,9 +49,9 @@ class SparseModel:
     ) -> None:
         """`threads` share the images of a batch; by default as many as there are cores.
 
-        `engine` is `hypersparse`, the sparse kernel, or `onnxruntime`, `openvino` or `numpy`, which are dense; `auto`
-        takes the kernel unless the network has too many weights for that to pay, then the fastest of what is installed.
-        `instructions` narrows the kernel to an instruction set.
+        `engine` is `hypersparse`, the sparse kernel, or one of the dense engines `onnxruntime`, `openvino` and `numpy`.
+        `auto` takes the kernel if the network has few enough weights, else the fastest installed engine.
+        `instructions` restricts the kernel to an instruction set.
         """
         if engine not in ENGINES:
             raise ValueError(f"`engine` is one of {', '.join(ENGINES)}; got `{engine}`.")

@@ -13,7 +13,7 @@ from hypersparse_runtime.kernel_tables import KINDS, Tables
 from hypersparse_runtime.memory_plan import Places
 from hypersparse_runtime.operations.elementwise import FUNCTIONS, KEEPS_ZERO, OPERATOR_NAMES
 from hypersparse_runtime.operations.tokens import REDUCTIONS
-from hypersparse_runtime.plane_layout import Geometry, Placed
+from hypersparse_runtime.plane_layout import Placed, PlaneLayout
 from hypersparse_runtime.sparse_layers import Array, Layer
 
 Words = dict[str, int]
@@ -27,14 +27,14 @@ def value_words(step: Layer, placed: Placed, places: Places, tables: Tables) -> 
     return {"kind": KINDS.index(step.kind), "blocks": 1, **words}
 
 
-def addresses(value: Geometry, places: Array) -> Array:
+def addresses(value: PlaneLayout, places: Array) -> Array:
     """Where elements lie, counted from the first, by their places in the value's dense order."""
     channel, position = np.divmod(places.astype(np.int64), value.height * value.width)
     found: Array = channel * value.plane + value.places().reshape(-1)[position]
     return found
 
 
-def _all(value: Geometry) -> Array:
+def _all(value: PlaneLayout) -> Array:
     return addresses(value, np.arange(value.channels * value.height * value.width))
 
 
@@ -116,7 +116,7 @@ def _norm(step: Layer, placed: Placed, places: Places, tables: Tables) -> Words:
     return words | {"blocks": 4 * before.channels * before.height * before.width}
 
 
-def _positions(value: Geometry, tables: Tables) -> Words:
+def _positions(value: PlaneLayout, tables: Tables) -> Words:
     """The run of a plane's positions, and which of them are not what pads it."""
     return {"segment_length": value.run, "mask": mask_of(value, tables)}
 
@@ -134,7 +134,7 @@ def _matmul(step: Layer, placed: Placed, places: Places, tables: Tables) -> Word
     one, two = placed.values[step.input], placed.values[work.other]
     batches = np.stack([addresses(one, work.first), addresses(two, work.second)], axis=1)
 
-    def apart(value: Geometry, first: Array, stride: int, count: int) -> int:
+    def apart(value: PlaneLayout, first: Array, stride: int, count: int) -> int:
         last = addresses(value, first[:1].astype(np.int64) + (stride if count > 1 else 0))
         return int(last[0] - addresses(value, first[:1])[0])
 

@@ -1,7 +1,7 @@
 """`View`: axes laid over the elements of a value, so that reshaping, permuting and slicing move nothing.
 
-A value of the engine has channels, rows and columns. An axis of a view is a product of factors, each a count and how
-far apart its elements are in the value's dense order; a count repeated at distance 0 is an expanded one.
+A value of the engine has channels, rows and columns. An axis of a view is a product of factors. A factor is a count
+and a stride in the value's dense order; a stride of 0 expands.
 """
 
 from collections.abc import Sequence
