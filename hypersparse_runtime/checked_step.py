@@ -1,4 +1,4 @@
-"""One step of a program and the memory that it may touch: what checks of all kinds of steps are made of."""
+"""One step of a program and the memory it may access: the parts of which all checks are made."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from hypersparse_runtime.plane_layout import ALIGNED
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Of a program: its tables, the floats of its workspace, and those of an image and an output."""
+    """The memory of a program: its tables, and the floats of its workspace, of an image and of an output."""
 
     tables: Ints
     workspace: int
@@ -21,7 +21,7 @@ class Memory:
 
 
 class Step:
-    """One step's words, and what it may touch."""
+    """The words of one step, and the memory it may access."""
 
     def __init__(self, words: NDArray[Any], memory: Memory) -> None:
         self.memory, self.kind = memory, KINDS[int(words["kind"])]
@@ -39,33 +39,33 @@ class Step:
             raise GraphError(f"The network needs a program whose step `{self.kind}` leaves its memory ({what}).")
 
     def table(self, at: int, length: int, what: str) -> Ints:
-        """Some words of the tables."""
+        """A part of the tables, checked to be inside them."""
         self.need(at >= 0 and length >= 0 and at + length <= len(self.memory.tables), what)
         return self.memory.tables[at : at + length]
 
     def floats(self, first: int, end: int, what: str) -> None:
-        """Floats of the workspace, from the first to the end."""
+        """Check that a range of floats is inside the workspace."""
         self.need(first >= 0 and end <= self.memory.workspace, what)
 
     def planes(self, channels: Ints, at: int, plane: int, length: int, what: str) -> None:
-        """So many floats of the planes of some channels."""
+        """Check that `length` floats of each channel's plane are inside the workspace."""
         if len(channels):
             self.need(int(channels.min()) >= 0, what)
             self.floats(at, at + int(channels.max()) * plane + length, what)
 
     @property
     def read_span(self) -> int:
-        """Floats from the first position of an input plane to the last."""
+        """The floats from the first position of an input plane to the last."""
         return span(self.height, self.width, self.pitch, self.fold) * self.lanes
 
     @property
     def written_span(self) -> int:
-        """The same of an output plane."""
+        """The floats from the first position of an output plane to the last."""
         return span(self.out_height, self.out_width, self.out_pitch, self.out_fold) * self.lanes
 
 
 def span(height: int, width: int, pitch: int, fold: int) -> int:
-    """Positions from the first to the last of a plane.
+    """The number of positions from the first to the last of a plane.
 
     >>> span(3, 5, 8, 0), span(3, 5, 8, 2)
     (21, 21)
@@ -76,5 +76,5 @@ def span(height: int, width: int, pitch: int, fold: int) -> int:
 
 
 def vectors(length: int) -> int:
-    """Floats of the whole vectors that hold so many."""
+    """`length` rounded up to whole vectors."""
     return -(-length // ALIGNED) * ALIGNED

@@ -1,4 +1,4 @@
-"""How the kernel is built from its source. Only the standard library is used: wheels are built by this file too."""
+"""Compile the kernel from its source. Only the standard library is used, since wheels are built with this file too."""
 
 import hashlib
 import os
@@ -16,11 +16,11 @@ BUILD_SECONDS = 300  # that a compiler may take; 13 s of one core are usual
 
 
 class KernelError(RuntimeError):
-    """The kernel cannot be built or loaded here; the message is one sentence."""
+    """The kernel cannot be compiled or loaded on this machine; the message is one sentence."""
 
 
 def file_name(machine: str | None = None) -> str:
-    """Of the library for this source, system and processor, by default this one: another source has another name."""
+    """The library's file name for this source, system and processor; the name changes with the source."""
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -28,7 +28,7 @@ def file_name(machine: str | None = None) -> str:
 
 
 def find_compiler() -> str | None:
-    """The machine's C compiler."""
+    """The C compiler of this machine."""
     return next((name for name in COMPILERS if shutil.which(name)), None)
 
 

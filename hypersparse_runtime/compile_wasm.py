@@ -1,7 +1,7 @@
-"""How the kernel is built for WebAssembly: `python -m hypersparse_runtime.compile_wasm` (clang and wasm-ld).
+"""Compile the kernel to WebAssembly: `python -m hypersparse_runtime.compile_wasm` (needs clang and wasm-ld).
 
-The result, `kernel/kernel.wasm`, is part of the source: wheels are built where no clang is. It names the digest of the
-sources it was built from.
+The result, `kernel/kernel.wasm`, is committed, since wheels are built without clang. It holds the digest of the sources
+that it was compiled from.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ MAGIC = b"\0asm\1\0\0\0"
 
 
 def source_digest() -> str:
-    """Of what `kernel.wasm` is built from."""
+    """The digest of the sources of `kernel.wasm`."""
     digest = hashlib.sha256(" ".join((*FLAGS, *LINK_FLAGS, UNROLL.pattern)).encode())
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -43,7 +43,7 @@ def stored_origin(wasm: bytes) -> tuple[str, str]:
 
 
 def compiler_version(compiler: str) -> str:
-    """What clang calls itself: its first line, such as `Debian clang version 14.0.6`."""
+    """The first line of `clang --version`, such as `Debian clang version 14.0.6`."""
     return _run([compiler, "--version"], "").decode("ascii", errors="replace").splitlines()[0][:60]
 
 
@@ -54,7 +54,7 @@ def find_tools() -> tuple[str, str] | None:
 
 
 def build_wasm() -> bytes:
-    """The kernel as a WebAssembly module that imports nothing."""
+    """The kernel as a WebAssembly module without imports."""
     tools = find_tools()
     if tools is None:
         raise KernelError("Building for WebAssembly needs clang and wasm-ld: apt-get install clang lld.")

@@ -16,11 +16,11 @@ MOST_HEADER = 2**24  # bytes
 
 
 class FileError(ValueError):
-    """A file that is damaged, foreign or made up; the message is one sentence."""
+    """A damaged, foreign or forged file; the message is one sentence."""
 
 
 def container(sections: Mapping[str, bytes], about: str) -> bytes:
-    """The bytes of a file; `about` is JSON."""
+    """The bytes of a file with these sections; `about` is JSON."""
     header: dict[str, Any] = {
         "__metadata__": {"format": FORMAT, "version": VERSION, "about": about, "digest": _digest(sections, about)}
     }
@@ -35,7 +35,7 @@ def container(sections: Mapping[str, bytes], about: str) -> bytes:
 
 
 def sections_of(content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The parts of a file and what it says about itself."""
+    """The sections of a file, and its `about`."""
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > min(MOST_HEADER, len(content) - 8):
         raise FileError("its header is cut off or not that of a safetensors file")
@@ -80,14 +80,14 @@ def _digest(sections: Mapping[str, bytes], about: str) -> str:
 
 
 def whole(number: Any) -> int:
-    """A whole number of a file, which is not negative."""
+    """Check that a number from a file is a non-negative integer."""
     if type(number) is not int or not 0 <= number < 2**63:
         raise FileError(f"{str(number)[:40]!r} stands where a whole number should")
     return number
 
 
 def inflated(deflated: bytes, most: int, *, exact: bool) -> bytes:
-    """What was deflated: `most` bytes at most, and exactly as many with `exact`."""
+    """Inflate at most `most` bytes; with `exact`, exactly as many."""
     inflater = zlib.decompressobj()
     try:
         content = inflater.decompress(deflated, most + 1)
@@ -99,12 +99,12 @@ def inflated(deflated: bytes, most: int, *, exact: bool) -> bytes:
 
 
 def to_json(value: Any) -> bytes:
-    """As short as it can be."""
+    """Compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def parsed(text: bytes, what: str) -> dict[str, Any]:
-    """A table in JSON; `what` names it in the sentence for one that is not."""
+    """Parse a JSON table; `what` names it in errors."""
 
     def refuse(word: str) -> None:
         raise ValueError(word)

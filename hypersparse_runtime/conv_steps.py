@@ -1,6 +1,6 @@
-"""Convolutions and dots as steps of the kernel: their entries in tables, and which floats of a plane they compute.
+"""Convolutions and dots as steps of the kernel: tables of their entries, and the floats of a plane they compute.
 
-Rows of few entries are steps of their own, `direct` ones, where rows are whole vectors.
+If rows are whole vectors, output channels with few entries get a step of their own.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ FEW_IN_SMALL_PLANES = 20  # entries up to which a row is summed in one chain, ea
 
 
 def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: int) -> list[dict[str, int]]:
-    """The kernel's steps for a layer: one for its rows of few entries and one for the others."""
+    """The steps of a layer: one for the output channels with few entries, one for the others."""
     before, after = placed.values[layer.input], placed.values[layer.output]
     if layer.kind == "dot":
         shape = _Shape(before, after, lanes, chains=4, groups=np.zeros((1, 2), dtype=np.int32), kind=_dot(lanes))
@@ -43,12 +43,12 @@ def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: in
 
 
 def _is_shared(layer: Layer, after: PlaneLayout) -> bool:
-    """Whether what is loaded is shared; not where a vector holds more than two rows."""
+    """Whether loads are shared between entries; not if a vector holds more than two rows."""
     return 2 * row_pitch(after.widest) >= ALIGNED and 1 < len(_groups(layer, small=False)) <= MAX_SHIFTS
 
 
 def _repeat_rows(layer: Layer, before: PlaneLayout, tables: Tables) -> list[dict[str, int]]:
-    """Copies of the rows in the middle of folded planes, above and below them."""
+    """A step that copies the middle rows of folded planes above and below them."""
     assert layer.entries is not None
     moved = layer.entries.y != 0
     if not before.fold or not moved.any():
@@ -60,7 +60,7 @@ def _repeat_rows(layer: Layer, before: PlaneLayout, tables: Tables) -> list[dict
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """How a layer, or some of its rows, is summed."""
+    """How the output channels of a layer, or some of them, are summed."""
 
     before: PlaneLayout
     after: PlaneLayout
@@ -76,7 +76,7 @@ def _dot(lanes: int) -> str:
 
 
 def _is_small(layer: Layer, before: PlaneLayout, after: PlaneLayout) -> bool:
-    """Whether a plane is a few vectors with several rows in each, and no tap reaches further than the next vector."""
+    """Whether a plane is a few vectors of several rows each, and every tap reaches at most the next vector."""
     assert layer.entries is not None
     pitch = row_pitch(after.widest)
     if pitch > SIDE or after.height > SIDE or before.height > after.height or not len(layer.entries):
@@ -85,14 +85,14 @@ def _is_small(layer: Layer, before: PlaneLayout, after: PlaneLayout) -> bool:
 
 
 def _counts(layer: Layer) -> Array:
-    """Entries of each row."""
+    """The number of entries of each output channel."""
     assert layer.entries is not None
     counts: Array = np.bincount(layer.entries.row, minlength=int(layer.rows.max(initial=0)) + 1)[layer.rows]
     return counts
 
 
 def _part(layer: Layer, rows: Array) -> Layer:
-    """Some rows of a layer, those of equally many entries together: the end of a loop is then foreseen."""
+    """Some output channels of a layer, sorted by their number of entries, so that the end of a loop is predictable."""
     assert layer.entries is not None
     part = replace(layer, rows=rows, entries=layer.entries.where(np.isin(layer.entries.row, rows)))
     return replace(part, rows=rows[np.argsort(_counts(part), kind="stable")])
@@ -137,13 +137,13 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
 
 
 def _places(groups: Array, pitch: int) -> Array:
-    """Where each lane of a tap's moved sum comes from: lanes of its own vector first, then those of the one beside."""
+    """The source lane of each lane of a shifted sum: lanes of its own vector, then lanes of the vector beside it."""
     places: Array = (np.arange(ALIGNED) + groups[:, :1] * pitch + groups[:, 1:]) % (2 * ALIGNED)
     return places
 
 
 def _moves(groups: Array, pitch: int) -> Array:
-    """For each tap the vector beside that its sum comes from, and the lanes that it reaches, as bits."""
+    """For each tap the neighbouring vector that its sum comes from, and the lanes it reaches as a bit mask."""
     distance = groups[:, 0] * pitch + groups[:, 1]
     column = np.arange(ALIGNED) % pitch + groups[:, 1:]
     lanes = (((column >= 0) & (column < pitch)) << np.arange(ALIGNED)).sum(axis=1)
@@ -152,12 +152,12 @@ def _moves(groups: Array, pitch: int) -> Array:
 
 
 def _chains(value: PlaneLayout) -> int:
-    """The fewer vectors a plane has, the longer a sum would wait for the one before."""
+    """The number of independent sums; with few vectors a plane, one chain would wait for the previous addition."""
     return next((count for rows, columns, count in CHAINS if value.height <= rows and value.widest <= columns), 1)
 
 
 def _groups(layer: Layer, *, small: bool) -> Array:
-    """The distances of taps, (row, column) in a small plane and else (0, column); first those that stay."""
+    """The distances of taps: (row, column) in a small plane, else (0, column). The unshifted group is first."""
     assert layer.entries is not None
     rows = layer.entries.y if small else np.zeros_like(layer.entries.y)
     _, first = np.unique(_keys(rows, layer.entries.x), return_index=True)
@@ -166,13 +166,13 @@ def _groups(layer: Layer, *, small: bool) -> Array:
 
 
 def _keys(rows: Array, columns: Array) -> Array:
-    """A number for each pair, in the pairs' order."""
+    """A number for each pair, in the order of the pairs."""
     keys: Array = rows.astype(np.int64) * 2**32 + columns
     return keys
 
 
 def _shifts(distances: Array, pitch: int) -> Array:
-    """Where each lane of a moved vector comes from: its own vector's lanes come first, then those of the one beside it.
+    """The source lane of each lane of a shifted vector: its own vector first, then the vector beside it.
 
     >>> _shifts(np.array([1]), 4)[:4].tolist()  # the last lane from the vector beside, or nothing
     [1, 2, 3, 4]
@@ -191,7 +191,7 @@ def _shifts(distances: Array, pitch: int) -> Array:
 
 
 def mask_of(value: PlaneLayout, tables: Tables) -> int:
-    """Ones where a plane has positions, where its vectors reach further than those."""
+    """A mask with ones at the positions of a plane, if its vectors reach further."""
     size = -(-value.run // ALIGNED) * ALIGNED
     if value.height * value.width == size:
         return NONE
@@ -205,7 +205,7 @@ def mask_of(value: PlaneLayout, tables: Tables) -> int:
 
 
 def _runs(value: PlaneLayout, lanes: int) -> dict[str, int]:
-    """Which floats of a plane are computed: by row, or in one run whose zeros between rows are then restored."""
+    """The floats of a plane to compute: row by row, or as one run after which the zeros between rows are restored."""
     if lanes > 1 and value.height > 1:
         return {"segments": value.height, "segment_stride": value.pitch * lanes, "segment_length": value.width * lanes}
     row = {"segments": 1, "segment_length": value.run * lanes}
@@ -218,10 +218,10 @@ def _runs(value: PlaneLayout, lanes: int) -> dict[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class _Entries:
-    """A layer's entries by row, group and then by what they read: the order in which they are added up.
+    """The entries of a layer in the order of summation: by output channel, group and input position.
 
-    Those that share what they load come by their block of channels and their pattern before that. Groups are filled
-    up to a multiple with their last entry again, with a weight of zero.
+    Entries that share a load are sorted by channel block and pattern first. A group is padded to a multiple with its
+    last entry and a weight of zero.
     """
 
     starts: Array  # where each row's groups begin
@@ -231,7 +231,7 @@ class _Entries:
 
     @classmethod
     def of(cls, layer: Layer, shape: _Shape) -> "_Entries":
-        """Sorted, in groups of one distance each; one group alone takes all."""
+        """Sort entries, with one group for each distance; a single group holds all."""
         entries, groups, multiple = layer.entries, shape.groups, shape.chains
         assert entries is not None
         place = np.zeros(int(layer.rows.max(initial=0)) + 1, dtype=np.int64)
@@ -251,21 +251,21 @@ class _Entries:
         return cls(starts, cells[filled], ranks[filled], replace(entries.where(filled), weight=weight))
 
     def pairs(self, shape: _Shape) -> Array:
-        """Offset and weight of each."""
+        """Offset and weight of each entry."""
         return np.stack([self._offsets(shape), self.entries.weight.astype(np.float32).view(np.int32)], axis=1)
 
     def packed(self, shape: _Shape) -> tuple[Array, Array]:
-        """Where each row's patterns begin, and offsets and weights."""
+        """The start of each channel's patterns, and offsets and weights."""
         place, group = np.divmod(self.cells, len(shape.groups))
         return packed(self.entries, place, group, self.ranks, self._offsets(shape), self.blocks)
 
     @property
     def blocks(self) -> int:
-        """Of channels."""
+        """The number of blocks of patterns."""
         return int(self.ranks.max(initial=0)) // PATTERNS + 1
 
     def _offsets(self, shape: _Shape) -> Array:
-        """What each reads: all of it, or without the distances that are made up for by moving sums."""
+        """The offset that each entry reads, without the distance that shifting the sum replaces."""
         offsets, before = self.entries.channel.astype(np.int64) * shape.before.plane, shape.before
         if shape.kind == "dot":
             return to_int32(offsets + before.places()[self.entries.y, self.entries.x])
@@ -277,7 +277,7 @@ class _Entries:
 
 
 def _group(entries: Entries, groups: Array) -> Array:
-    """Which group each entry belongs to."""
+    """The group of each entry."""
     if len(groups) == 1:
         return np.zeros(len(entries), dtype=np.int64)
     rows = entries.y if groups[:, 0].any() else np.zeros_like(entries.y)
@@ -288,7 +288,7 @@ def _group(entries: Entries, groups: Array) -> Array:
 
 
 def _edge_masks(x: Array, pitch: int) -> Array:
-    """For each entry a bit for each of the first 16 and the last 16 floats of a row: whether it reads within the row.
+    """For each entry, a bit for each of the first and last 16 floats of a row: whether it reads inside the row.
 
     >>> [f"{int(word):032b}" for word in _edge_masks(np.array([1]), 32).view(np.uint32)]
     ['01111111111111111111111111111111']

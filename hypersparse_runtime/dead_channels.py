@@ -1,4 +1,4 @@
-"""What need not be computed: channels that are always zero, and channels that nobody reads."""
+"""Remove what need not be computed: channels that are always zero, and channels that are never read."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from hypersparse_runtime.sparse_layers import SOFTMAX, Array, Layer, Network
 
 
 def without_dead_channels(network: Network) -> Network:
-    """The same outputs from fewer entries and rows."""
+    """The network with the same outputs and fewer entries and rows."""
     return _without_unread(_without_zeros(network))
 
 
@@ -26,7 +26,7 @@ def _without_zeros(network: Network) -> Network:
 
 
 def _zero_rows(layer: Layer, zero: dict[str, Array]) -> Array:
-    """Of the rows that the layer computes."""
+    """The computed rows of a layer that are always zero."""
     rows = layer.rows
     if layer.kind in SOFTMAX or layer.is_whole:
         return np.zeros(len(rows), dtype=bool)

@@ -1,4 +1,4 @@
-"""Dense engines: ONNX Runtime and OpenVINO where installed, and plain numpy, which runs anywhere and is slow."""
+"""Dense engines: ONNX Runtime and OpenVINO if installed, and plain numpy, which always runs and is slow."""
 
 import sys
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ _ONE_CORE = Lock()
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported; a folder of its name, such as a clone of its source, is not one."""
+    """Whether a package can be imported. A folder of the same name, such as a clone of its source, does not count."""
     spec = find_spec(package)
     return spec is not None and spec.origin is not None
 
 
 def openvino_core() -> Any:
-    """What OpenVINO compiles networks with: one for the whole process, which is never given back.
+    """OpenVINO's compiler: one for the whole process, which is never released.
 
-    Its CPU plugin gives the thread that first uses it another stack for signals, and unmaps that stack when its last
-    user is gone. If another thread does that, the first one's stack is no more, and the process dies of a signal.
+    Its CPU plugin gives the thread that first uses it another signal stack, and unmaps that stack when its last user is
+    released. If another thread releases it, the first thread has no signal stack and the process dies on a signal.
     """
     with _ONE_CORE:
         if not _CORES:
@@ -61,7 +61,7 @@ class OnnxRuntimeEngine:
         self._session = onnxruntime.InferenceSession(to_onnx(graph), options, providers=["CPUExecutionProvider"])
 
     def run(self, images: Array, outputs: Array) -> None:
-        """From a dense batch of float32 to a dense batch of float32."""
+        """Run a dense float32 batch."""
         outputs[...] = self._session.run(None, {INPUT: images})[0]
 
 
@@ -82,7 +82,7 @@ class OpenVinoEngine:
         self._requests: list[Any] = []  # pop and append are atomic: each call has one to itself
 
     def run(self, images: Array, outputs: Array) -> None:
-        """From a dense batch of float32 to a dense batch of float32."""
+        """Run a dense float32 batch."""
         try:
             request = self._requests.pop()
         except IndexError:
@@ -96,7 +96,7 @@ DENSE_ENGINES: tuple[DenseEngine, ...] = (OnnxRuntimeEngine, OpenVinoEngine)
 
 
 def installed_engines() -> list[DenseEngine]:
-    """The engines of other packages that are installed; nothing is imported yet."""
+    """The installed engines of other packages; nothing is imported yet."""
     return [engine for engine in DENSE_ENGINES if is_installed(engine.name)]
 
 
@@ -109,7 +109,7 @@ class NumpyEngine:
         self._graph = graph
 
     def run(self, images: Array, outputs: Array) -> None:
-        """From a dense batch of float32 to a dense batch of float32."""
+        """Run a dense float32 batch."""
         values = {INPUT: images}
         for node in self._graph.nodes:
             values[node.output] = node.operation.compute(self._graph, node, *(values[name] for name in node.inputs))

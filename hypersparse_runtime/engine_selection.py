@@ -1,4 +1,4 @@
-"""Which of several engines runs a batch: the fastest one in a short trial on as many images."""
+"""Select the fastest of several engines for a batch size by a short trial."""
 
 import threading
 import time
@@ -15,19 +15,20 @@ LARGEST = 32  # images of a trial for each thread: from there on an image takes 
 
 
 class Engine(Protocol):
-    """What runs a network."""
+    """An engine that runs a network."""
 
     name: str
 
     def run(self, images: NDArray[Any], outputs: NDArray[Any]) -> None:
-        """From a dense batch of float32 to a dense batch of float32."""
+        """Run a dense float32 batch."""
 
 
 class Fastest:
-    """Runs every batch on the engine that is the fastest for so many images.
+    """Runs every batch on the engine that is the fastest for its size.
 
-    That differs: dense networks run single images faster in ONNX Runtime, and batches often in OpenVINO. Single images
-    are decided on at once, batches when the first one between two powers of two comes.
+    The fastest engine depends on the size: dense networks run single images faster in ONNX Runtime, and batches often
+    in OpenVINO. The engine for single images is selected at once, the one for batches at the first batch between two
+    powers of two.
     """
 
     name = "fastest"
@@ -41,11 +42,11 @@ class Fastest:
         self.engine_for(1)
 
     def run(self, images: NDArray[Any], outputs: NDArray[Any]) -> None:
-        """From a dense batch of float32 to a dense batch of float32."""
+        """Run a dense float32 batch."""
         self.engine_for(len(images)).run(images, outputs)
 
     def engine_for(self, images: int) -> Engine:
-        """The engine for a batch of so many images."""
+        """The engine for batches of this size."""
         size = min(1 << images.bit_length() - 1, LARGEST * self._threads)
         if size not in self._chosen:
             with self._lock:

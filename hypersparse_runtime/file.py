@@ -49,7 +49,7 @@ MOST_WEIGHTS_PER_BYTE, FEW_WEIGHTS = 4096, 2**22  # what a file may claim to hol
 
 @dataclass(frozen=True)
 class _Entry:
-    """A row of the table of arrays."""
+    """A row in the table of arrays."""
 
     name: str
     dtype: str
@@ -58,22 +58,22 @@ class _Entry:
 
     @property
     def stored(self) -> int:
-        """Elements in the stream of values."""
+        """The number of elements in the stream of values."""
         return self.layout.size if self.dense else self.layout.kept
 
     @property
     def dtype_in_memory(self) -> np.dtype[Any]:
-        """What its elements are once they are read."""
+        """The type of the elements after reading."""
         return np.dtype("float32" if self.dtype in STORED else self.dtype)
 
     @property
     def scales(self) -> int:
-        """Rows that have a scale in the stream of values."""
+        """The number of rows with a scale in the stream of values."""
         return self.layout.shape[0] if self.dtype == ROWS else 0
 
 
 def write(graph: Graph, path: str | Path, *, half: bool = False) -> int:
-    """Write a network so that the file appears whole or not at all; returns its size in bytes."""
+    """Write a network to a file, which appears as a whole or not at all; returns its size in bytes."""
     path = Path(path)
     content = pack(graph, half=half)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -86,7 +86,7 @@ def write(graph: Graph, path: str | Path, *, half: bool = False) -> int:
 
 
 def read(path: str | Path) -> Graph:
-    """Read a network; raises FileError with one sentence if it is not whole."""
+    """Read a network; raises FileError with one sentence if the file is not intact."""
     path = Path(path)
     try:
         status = path.stat()
@@ -105,9 +105,9 @@ def read(path: str | Path) -> Graph:
 
 
 def pack(graph: Graph, *, half: bool = False, int8: bool = False) -> bytes:
-    """A network as the bytes of a file; with `half` its float32 arrays in half precision, where they fit into it.
+    """The bytes of a network's file. With `half`, float32 arrays are stored in half precision if their values fit.
 
-    With `int8` those that are whole steps of a scale for each row are stored so: they come back bit for bit.
+    With `int8`, arrays that are whole multiples of a scale for each row are stored as int8, which is exact.
     """
     check_sizes(graph)
     arrays = {name: np.asarray(array) for name, array in graph.tensors.items()}
@@ -183,7 +183,7 @@ def _coded(layout: Layout | None) -> list[int]:
 
 
 def _node_rows(graph: Graph, names: Sequence[str]) -> list[list[Any]]:
-    """A row for each node; values are numbers, the input 0 and a node's value its place."""
+    """A row for each node. Values are numbers: 0 is the input, and a node's value is the node's position from 1."""
     numbers = {INPUT: 0, **{node.output: place for place, node in enumerate(graph.nodes, start=1)}}
     places = {name: place for place, name in enumerate(names)}
     return [
@@ -284,7 +284,7 @@ def _stored_type(kind: str) -> np.dtype[Any]:
 
 
 def _planes(values: Mapping[str, NDArray[Any]], stored_as: Mapping[str, str]) -> bytes:
-    """All first bytes, all second bytes and so on, type by type: exponents compress, mantissas do not."""
+    """The first bytes of all elements, then the second bytes, by type: exponents compress, mantissas do not."""
     parts = []
     for kind in DTYPES:
         mine = [np.zeros(0, _stored_type(kind))]

@@ -1,13 +1,12 @@
 """`Graph`: a network as plain data, a list of operations and the arrays they read.
 
 `hypersparse_runtime.operations` defines the operations: their inputs, arrays and options. A `bias` may be missing.
-Options of two numbers are for height and width. Shapes are of one image; a batch is in front of all of them. The last
-node's output is the network's output.
-Names: values and arrays are two separate sets of names, of the characters that `names` allows.
+Options of two numbers are for height and width. Shapes are of one image, without the batch. The last node's output is
+the network's output. Values and arrays have separate sets of names, made of the characters that `names` allows.
 
-Any other operation of PyTorch is an opaque node, which only PyTorch runs: its op is `aten.<name>.<overload>` or
-`getitem`, and its options say how it was called: `arguments` and `keywords` (JSON, where {"input": i}, {"tensor":
-role}, {"batch": 1} and {"dtype": name} stand for what they name) and the `shape` it gives (None: several values).
+Any other operation of PyTorch is an opaque node, which only PyTorch runs. Its op is `aten.<name>.<overload>` or
+`getitem`. Its options hold the `arguments` and `keywords` of the call in JSON and the `shape` of its output, None for
+several outputs. In the JSON {"input": i}, {"tensor": role}, {"batch": 1} and {"dtype": name} stand for what they name.
 """
 
 from collections.abc import Mapping
@@ -31,12 +30,12 @@ Option = Any  # int, float, pairs of int; of an opaque node anything JSON can sa
 
 
 class GraphError(ValueError):
-    """A network that does not fit together; the message is one sentence."""
+    """An inconsistent network; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One operation: what it reads and the value it makes, by name."""
+    """One operation: the names of its inputs and of its output."""
 
     op: str
     inputs: tuple[str, ...]
@@ -46,30 +45,30 @@ class Node:
 
     @property
     def operation(self) -> "Operation":
-        """Its definition."""
+        """The definition of the operation."""
         from hypersparse_runtime.operations import operation  # it is defined on graphs
 
         return operation(self.op)
 
     @property
     def opaque(self) -> bool:
-        """Whether only PyTorch knows what it does."""
+        """Whether only PyTorch knows the operation."""
         return self.operation.opaque
 
     @property
     def weighted(self) -> bool:
-        """Whether it is a sum of products with its array `weight`."""
+        """Whether the operation is a sum of products with its array `weight`."""
         return self.operation.weighted
 
     @property
     def by_channels(self) -> bool:
-        """Whether it is one whose weights are a row for each of its output channels."""
+        """Whether `weight` has a row for each output channel."""
         return self.operation.by_channels
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network: operations in an order in which each finds its inputs made."""
+    """A network: operations in an order in which every input exists."""
 
     input_shape: tuple[int, ...]
     nodes: tuple[Node, ...]
@@ -78,7 +77,7 @@ class Graph:
 
     @property
     def output(self) -> str:
-        """The name of the network's value."""
+        """The name of the network's output."""
         return self.nodes[-1].output
 
     def array(self, node: Node, role: str) -> np.ndarray[Any, Any] | None:
@@ -88,7 +87,7 @@ class Graph:
 
 
 def shapes(graph: Graph) -> dict[str, Shape]:
-    """The shape of every value, of one image; raises GraphError where something does not fit.
+    """The shape of every value for one image; raises GraphError if something is inconsistent.
 
     >>> linear = Node("linear", (INPUT,), "y", {"weight": "w"})
     >>> shapes(Graph((3,), (linear,), {"w": np.zeros((5, 3))}))

@@ -1,4 +1,4 @@
-"""The kernel: found beside this file, in the cache, or built from its source with the machine's C compiler."""
+"""Load the kernel: from the package, from the cache, or compiled with the machine's C compiler."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ LEVELS = {"x86_64": ("plain", "avx2", "avx512"), "aarch64": ("neon",), "arm64": 
 
 
 class Kernel:
-    """The shared library, with its functions' types."""
+    """The shared library with typed functions."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -41,13 +41,13 @@ class Kernel:
         self.levels = known[: self.library.hs_levels()]  # instruction sets that this CPU has, the widest last
 
     def peak_gflops(self, level: int) -> float:
-        """Billions of floating point operations a second of one core, with operands in registers."""
+        """Billions of floating-point operations a second on one core, with operands in registers."""
         return max(float(self.library.hs_peak(level, 200_000)) for _ in range(5))
 
 
 @cache
 def load_kernel() -> Kernel:
-    """The kernel for this machine; built the first time, which takes some seconds."""
+    """The kernel for this machine. The first call compiles it, which takes some seconds."""
     shipped = SOURCES / file_name()
     if shipped.exists():
         return Kernel(shipped)
@@ -60,7 +60,7 @@ def load_kernel() -> Kernel:
 
 
 def cache_folder() -> Path:
-    """Where built kernels are kept, for this user alone."""
+    """The folder for compiled kernels, private to this user."""
     folder = Path.home() / ".cache" / "hypersparse" / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not is_private(folder):
@@ -69,7 +69,7 @@ def cache_folder() -> Path:
 
 
 def is_private(path: Path) -> bool:
-    """Whether something is there that only this user can change: a library runs with all of the user's rights."""
+    """Whether only this user can change a file or folder: a library runs with all rights of the user."""
     try:
         found = path.lstat()
     except FileNotFoundError:

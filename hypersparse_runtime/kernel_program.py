@@ -1,4 +1,4 @@
-"""A placed network as a program for the kernel: rows of numbers, tables of constants, and the size of a workspace."""
+"""Write a placed network as a program for the kernel: rows of numbers, tables of constants, and a workspace size."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +29,7 @@ SLOW = 8  # of a pooling window each number takes as long as so many products
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What the kernel runs: for `lanes` images at a time."""
+    """A program for `lanes` images at a time."""
 
     steps: NDArray[Any]  # of STEP
     tables: NDArray[np.int32]
@@ -40,7 +40,7 @@ class Program:
 
     @cached_property
     def operations(self) -> int:
-        """About how many the kernel does for its images: products, and numbers that are moved or compared."""
+        """An estimate of the kernel's operations: products, and numbers that are moved or compared."""
         return sum(self._operations(step) for step in self.steps)
 
     def _operations(self, step: Any) -> int:
@@ -59,7 +59,7 @@ class Program:
 
 
 def write_program(placed: Placed, lanes: int, vector: int) -> Program:
-    """For one image at a time (`lanes` 1) or several side by side, and for a CPU whose vectors have so many floats."""
+    """Write the program for `lanes` interleaved images on a CPU with vectors of `vector` floats."""
     tables, places = Tables(), plan_memory(placed, lanes)
     _check_size(places, lanes)
     steps = [*_clearings(-1, placed, places, tables, lanes), _pack(placed, places, tables, lanes)]
@@ -83,7 +83,7 @@ def write_program(placed: Placed, lanes: int, vector: int) -> Program:
 
 
 def _check_size(places: Places, lanes: int) -> None:
-    """Raise GraphError for a workspace that is larger than any should be, before anything of its size is made."""
+    """Raise GraphError if the workspace is too large, before it is allocated."""
     cleared = sum(block.end - block.start for block in places.to_clear) // lanes
     for floats, most in ((places.floats, MOST_FLOATS * min(lanes, 2)), (cleared, MOST_CLEARED)):
         if floats > most:
@@ -147,7 +147,7 @@ def _split(step: Split, tables: Tables) -> dict[str, int]:
 def _words(
     step: Layer | Split, placed: Placed, places: Places, tables: Tables, lanes: int, vector: int
 ) -> list[dict[str, int]]:
-    """What is special to a step of the network, for each step of the kernel that it becomes."""
+    """The words specific to a layer, for each kernel step that it becomes."""
     if isinstance(step, Split):
         return [_split(step, tables)]
     if step.is_whole:

@@ -1,4 +1,4 @@
-"""What the kernel reads: the words of a step, in the order of `struct step` in kernel.h, and tables of constants."""
+"""The data that the kernel reads: the words of a step, in the order of `struct step` in kernel.h, and constants."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ Ints = NDArray[np.int32]
 
 
 def to_int32(array: Array) -> Ints:
-    """The same numbers as the kernel reads them; raises GraphError for those that 32 bits do not hold."""
+    """Convert to 32-bit integers; raises GraphError if a number does not fit."""
     given = np.asarray(array)
     wide = given.size and given.dtype.itemsize > 4
     if wide and not -(2**31) <= int(given.min()) <= int(given.max()) < 2**31:
@@ -45,7 +45,7 @@ class Tables:
     known: dict[object, int] = field(default_factory=dict)  # where arrays begin that several steps read
 
     def add(self, array: Array, dtype: type = np.int32) -> int:
-        """Where the array begins."""
+        """Append an array and return its position."""
         given = to_int32(array) if dtype is np.int32 else np.asarray(array)
         part = np.ascontiguousarray(given, dtype=dtype).reshape(-1).view(np.int32)
         at = self.words
@@ -56,11 +56,11 @@ class Tables:
         return at
 
     def once(self, key: object, make: Callable[[], Array]) -> int:
-        """Where the array of that key begins, which is made the first time."""
+        """The position of the array with this key, which is created on first use."""
         if key not in self.known:
             self.known[key] = self.add(make())
         return self.known[key]
 
     def all(self) -> Ints:
-        """In one array."""
+        """All constants in one array."""
         return np.concatenate([*self.parts, np.zeros(2 * ALIGNED, dtype=np.int32)])

@@ -15,7 +15,7 @@ from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pa
 
 @dataclass(eq=False)
 class _State:
-    """What is still to be done to a value's channels: `max(x + offset, floor)`, or all of a channel is `constant`."""
+    """The pending operations on a value's channels: `max(x + offset, floor)`, or the whole channel is `constant`."""
 
     offset: Array
     floor: Array
@@ -23,20 +23,20 @@ class _State:
 
     @classmethod
     def done(cls, channels: int) -> "_State":
-        """Nothing to do."""
+        """A state without pending operations."""
         return cls(np.zeros(channels), np.full(channels, -np.inf), np.full(channels, np.nan))
 
     def waits(self) -> Array:
-        """Which channels are not in memory as they should be."""
+        """The channels with pending operations."""
         waits: Array = (self.offset != 0) | (self.floor > -np.inf) | ~np.isnan(self.constant)
         return waits
 
     def finish_(self, rows: Array) -> None:
-        """Channels that are in memory now."""
+        """Mark channels as up to date in memory."""
         self.offset[rows], self.floor[rows], self.constant[rows] = 0, -np.inf, np.nan
 
     def add_(self, rows: Array, bias: Array, *, relu: bool) -> None:
-        """A bias and perhaps a ReLU more."""
+        """Add a bias, and a ReLU if there is one."""
         self.offset[rows] += bias
         self.floor[rows] += bias
         self.constant[rows] += bias
@@ -46,7 +46,7 @@ class _State:
 
 
 def with_lazy_bias(network: Network) -> Network:
-    """The same outputs, with fewer rows computed."""
+    """The network with the same outputs and fewer computed rows."""
     if any(layer.bias is not None and not np.isfinite(layer.bias).all() for layer in network.layers):
         return network  # of a network that diverged; NaN has a meaning of its own here
     pass_over = _Pass(network)
@@ -67,7 +67,7 @@ class _Pass:
         self.read_of_phases = _read_of_phases(network)
 
     def take(self, number: int, layer: Layer) -> None:
-        """The next layer."""
+        """Process the next layer."""
         if layer.is_whole:
             self._take_whole(layer)
             return
@@ -96,7 +96,7 @@ class _Pass:
             self.layers.append(layer)
 
     def _take_whole(self, layer: Layer) -> None:
-        """A layer that reads every channel."""
+        """Process a layer that reads every channel."""
         names = {name: self.names.get(name, name) for name in layer.reads}
         for name in names.values():
             self.finish(name, np.arange(self.network.shapes[name][0]))
@@ -104,7 +104,7 @@ class _Pass:
         self.layers.append(replace(layer, input=names[layer.input], work=work))
 
     def _read(self, number: int) -> Array:
-        """The channels that a layer reads; with a stride, also those of others whose phases are copied together."""
+        """The channels that a layer reads; with a stride, also those whose phases are copied in the same step."""
         layer = self.network.layers[number]
         assert layer.entries is not None
         if layer.kind == "conv" and layer.stride != (1, 1):
@@ -130,7 +130,7 @@ class _Pass:
         state.finish_(computed)
 
     def finish(self, name: str, channels: Array) -> None:
-        """Do what waits, for channels that are about to be read."""
+        """Apply pending operations to channels that are read next."""
         state = self.states[name]
         rows = channels[state.waits()[channels]]
         if not len(rows):
@@ -153,7 +153,7 @@ def _read_of_phases(network: Network) -> dict[tuple[str, Pair], Array]:
 
 
 def _rows(layer: Layer) -> tuple[Array, Array]:
-    """Rows that compute something, and rows that only have a bias."""
+    """The rows that compute something, and the rows with a bias only."""
     assert layer.entries is not None
     if layer.plane is not None:
         return layer.rows, layer.rows[:0]
@@ -162,7 +162,7 @@ def _rows(layer: Layer) -> tuple[Array, Array]:
 
 
 def _with_state(layer: Layer, state: _State) -> Layer:
-    """The layer on what its residual should be, from what it is in memory."""
+    """The layer, with the pending operations of its residual."""
     assert layer.bias is not None
     fixed = ~np.isnan(state.constant)
     bias = layer.bias + np.where(fixed, np.nan_to_num(state.constant), 0)

@@ -29,10 +29,10 @@ MAX_JOINED = 2**20  # inputs times channels of a concatenation that is written i
 
 
 def check_sizes(graph: Graph, *, kept: Mapping[str, int] | None = None, size: int | None = None) -> None:
-    """Raise FileError for a network that does not fit together, or is larger than any should be.
+    """Raise FileError for a network that is inconsistent or too large.
 
-    `kept` counts the elements of arrays that are not zero, where that is known; the arrays are not looked at then.
-    With `size`, the bytes of its file, what loading takes is bounded too.
+    `kept` counts the non-zero elements of arrays if known; the arrays are then not read. `size` is the size of the file
+    in bytes, which bounds the cost of loading too.
     """
     if len(graph.nodes) > MOST_NODES:
         raise FileError(f"it has {len(graph.nodes)} operations, and {MOST_NODES} are the most")
@@ -72,7 +72,7 @@ NEVER_COPIED = ("permute", "expand")  # operations that lay other axes over any 
 
 @dataclass
 class Work:
-    """What loading a network and running it takes, counted from its operations."""
+    """The cost of loading and running a network, counted from its operations."""
 
     products: int = 0  # for one image
     layers: int = 0  # that become sums of products, in up to three steps of a program
@@ -90,7 +90,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """Of one core; measured on an AMD EPYC with AVX-512, and rather too much than too little."""
+        """Seconds on one core: an upper estimate, measured on an AMD EPYC with AVX-512."""
         steps = 1.2e-3 * self.layers + 1e-4 * self.copies + 2e-10 * min(self.products, MOST_TIMED)
         parts = 5e-7 * self.entries + 2e-9 * self.weights + 2e-7 * self.channels + 4e-8 * self.planes
         parts += 4e-8 * self.moved
@@ -98,7 +98,7 @@ class Work:
 
     @property
     def bytes(self) -> int:
-        """Of memory at the most, beside what a program works on."""
+        """The largest use of memory, besides the workspace."""
         tables = (
             250 * self.entries
             + 100 * self.channels
@@ -111,7 +111,7 @@ class Work:
 
 
 def estimate(graph: Graph, kept: Mapping[str, int] | None = None) -> Work:
-    """What loading takes, from sizes alone; the graph has to fit together."""
+    """The cost of loading, from sizes alone, for a consistent graph."""
     counter = WorkCounter(graph, kept)
     for node in graph.nodes:
         counter.count_moved(node)
@@ -122,7 +122,7 @@ def estimate(graph: Graph, kept: Mapping[str, int] | None = None) -> Work:
 
 @dataclass
 class _Value:
-    """What the layer that makes a value may still do to it."""
+    """The operations that can still be fused into the layer that makes a value."""
 
     scales: bool = False
     adds: bool = False
@@ -131,7 +131,7 @@ class _Value:
 
 @dataclass
 class WorkCounter:
-    """The work of the operations so far; each adds its own by `Operation.count_work`."""
+    """The cost of the operations so far; each adds its own by `Operation.count_work`."""
 
     graph: Graph
     kept: Mapping[str, int] | None
@@ -148,7 +148,7 @@ class WorkCounter:
         self.work.elements = sum(prod(shape) for shape in self.shapes.values())
 
     def add_weighted(self, node: Node) -> None:
-        """A layer with the array `weight`."""
+        """Add a layer with the array `weight`."""
         name = node.tensors["weight"]
         array = self.graph.tensors[name]
         kept = self.kept_of(name)
@@ -160,7 +160,7 @@ class WorkCounter:
             self.work.channels += kept
 
     def add_pool(self, node: Node, window: int, *, weighted: bool = False) -> None:
-        """A pooling with windows of this size; a `weighted` one becomes a layer with a weight for each position."""
+        """Add pooling with windows of this size; a `weighted` one becomes a layer with a weight for each position."""
         self.work.products += prod(self.shapes[node.output]) * window
         if weighted:
             self._add_layer(node, self.shapes[node.inputs[0]][0] * window)
@@ -170,10 +170,10 @@ class WorkCounter:
     def add_change(
         self, node: Node, *, scales: bool = False, adds: bool = False, joined: bool = False, ends: bool = False
     ) -> None:
-        """What the layer before does, or a layer that copies.
+        """Add an operation that is fused into the previous layer, or a layer that copies.
 
-        `scales` multiplies and adds, `adds` only adds another value; both need a layer that did nothing else yet. Of a
-        concatenation, `joined` changes each part. Behind what `ends`, nothing more can be added.
+        `scales` multiplies and adds, `adds` adds another value; both need a layer without fused operations. With
+        `joined`, each part of a concatenation is changed. After an operation that `ends`, nothing is fused.
         """
         parts = self._before(node)[0].parts if joined and self._is_only_reader(node.inputs[0]) else 1
         self._take_in(node, scales=scales or adds)
@@ -181,23 +181,23 @@ class WorkCounter:
         self._values[node.output] = _Value(scales, not ends, parts)
 
     def add_plane(self, node: Node) -> None:
-        """An array that is added position by position."""
+        """Add an array that is added position by position."""
         self.work.planes += prod(self.shapes[node.output])
         self._take_in(node, scales=False)
         self._values[node.output] = _Value(self._before(node)[0].scales, adds=True)
 
     def add_whole(self, node: Node, *, products: int = 0, moved: int = 0, layers: int = 1) -> None:
-        """A layer that reads and makes whole values; so many elements may be moved one by one, beside laid inputs."""
+        """Add a layer that reads and makes whole values; `moved` elements may be copied one by one, besides views."""
         self.work.layers += layers
         self.work.products += max(products, prod(self.shapes[node.output]))
         self._move(moved)
 
     def add_view(self, node: Node) -> None:
-        """What lays other axes over a value: whoever reads it may have to copy it."""
+        """Add a view of a value, which a reader may have to copy."""
         self._laid.add(node.output)
 
     def count_moved(self, node: Node) -> None:
-        """The inputs that may have to be copied before a node reads them."""
+        """Count the inputs that a node may have to copy."""
         for name in node.inputs if node.op not in NEVER_COPIED else ():
             if name in self._laid:
                 self.work.layers += 1
@@ -208,11 +208,11 @@ class WorkCounter:
         self.work.most_moved = max(self.work.most_moved, elements)
 
     def kept_of(self, name: str) -> int:
-        """Elements of an array that are not zero."""
+        """The number of non-zero elements of an array."""
         return int(np.count_nonzero(self.graph.tensors[name])) if self.kept is None else self.kept[name]
 
     def add_concat(self, node: Node) -> None:
-        """A concatenation, written in place where it is not too large."""
+        """Add a concatenation, written in place if it is not too large."""
         channels = self.shapes[node.output][0]
         parts = len(node.inputs) if len(node.inputs) * channels <= MAX_JOINED else 1
         self.work.copies += len(node.inputs)
@@ -232,7 +232,7 @@ class WorkCounter:
         self._values[node.output] = _Value(scales=True, adds=True)
 
     def _take_in(self, node: Node, *, scales: bool) -> None:
-        """Nothing if a layer before can do it, else a copy."""
+        """Nothing if an earlier layer can take the operation in, else a copy."""
         able = (value.scales if scales else value.adds for value in self._before(node))
         taken = any(can and self._is_only_reader(name) for can, name in zip(able, node.inputs, strict=True))
         shape = self.shapes[node.output]
@@ -252,7 +252,7 @@ def _check_options(node: Node) -> None:
 
 
 def _sizes(graph: Graph) -> Iterator[tuple[str, int, int]]:
-    """Channels and elements of every value, and of those that an operation pads."""
+    """The channels and elements of every value, padding included."""
     try:
         known = shapes(graph)
     except GraphError as error:

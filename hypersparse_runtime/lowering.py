@@ -20,13 +20,13 @@ Sides = tuple[int, int, int]
 
 
 def dense_products(graph: Graph) -> int:
-    """Multiplications for one image if no weight were zero."""
+    """The multiplications for one image if no weight were zero."""
     sizes, weighted = shapes(graph), (node for node in graph.nodes if node.weighted)
     return sum(graph.tensors[node.tensors["weight"]].size * node.operation.uses(node, sizes) for node in weighted)
 
 
 def layers_of(graph: Graph) -> Network:
-    """The layers of a graph; raises GraphError for what only PyTorch can run."""
+    """The layers of a graph; raises GraphError for operations that only PyTorch can run."""
     lowering = Lowering(graph)
     for node in graph.nodes:
         if not node.operation.takes_views:
@@ -37,7 +37,7 @@ def layers_of(graph: Graph) -> Network:
 
 
 class Lowering:
-    """The layers of the nodes so far. The last layer that made a value may take in the operation that reads it."""
+    """The layers of the nodes so far. The operation that reads a value may be fused into the layer that made it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -55,7 +55,7 @@ class Lowering:
         self.joined: set[str] = set()  # values that several layers make, each some of the channels
 
     def network(self) -> Network:
-        """What was built."""
+        """The lowered network."""
         self.make_plain(self.graph.output)
         output = self.same[self.graph.output]
         layers = tuple(layer for layer in self.layers if layer is not None)
@@ -69,12 +69,12 @@ class Lowering:
         return Network(layers, shapes, frozenset(self.vectors), output, self.node_shapes[self.graph.output])
 
     def emit(self, node: Node, layer: Layer) -> None:
-        """Add the last layer of a node."""
+        """Append the last layer of a node."""
         self.append(layer)
         self.add_value(node)
 
     def append(self, layer: Layer) -> None:
-        """Add a layer, perhaps one of several that make one value."""
+        """Append a layer, perhaps one of several that make one value."""
         self.made[layer.output].append(len(self.layers))
         self.layers.append(layer)
 
@@ -83,7 +83,7 @@ class Lowering:
         return [layer for place in self.made[name] if (layer := self.layers[place]) is not None]
 
     def rename(self, name: str, change: Callable[[Layer], Layer]) -> None:
-        """Change the layers that make a value, so that they make another one."""
+        """Let the layers that make a value write to another one."""
         changed = [change(layer) for layer in self._makers(name)]
         for place, layer in zip(self.made.pop(name), changed, strict=True):
             self.layers[place] = layer
@@ -98,7 +98,7 @@ class Lowering:
             self.vectors.add(node.output)
 
     def view(self, name: str) -> View:
-        """How a node's value lies in a value of the engine."""
+        """The view of a node's value over a value of the engine."""
         if name in self.constants:
             self._write_constant(name)
         if name in self.views:
@@ -118,11 +118,11 @@ class Lowering:
             self.vectors.add(layer.output)
 
     def lay(self, node: Node, view: View) -> None:
-        """Let a node's value lie in one that is there."""
+        """Make a node's value a view of an existing value."""
         self.views[node.output] = view
 
     def emit_whole(self, node: Node, layer: Layer, shape: Sides, view: View | None = None) -> None:
-        """Add the layer of `value_layers` that makes a node's value, of these sides, seen so."""
+        """Append the layer of `value_layers` that makes a node's value with these sides, seen through `view`."""
         self._append_value(layer, shape)
         self.same[node.output] = node.output
         if view is not None and not self._is_plain(view, self.node_shapes[node.output]):
@@ -133,7 +133,7 @@ class Lowering:
         return view.is_whole(sides) and (len(shape) == 1 or sides == sides_of(shape))
 
     def make_plain(self, name: str) -> None:
-        """Have a node's value lie as its shape says: channels, rows and columns, or close together."""
+        """Copy a node's value to its own shape, (channels, rows, columns), or to consecutive elements."""
         view, shape = self.view(name), self.node_shapes[name]
         if name not in self.views:
             return
@@ -142,7 +142,7 @@ class Lowering:
         del self.views[name]
 
     def arranged(self, view: View, sides: Sides) -> str:
-        """A value that holds the elements of a view in their order."""
+        """A value with the elements of a view in their order."""
         key = view, sides
         if key not in self._arranged:
             name = f"{view.value} copy {len(self._arranged)}"
@@ -152,24 +152,24 @@ class Lowering:
         return self._arranged[key]
 
     def gathered(self, node: Node, value: str, places: Array) -> None:
-        """Add a layer that makes a node's output of these elements of a value."""
+        """Append a layer that gathers elements of a value into a node's output."""
         sides = sides_of(self.node_shapes[node.output])
         work = Copy(places.reshape(-1).astype(np.int32))
         self.emit_whole(node, Layer("copy", value, node.output, np.arange(sides[0]), work=work), sides)
 
     def is_laid(self, name: str) -> bool:
-        """Whether a value lies otherwise than its shape says, or is constant and in no memory yet."""
+        """Whether a value is a view of another layout, or a constant that is not in memory yet."""
         return name in self.views or name in self.constants
 
     def covering(self, name: str) -> View:
-        """The view of a node's value, over a value that has no other elements."""
+        """The view of a node's value, over a value without other elements."""
         view, shape = self.view(name), self.node_shapes[name]
         if view.covers(self.shapes[view.value]):
             return view
         return View.whole(self.arranged(view, sides_of(shape)), shape)
 
     def planes_last(self, name: str, *, groups: bool = True) -> View:
-        """The same with the last axis over channels that follow each other; without `groups` over all channels."""
+        """The view with its last axis over consecutive channels; without `groups`, over all channels."""
         view = self.covering(name)
         count, (channels, *sides) = view.shape[-1], self.shapes[view.value]
         last = (((count, prod(sides)),),) if count > 1 else ((),)
@@ -182,7 +182,7 @@ class Lowering:
         return View.whole(value, (count, *shape[:-1])).permuted(back)
 
     def positions(self, value: str, row: Array, feature: Array, weight: Array) -> Entries:
-        """Weights of a linear layer, as entries that read positions of a value."""
+        """The weights of a linear layer as entries that read positions of a value."""
         _, height, width = self.shapes[value]
         return Entries(row, feature // (height * width), feature // width % height, feature % width, weight)
 
@@ -202,7 +202,7 @@ class Lowering:
         self.add_value(node)
 
     def _change_view(self, node: Node, change: Callable[[Layer], Layer], *, sums: bool) -> None:
-        """The same for a value that lies otherwise than its shape says."""
+        """The same for a value that is a view."""
         name = node.inputs[0]
         if not self.can_take(name, sums=sums):
             self.make_plain(name)
@@ -212,7 +212,7 @@ class Lowering:
         self.emit_whole(node, layer, self.shapes[name], view.of(node.output))
 
     def add_values(self, node: Node, *, first: str, second: str) -> bool:
-        """Have the layer that makes the second value add the first one too, if both lie alike."""
+        """Fuse the sum of two values into the layer that makes the second, if both have the same layout."""
         if self.constants.keys() & {first, second} or not self.can_take(second, sums=False):
             return False
         one, two = self.view(first), self.view(second)
@@ -225,26 +225,26 @@ class Lowering:
         return True
 
     def is_movable(self, name: str) -> bool:
-        """Whether one layer makes a value and may write it elsewhere."""
+        """Whether exactly one layer makes a value and may write it elsewhere."""
         layer = self._only_maker(name)
         return layer is not None and layer.entries is not None and layer.residual is None and layer.plane is None
 
     def can_take(self, name: str, *, sums: bool) -> bool:
-        """Whether the layer that makes a value may do more to it; with `sums` also after a residual sum."""
+        """Whether an operation can be fused into the layer of a value; with `sums`, also after a residual sum."""
         layer = self._only_maker(name)
         if layer is None or layer.entries is None or layer.activated:
             return False
         return sums or layer.residual is None
 
     def _only_maker(self, name: str) -> Layer | None:
-        """The layer that alone makes a value, if one node alone reads it."""
+        """The only layer that makes a value, if exactly one node reads it."""
         if len(self.made[name]) != 1 or self.readers[name] != 1 or self.same[name] != name:
             return None
         (layer,) = self._makers(name)
         return layer
 
     def materialized(self, name: str) -> str:
-        """Where a value lies in its own shape. A flattened view is copied first."""
+        """The value of a node in its own shape. A flattened view is copied first."""
         value = self.same[name]
         if len(self.node_shapes[name]) == 1 and value not in self.vectors:
             copy = f"{name} flat"
@@ -255,7 +255,7 @@ class Lowering:
         return value
 
     def open(self, node: Node, place: int, *, sums: bool) -> Layer:
-        """The layer that takes a node in, removed from the list; a copying layer where there is none."""
+        """The layer into which a node is fused, removed from the list; a copying layer if there is none."""
         name = node.inputs[place]
         if not self.can_take(name, sums=sums):
             return self.copy(name, node.output)
@@ -265,11 +265,11 @@ class Lowering:
         return layer
 
     def close(self, node: Node, layer: Layer) -> None:
-        """Add a layer that `open` gave, which now makes the node's output."""
+        """Append a layer from `open`, which now makes the node's output."""
         self.emit(node, replace(layer, output=node.output))
 
     def copy(self, name: str, output: str) -> Layer:
-        """A layer that copies its input: the start of ReLUs, sums and norms that no layer before can take in."""
+        """A layer that copies its input, into which ReLUs, sums and norms can be fused."""
         value, shape = self.same.get(name, name), self.node_shapes[name]
         count = np.arange(shape[0], dtype=np.int32)
         if len(shape) > 1:
@@ -282,7 +282,7 @@ class Lowering:
 
 
 def sides_of(shape: Shape) -> Sides:
-    """Channels, rows and columns of a value of this shape.
+    """The channels, rows and columns of a value of this shape.
 
     >>> sides_of((5,)), sides_of((4, 3)), sides_of((3, 8, 9)), sides_of((2, 3, 4, 5))
     ((5, 1, 1), (4, 1, 3), (3, 8, 9), (2, 1, 60))

@@ -13,7 +13,7 @@ NAME = re.compile(rf"[A-Za-z0-9_.~-]{{1,{LONGEST}}}")
 
 
 def strange_name(names: Iterable[object]) -> str | None:
-    """What is wrong with the first that is no name; None where all are.
+    """What is wrong with the first invalid name; None if all are valid.
 
     >>> strange_name(["layers.0.weight", "~made"]) is None
     True

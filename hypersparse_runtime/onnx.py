@@ -19,7 +19,7 @@ OUTPUT = "output"
 
 
 def to_onnx(graph: Graph, *, batch: int | None = None, dtype: str = "float32") -> bytes:
-    """The model's file, with one `input` and one `output` of this type; None leaves the number of images open."""
+    """The bytes of a model with one `input` of this type and one `output`. `batch=None` leaves the batch size open."""
     known = shapes(graph)
     names = _Names(graph, known)
     nodes = [_call(call) for node in graph.nodes for call in names.calls(node)]
@@ -33,7 +33,7 @@ def to_onnx(graph: Graph, *, batch: int | None = None, dtype: str = "float32") -
 
 
 class _Names:
-    """ONNX has one set of names for values and arrays. A new name has a space, which no name of a graph has."""
+    """ONNX has one set of names for values and arrays. New names contain a space, which no name of a graph has."""
 
     def __init__(self, graph: Graph, known: Mapping[str, Shape]) -> None:
         self.graph, self.known, self.output = graph, known, graph.output
@@ -48,7 +48,7 @@ class _Names:
         return f"value {name}" if name == OUTPUT else name
 
     def array(self, node: Node, role: str) -> str:
-        """The name of a node's array, which has another one where ONNX wants it in another shape."""
+        """The name of a node's array; a reshaped copy has another name."""
         name, array = node.tensors[role], self.graph.tensors[node.tensors[role]]
         shape = node.operation.onnx_array_shape(role, array, self.known[node.inputs[0]])
         called = f"array {name}" if name in self.values else name
@@ -74,7 +74,7 @@ class _Names:
         return operation.onnx_calls(self.graph, node, inputs, self.value(node.output), shape)
 
     def _repeated(self, node: Node, inputs: list[str]) -> list[OnnxCall]:
-        """A constant once for each input of the batch."""
+        """A constant, repeated for each input of the batch."""
         output, sides = self.value(node.output), self.constant(node, "sides", self.known[node.output])
         return [
             OnnxCall("Shape", inputs[:1], f"{output} batch", {"start": 0, "end": 1}),

@@ -38,7 +38,7 @@ ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 
 @dataclass(frozen=True)
 class PlaneLayout:
-    """Of one value, in positions: its sides, and how far apart its rows and planes are."""
+    """The layout of one value in positions: its sides, and the distances between rows and between planes."""
 
     channels: int
     height: int
@@ -54,18 +54,18 @@ class PlaneLayout:
 
     @property
     def run(self) -> int:
-        """Positions from the first to the last."""
+        """The number of positions from the first to the last."""
         if self.fold:
             return self.fold * self.below
         return (self.height - 1) * self.pitch + (self.pitch if self.rows else self.width)
 
     @property
     def below(self) -> int:
-        """How far apart a row and the next are."""
+        """The distance between a row and the next."""
         return 2 * self.pitch if self.fold else self.pitch
 
     def places(self) -> Array:
-        """Of each row and column in a plane."""
+        """The position of each row and column in a plane."""
         row = np.arange(self.height)
         half, line = np.divmod(row, self.fold) if self.fold else (np.zeros_like(row), row)
         places: Array = (half * self.pitch + line * self.below)[:, None] + np.arange(self.width)
@@ -74,7 +74,7 @@ class PlaneLayout:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A copy of some phases of channels, as planes: for each the channel, its first row and its first column."""
+    """Copies of some phases of channels as planes, given by channel, first row and first column."""
 
     input: str
     output: str
@@ -85,7 +85,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A network whose convolutions have stride 1 and read taps by distance (y, x), and where its values lie."""
+    """A network whose convolutions have stride 1 and taps as distances (y, x), with the layouts of its values."""
 
     steps: tuple[Layer | Split, ...]
     values: dict[str, PlaneLayout]
@@ -94,7 +94,7 @@ class Placed:
 
     @cached_property
     def read(self) -> dict[str, Array]:
-        """The channels of each value that anybody reads."""
+        """The channels of each value that are read."""
         parts: dict[str, list[Array]] = {name: [np.zeros(0, dtype=np.int64)] for name in self.values}
         parts[self.output].append(np.arange(self.values[self.output].channels))
         for step in self.steps:
@@ -113,7 +113,7 @@ class Placed:
 
 @dataclass
 class _Reach:
-    """The most positions that are read beyond the edges of a value."""
+    """The largest number of positions read beyond the edges of a value."""
 
     rows: int = 0
     columns: int = 0
@@ -127,21 +127,21 @@ class _Groups:
     parent: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> str:
-        """The value that stands for the group."""
+        """The representative of the group."""
         while self.parent.setdefault(name, name) != name:
             self.parent[name] = self.parent[self.parent[name]]  # else long chains take the square of their length
             name = self.parent[name]
         return name
 
     def join(self, first: str, second: str) -> None:
-        """Both in one group."""
+        """Merge the groups of two values."""
         self.parent[self.find(first)] = self.find(second)
 
 
 def place(network: Network, *, rows: bool, folded: bool = False) -> Placed:
-    """Replace strides by splits and taps by distances, and find a geometry for every value, in one of the layouts.
+    """Replace strides by splits and taps by distances, and choose a layout for every value.
 
-    Rows are folded only for a CPU with the widest vectors: they are whole vectors to others.
+    Rows are folded only for a CPU with the widest vectors; on other CPUs they are whole vectors.
     """
     shapes, steps = dict(network.shapes), []
     sharing = _sharing(network.layers)
@@ -161,7 +161,7 @@ def place(network: Network, *, rows: bool, folded: bool = False) -> Placed:
 
 
 def rows_fit(placed: Placed, vector: int, most: int) -> bool:
-    """Whether tiles of `most` vectors hold a row of every value, and no tap reaches further aside than a vector."""
+    """Whether tiles of `most` vectors hold a row of every value, and every tap reaches at most one vector aside."""
     for step in placed.steps:
         if isinstance(step, Split) or step.kind != "conv" or step.entries is None:
             continue
@@ -173,7 +173,7 @@ def rows_fit(placed: Placed, vector: int, most: int) -> bool:
 
 
 def row_pitch(width: int) -> int:
-    """The next width that is a power of two up to a vector's, or whole vectors.
+    """The next power of two up to the width of a vector, or a whole number of vectors.
 
     >>> [row_pitch(width) for width in (1, 7, 16, 28, 56)]
     [1, 8, 16, 32, 64]
@@ -182,7 +182,7 @@ def row_pitch(width: int) -> int:
 
 
 def _sharing(layers: Sequence[Layer]) -> dict[int, list[Layer]]:
-    """For the first convolution that reads phases of a value all those that do, up to where it is written anew."""
+    """For the first convolution that reads phases of a value: all that share them before the value is overwritten."""
     found: dict[int, list[Layer]] = {}
     first: dict[str, dict[Pair, int]] = defaultdict(dict)  # of the phases of a value, by stride
     for number, layer in enumerate(layers):
@@ -198,7 +198,7 @@ def _stride_free(
     shapes: dict[str, tuple[int, int, int]],
     shared: dict[Pair, Split],
 ) -> list[Layer | Split]:
-    """A convolution with its taps as distances; with a stride, a split before it, which others may share."""
+    """A convolution with its taps as distances. A stride becomes a split before it, which others may share."""
     if layer.kind != "conv" or layer.entries is None:
         return [layer]
     if layer.stride == (1, 1):
@@ -222,7 +222,7 @@ def _stride_free(
 
 
 def _phases_name(layer: Layer, taken: dict[str, tuple[int, int, int]]) -> str:
-    """Of a value that has no name yet: several layers may make one value, each from phases of its own."""
+    """A new name for phases of a value; several layers may make one value, each from its own phases."""
     name = f"{layer.output} phases"
     while name in taken:
         name += "'"
@@ -237,7 +237,7 @@ def _distances(layer: Layer) -> tuple[Array, Array]:
 
 
 def _phases(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> tuple[Array, Entries]:
-    """The phase that each entry reads, as the place of its first position, and the entries with distances within it."""
+    """The phase that each entry reads, by its first position, and the entries with distances inside the phase."""
     assert layer.entries is not None
     y, x = _distances(layer)
     shift_y, phase_y = np.divmod(y, layer.stride[0])

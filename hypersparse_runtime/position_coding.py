@@ -27,12 +27,12 @@ Ints = NDArray[np.int64]
 
 
 class CodingError(ValueError):
-    """Bytes that are no positions; the message is one sentence."""
+    """Bytes that encode no positions; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the positions in one array are coded: what a decoder must know besides the bytes."""
+    """The coding of the positions in one array: what a decoder needs besides the bytes."""
 
     shape: tuple[int, ...]
     kept: int
@@ -41,22 +41,22 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Elements of the array."""
+        """The number of elements of the array."""
         return prod(self.shape)
 
     @property
     def rows(self) -> int:
-        """How many counts are coded: none in the plain layout."""
+        """The number of coded counts; none in the plain layout."""
         return 0 if self.layout == PLAIN else self.shape[self.layout - ROWS]
 
     @property
     def coded(self) -> int:
-        """How many positions are coded: those of the kept elements or of the others."""
+        """The number of coded positions, of kept or of dropped elements."""
         return min(self.kept, self.size - self.kept)
 
 
 def encode(masks: Iterable[NDArray[np.bool_]]) -> tuple[list[Layout], list[bytes]]:
-    """The layouts and the four strings (unary and low bits of counts, and of gaps) for the True elements of arrays."""
+    """The layouts and four strings (unary and low bits of counts and of gaps) for the True elements of arrays."""
     layouts: list[Layout] = []
     counts: list[tuple[Ints, Ints]] = []  # symbols and their bits
     gaps: list[tuple[Ints, Ints]] = []
@@ -69,7 +69,7 @@ def encode(masks: Iterable[NDArray[np.bool_]]) -> tuple[list[Layout], list[bytes
 
 
 def decode(layouts: Sequence[Layout], strings: Sequence[bytes]) -> Iterator[NDArray[np.bool_]]:
-    """The inverse of `encode`: a boolean array for each layout, one by one."""
+    """The inverse of `encode`: a boolean array for each layout, one at a time."""
     count_bits = _repeated([layout.bits for layout in layouts], [layout.rows for layout in layouts])
     counts = _unrice(strings[0], strings[1], count_bits)
     bits, row_counts, start = [], [], 0
@@ -128,7 +128,7 @@ def _cost(symbols: Ints, bits: Ints) -> int:
 
 
 def _gap_bits(layout: Layout, counts: Ints) -> Ints:
-    """The low bits of each gap; in whole numbers, so that every machine agrees."""
+    """The low bits of each gap, computed in integers so that all machines agree."""
     if layout.layout == PLAIN:
         return np.full(layout.coded, layout.bits, np.int64)
     length = layout.size // layout.rows if layout.rows else 0

@@ -23,7 +23,7 @@ MOST_LANES = 64  # as in kernel.c
 
 
 def check_program(steps: NDArray[Any], memory: Memory) -> None:
-    """Raise GraphError if a step would touch anything outside."""
+    """Raise GraphError if a step would access other memory."""
     for words in steps:
         step = Step(words, memory)
         step.need(1 <= step.lanes <= MOST_LANES and step.lanes == 1 << step.lane_shift and step.rows >= 0, "lanes")
@@ -31,13 +31,13 @@ def check_program(steps: NDArray[Any], memory: Memory) -> None:
 
 
 def _extent(step: Step) -> int:
-    """Floats of an output plane that a sum computes, whole vectors, by rows or in one run."""
+    """The floats of an output plane that a sum computes in whole vectors, by rows or in one run."""
     before = (step.segments - 1) * step.segment_stride
     return before + max(vectors(step.segment_length), vectors(before + step.segment_length) - before)
 
 
 def _sum(step: Step) -> None:
-    """What all sums of products share: rows, what is added to them, and their outputs."""
+    """The checks of all sums of products: rows, what is added to them, and their outputs."""
     extent, rows = _extent(step), step.rows
     step.need(min(step.segments, step.segment_length, step.segment_stride + 1, step.groups) > 0, "segments")
     channels = step.table(step.channels, rows, "channels")
@@ -57,7 +57,7 @@ def _sum(step: Step) -> None:
 
 
 def _entries(step: Step, extent: int) -> Ints:
-    """Where each row's and group's entries begin; what they read is in the workspace."""
+    """Check the entries of each row and group; they read inside the workspace."""
     starts = step.table(step.starts, step.rows * step.groups + 1, "starts")
     counts = np.diff(starts)
     whole = step.chains if step.kind != "dot" else 4

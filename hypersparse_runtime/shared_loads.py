@@ -1,4 +1,4 @@
-"""Entries that are added up together because they read the same: the taps of one row of a kernel."""
+"""Group entries that read the same positions, such as the taps of one kernel row, so that they share loads."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ PATTERNS = len(PATTERN_ORDER)
 
 
 def blocks_of(entries: Entries) -> Array:
-    """For each entry the block of channels that it is summed with, so that all rows find those in the first cache."""
+    """The channel block of each entry; a block fits into the first cache and is summed for all rows in turn."""
     channels, place = np.unique(entries.channel, return_inverse=True)
     loads = len(np.unique(_reads(entries))) / max(1, len(np.unique(entries.row)))
     count = max(1, min(-(-len(channels) // CHANNELS), int(loads / LOADS)))
@@ -29,7 +29,7 @@ def blocks_of(entries: Entries) -> Array:
 
 
 def ranks_of(entries: Entries, group: Array) -> Array:
-    """For each entry the place of its pattern: the groups of all entries that read the same for its row."""
+    """The rank of each entry's pattern: the groups of all entries that read the same positions for its row."""
     _, found = np.unique(_reads(entries), return_inverse=True)
     found = found.reshape(-1)
     patterns: Array = np.bincount(found, weights=1 << group).astype(np.int64)
@@ -40,7 +40,7 @@ def ranks_of(entries: Entries, group: Array) -> Array:
 
 
 def _reads(entries: Entries) -> Array:
-    """A number for each row, channel and row of a kernel."""
+    """A number for each row, channel and kernel row."""
     tall = int(np.ptp(entries.y)) + 1 if len(entries) else 1
     reads: Array = (entries.row.astype(np.int64) * 2**24 + entries.channel) * tall + (
         entries.y - entries.y.min(initial=0)
@@ -51,9 +51,9 @@ def _reads(entries: Entries) -> Array:
 def packed(
     entries: Entries, place: Array, group: Array, ranks: Array, offsets: Array, blocks: int
 ) -> tuple[Array, Array]:
-    """Where the words of each row, block and pattern begin, in the order in which they are read, and the words.
+    """The start of each row, block and pattern in reading order, and the words: offsets and group weights of loads.
 
-    Those are, for each load, an offset and a weight for each group of the pattern. `place` is each entry's row.
+    `place` is the row of each entry.
     """
     rows = int(place.max(initial=-1)) + 1
     block, rank = np.divmod(ranks, PATTERNS)

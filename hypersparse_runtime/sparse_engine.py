@@ -1,4 +1,4 @@
-"""The sparse engine: programs for one image and for many, run on threads over images."""
+"""The sparse engine: programs for one image and for many, run by threads that share the images."""
 
 import ctypes
 import os
@@ -26,7 +26,7 @@ MAX_SLOWDOWN = 1.3  # times as slow as one image after another: no choice of var
 
 
 class Runner:
-    """A program and the workspaces of the threads that run it."""
+    """A program, and a workspace for each thread that runs it."""
 
     def __init__(self, program: Program, kernel: Kernel) -> None:
         self.program, self._kernel = program, kernel
@@ -36,7 +36,7 @@ class Runner:
         self.seconds = measured(self)[0]
 
     def run(self, images: int, outputs: int, count: int) -> None:
-        """On `count` images at an address, to outputs at an address; both are dense float32."""
+        """Run `count` images at an address and write to another address; both hold dense float32."""
         program = self.program
         try:
             space = self._spaces.pop()
@@ -58,11 +58,11 @@ class Runner:
         self._spaces.append(space)
 
     def workspace_bytes(self) -> int:
-        """Of one thread."""
+        """The bytes of one thread's workspace."""
         return self.program.workspace_floats * 4
 
     def timed(self, blocks: int) -> float:
-        """Seconds of this thread for as many images as are side by side, from a call with so many times that."""
+        """CPU seconds of this thread for one block of images, averaged over `blocks` of them."""
         count = blocks * self.program.lanes
         images = np.zeros((count, self.program.image_size), dtype=np.float32)
         outputs = np.zeros((count, self._output_size), dtype=np.float32)
@@ -72,7 +72,7 @@ class Runner:
 
 
 def measured(*runners: Runner) -> list[float]:
-    """The shortest time of each, on equally many images and in turns: what slows the machine down then slows all.
+    """The shortest time of each program, measured in turns on equally many images.
 
     Programs that run for long are run once, or not at all.
     """
@@ -89,7 +89,7 @@ def measured(*runners: Runner) -> list[float]:
 
 
 class SparseEngine:
-    """Runs a network's nonzero weights only; dead channels should be gone from it."""
+    """Computes the nonzero weights of a network, from which dead channels have been removed."""
 
     name = "hypersparse"
 
@@ -104,7 +104,7 @@ class SparseEngine:
         self._lock = threading.Lock()
 
     def run(self, images: Array, outputs: Array) -> None:
-        """From a dense batch of float32 to a dense batch of float32."""
+        """Run a dense float32 batch."""
         count = len(images)
         source, target = _address(images), _address(outputs)
         if count == 1:
@@ -124,12 +124,12 @@ class SparseEngine:
             each.result()
 
     def bytes_in_use(self) -> int:
-        """Of tables and workspaces for one thread."""
+        """The bytes of tables and workspaces for one thread."""
         runners = [self._one] if self._many is None else [self._one, self._many]
         return sum(runner.workspace_bytes() + runner.program.tables.nbytes for runner in runners)
 
     def _parts(self, count: int) -> list[tuple[Runner, int, int]]:
-        """Who runs which images, `(runner, first, number)`, a thread for each part."""
+        """The runners and their images, `(runner, first, count)`, one part for each thread."""
         threads = min(self.threads, count)
         runner, size = self._one, 1
         if count >= MANY:
@@ -156,7 +156,7 @@ class SparseEngine:
         return self._many
 
     def _made_many(self) -> Runner:
-        """A runner for several images side by side; the one for single images where the others' memory is too much."""
+        """A runner for interleaved images; the one for single images if that would take too much memory."""
         if any(layer.kind in ONE_BY_ONE for layer in self._network.layers):
             return self._one
         try:
@@ -167,7 +167,7 @@ class SparseEngine:
         return many
 
     def _made(self, lanes: int) -> Runner:
-        """The program for so many images side by side, in the faster layout."""
+        """The program for `lanes` interleaved images, in the faster layout."""
         if lanes > 1:
             return self._many_made(lanes)
         widest = self._levels[-1]
@@ -203,7 +203,7 @@ class SparseEngine:
 
 
 def _address(array: Array) -> int:
-    """Where an array lies; by its buffer that takes 0.8 us, by numpy's attributes 2.0 to 2.6."""
+    """The address of an array; by its buffer that takes 0.8 us, by numpy's attributes 2.0 to 2.6."""
     if array.flags.writeable:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     address: int = array.__array_interface__["data"][0]

@@ -1,4 +1,4 @@
-"""What a network is to the sparse runtime: values of some shapes, and layers of entries (row, channel, tap, weight)."""
+"""The network of the sparse runtime: shapes of values, and layers of entries (row, channel, tap, weight)."""
 
 from dataclasses import dataclass, replace
 from math import prod
@@ -48,7 +48,7 @@ SOFTMAX = ("softmax", "log_softmax")
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Weights that are not zero: their row (output channel), the channel they read, their tap, and their value.
+    """Nonzero weights: their row (output channel), input channel, tap and value.
 
     The taps of a dot are the positions that it reads.
     """
@@ -63,17 +63,17 @@ class Entries:
         return len(self.row)
 
     def where(self, chosen: Array) -> "Entries":
-        """Some of them."""
+        """The entries at a mask or indices."""
         return Entries(*(part[chosen] for part in (self.row, self.channel, self.y, self.x, self.weight)))
 
     def scaled(self, scale: Array) -> "Entries":
-        """With each row multiplied by its scale."""
+        """The entries with each row multiplied by its scale."""
         return replace(self, weight=self.weight * scale[self.row])
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One step over whole images, with what follows it at no cost."""
+    """One step over whole images, with the operations fused into it."""
 
     kind: Kind
     input: str
@@ -96,7 +96,7 @@ class Layer:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Values that it reads beside its input and its residual, all of them."""
+        """All values that it reads besides its input and its residual."""
         other = getattr(self.work, "other", None)
         return () if other is None else (other,)
 
@@ -107,16 +107,16 @@ class Layer:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it reads every channel of what it reads and makes every channel of its output."""
+        """Whether it reads every channel of its inputs and makes every channel of its output."""
         return self.kind in WHOLE
 
     @property
     def activated(self) -> bool:
-        """Whether it ends in something that is not a sum, so that nothing more can be added."""
+        """Whether it ends in an activation, after which nothing can be added."""
         return self.relu or self.clip is not None
 
     def activation(self, sums: Array) -> Array:
-        """What becomes of sums in the end."""
+        """The activation of the sums."""
         if self.clip is not None:
             clipped: Array = np.clip(sums, *self.clip)
             return clipped
@@ -125,7 +125,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Layers in their order and the shapes of the values between them, as (channels, height, width)."""
+    """Layers in their order, and the shapes of the values between them as (channels, height, width)."""
 
     layers: tuple[Layer, ...]
     shapes: dict[str, tuple[int, int, int]]
@@ -134,6 +134,6 @@ class Network:
     output_shape: tuple[int, ...]
 
     def products(self) -> int:
-        """Multiplications for one image, borders counted as if they had neighbours."""
+        """The multiplications for one image, edges counted like the inside."""
         sizes = self.shapes
         return sum(len(each.entries) * prod(sizes[each.output][1:]) for each in self.layers if each.entries is not None)

@@ -1,4 +1,4 @@
-"""`SparseModel`: a network that is ready to predict."""
+"""`SparseModel`: a network ready to predict."""
 
 import os
 import warnings
@@ -31,11 +31,11 @@ CLEARLY = 2.0  # times as fast as a dense engine on single images: then in batch
 
 
 class SlowWarning(UserWarning):
-    """The network runs, but on an engine that does not profit from its zeros."""
+    """The network runs on an engine that does not profit from its zeros."""
 
 
 class SparseModel:
-    """A network that predicts on the CPU, with its nonzero weights only.
+    """A network that predicts on the CPU and computes only its nonzero weights.
 
     >>> from hypersparse_runtime.graph import INPUT, Node
     >>> weight = np.array([[0, 2, 0], [1, 0, 0]], dtype=np.float32)
@@ -74,11 +74,11 @@ class SparseModel:
 
     @property
     def engine(self) -> str:
-        """The name of the engine that runs single images."""
+        """The name of the engine for single images."""
         return self.engine_for(1)
 
     def engine_for(self, images: int) -> str:
-        """The name of the engine that runs batches of so many images."""
+        """The name of the engine for batches of this size."""
         if images < 1:
             raise ValueError(f"`images` is a count of 1 or more; got {images}.")
         engine = self._engine
@@ -86,11 +86,11 @@ class SparseModel:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Classes, normalisation and the like, as the file says."""
+        """Classes, normalisation and other facts stored in the file."""
         return dict(self.graph.about)
 
     def __call__(self, images: NDArray[Any], *, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Outputs for images (number, channels, height, width), which go into `out` if that is given."""
+        """Outputs for a batch (number, channels, height, width), written to `out` if given."""
         if not isinstance(images, np.ndarray) or images.dtype != np.float32 or not images.flags.c_contiguous:
             images = self._as_floats(images)
         if images.shape[1:] != self.input_shape or images.ndim != len(self.input_shape) + 1:
@@ -107,7 +107,7 @@ class SparseModel:
         return out
 
     def _check_ids(self, inputs: NDArray[Any]) -> None:
-        """Numbers that an embedding takes must be rows of its table: the kernel would take the nearest row."""
+        """Token numbers must be rows of the embedding; the kernel would clip them."""
         if self._ids is None:
             return
         low, high = float(inputs.min()), float(inputs.max())
@@ -118,7 +118,7 @@ class SparseModel:
             )
 
     def _as_floats(self, images: Any) -> NDArray[np.float32]:
-        """Images of another type or order; what cannot be meant is refused."""
+        """Convert images of another type or order; refuse values that cannot be images."""
         given = np.asarray(images)
         if given.dtype.kind not in "fiub":
             raise ValueError(f"Images are arrays of numbers, best of float32; got {given.dtype}.")
@@ -147,7 +147,7 @@ class SparseModel:
         return sparse if engine == "hypersparse" else self._perhaps_dense(sparse, share)
 
     def _perhaps_dense(self, sparse: SparseEngine, share: float) -> Engine:
-        """A dense engine where so large a share of the products is left that it is faster."""
+        """A dense engine, if so many products remain that it is faster."""
         if share < SURELY_SPARSE or len(self.graph.nodes) > MOST_DENSE:
             return sparse
         if not installed_engines():
@@ -164,7 +164,7 @@ class SparseModel:
         return self._fastest([sparse, dense, *map(self._made, others)])
 
     def _is_tried(self) -> bool:
-        """Whether dense engines are run when the network is loaded, to take the fastest."""
+        """Whether dense engines are timed at load."""
         weights = sum(array.size for array in self.graph.tensors.values())
         return self.dense_products <= min(MOST_TRIED, max(SURELY_TRIED, PER_WEIGHT * weights))
 
@@ -203,7 +203,7 @@ class SparseModel:
 
 
 def id_count(graph: Graph) -> int | None:
-    """Rows of the smallest embedding that takes numbers of the input; None where there is none."""
+    """The rows of the smallest embedding that reads the input; None if there is none."""
     views, counts = {INPUT}, []
     for node in graph.nodes:
         if node.op in SHAPING and node.inputs[0] in views:
@@ -214,7 +214,7 @@ def id_count(graph: Graph) -> int | None:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

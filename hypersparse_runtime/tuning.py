@@ -1,4 +1,4 @@
-"""Which loop order, tile and instruction set each convolution runs with: a short measurement when a model is loaded.
+"""Select the loop order, tile and instruction set of each convolution by short measurements at load.
 
 Every choice gives the same bits; only the time differs.
 """
@@ -34,14 +34,14 @@ RUNS = ("segments", "segment_stride", "segment_length", "pad_first", "pad_length
 
 
 def new_workspace(program: Program) -> Array:
-    """Zeros for a program to work on, aligned for the widest vectors."""
+    """A zeroed workspace, aligned for the widest vectors."""
     raw = np.zeros(program.workspace_floats + ALIGNED, dtype=np.float32)
     skip = -raw.ctypes.data // 4 % ALIGNED
     return raw[skip : skip + program.workspace_floats]
 
 
 def prepare_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
-    """Set every step to a variant that is good as a rule: the widest vectors, and tiles that stay in the cache."""
+    """Set every step to a good default: the widest vectors, and tiles that stay in the cache."""
     program.steps["level"] = kernel.levels.index(levels[-1])
     for number in np.flatnonzero(np.isin(program.steps["kind"], TUNED)):
         variants = [_copy(each) for each in _variants(_copy(program.steps[number : number + 1]), kernel, levels[-1:])]
@@ -49,9 +49,9 @@ def prepare_(program: Program, kernel: Kernel, levels: tuple[str, ...]) -> None:
 
 
 def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...], *, budget: float = BUDGET) -> None:
-    """Set every step to the fastest of its variants, among some of the CPU's instruction sets; the slowest steps first.
+    """Set every step to its fastest variant, the slowest steps first.
 
-    After `budget` seconds the others stay as they are, as do all of a program that runs for long.
+    After `budget` seconds the other steps keep their defaults. So do all steps of a program that runs for long.
     """
     if program.operations > MOST_MEASURED:
         return
@@ -79,12 +79,12 @@ def tune_(program: Program, kernel: Kernel, levels: tuple[str, ...], *, budget: 
 
 
 def _copy(step: Array) -> Array:
-    """As whole numbers: numpy takes 14 us to copy a record of 46 fields, which was a sixth of loading many layers."""
+    """A copy as whole numbers: numpy takes 14 us for a record of 46 fields, a sixth of loading many layers."""
     return step.view(np.int64).copy().view(step.dtype)
 
 
 def _able(program: Program, number: int, levels: tuple[str, ...]) -> tuple[str, ...]:
-    """Without a narrower instruction set if the step moves sums further aside than one of its vectors."""
+    """The levels without narrower instruction sets, if the step shifts sums further than one of their vectors."""
     step = program.steps[number]
     if len(levels) < 2 or step["kind"] != CONV or step["shifts"] < 0:
         return levels
@@ -93,7 +93,7 @@ def _able(program: Program, number: int, levels: tuple[str, ...]) -> tuple[str, 
 
 
 def _chosen(variants: list[Array], seconds: Array) -> int:
-    """The fastest; with narrower vectors only if that is clearly faster."""
+    """The fastest variant; one with narrower vectors only if it is clearly faster."""
     widest = np.array([each["level"][0] == variants[0]["level"][0] for each in variants])
     handicapped = np.where(widest, seconds * WORTH, seconds)
     return int(handicapped.argmin())
@@ -124,7 +124,7 @@ def _few_taps_tilings(step: Array, level: str) -> Iterator[Array]:
 
 
 def _shared_tilings(step: Array) -> Iterator[Array]:
-    """The longest tiles and those half as long, of which more channels stay in the first cache."""
+    """The longest tiles, and tiles of half the length, of which more channels stay in the first cache."""
     vectors = -(-int(step["segment_length"][0]) // ALIGNED)
     whole = max(1, int(step["out_pitch"][0]) // ALIGNED)
     fewest = ceil(vectors / (MAX_TILE // whole * whole))
@@ -134,7 +134,7 @@ def _shared_tilings(step: Array) -> Iterator[Array]:
 
 
 def _runs(step: Array) -> Iterator[Array]:
-    """By rows, and where rows are short also in one run."""
+    """By rows; if rows are short, also in one run."""
     yield step
     if step["segments"][0] > 1:
         whole = _copy(step)

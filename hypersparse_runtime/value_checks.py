@@ -1,4 +1,4 @@
-"""What the steps of `value_layers` read and write, by their words and tables: see `program_check`."""
+"""Checks of the steps of `value_layers`: the memory they read and write, by their words and tables."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -12,14 +12,14 @@ MOST_FUNCTIONS, MOST_OPERATORS, MOST_REDUCTIONS = 18, 8, 4  # in kernel.h
 
 
 def _values(step: Step, words: int, what: str) -> Ints:
-    """The runs of a step, each of so many numbers of which the last is a count."""
+    """The runs of a step; the last of each run's numbers is a count."""
     runs: Ints = step.table(step.channels, words * step.rows, what).reshape(-1, words)
     step.need(not (runs < 0).any() and not (runs[:, -1] == 0).any(), what)
     return runs
 
 
 def _operand(step: Step, runs: Ints, column: int, *, at: int, stride: int, what: str) -> None:
-    """What runs take of a value, or of a table of constants where `at` is none."""
+    """The range that runs read of a value, or of a table of constants if `at` is none."""
     if not len(runs):
         return
     first = runs[:, column].astype(np.int64)
@@ -56,7 +56,7 @@ def _arithmetic(step: Step) -> None:
 
 
 def _planes(step: Step, *, reduced: bool = False) -> None:
-    """Groups of planes: whole vectors, but for values that lie close together."""
+    """Groups of planes: whole vectors, except for values with consecutive elements."""
     step.need(step.rows > 0 and step.groups > 0 and step.rows % step.groups == 0 and step.segment_length > 0, "groups")
     span = step.segment_length * step.lanes
     step.floats(step.input, step.input + (step.rows - 1) * step.input_plane + span, "input")

@@ -1,6 +1,6 @@
-"""What layers do that are not sums over nonzero weights: copies, functions of elements, norms, products of two values.
+"""Layers that are not sums over nonzero weights: copies, elementwise functions, norms and products of two values.
 
-Places count elements of a value in its dense order, channels, rows and columns.
+Positions count the elements of a value in its dense order: channels, rows, columns.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hypersparse_runtime.sparse_layers import Array, Entries
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """For each element of the output, or for some, the place that it comes from: in the input or in constants."""
+    """Copies elements: for all or some output elements, the position in the input or in constants."""
 
     places: Array
     constant: Array | None = None
@@ -27,7 +27,7 @@ class Elementwise:
 
 @dataclass(frozen=True, eq=False)
 class Arithmetic:
-    """The input with another value or an array of constants; for each element the place of the second operand."""
+    """The input combined with another value or an array of constants, given the second operand's positions."""
 
     function: str
     places: Array
@@ -37,9 +37,9 @@ class Arithmetic:
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """Less the mean and divided by the deviation: of so many channels one after another.
+    """Subtracts the mean and divides by the deviation over groups of consecutive channels.
 
-    A layer norm takes both at each position, a group norm over all positions of a group.
+    A layer norm uses the channels at each position, a group norm all positions of a group.
     """
 
     channels: int
@@ -52,7 +52,7 @@ class Norm:
 class MatMul:
     """Rows of sums: output row r of batch b is the sum over k of first[b, r, k] times the vector second[b, k].
 
-    First factors are the input's, of which each is one number; second ones are runs of the other value.
+    The first factors are single numbers of the input, the second ones runs of the other value.
     """
 
     other: str
@@ -69,7 +69,7 @@ class MatMul:
 
 @dataclass(frozen=True, eq=False)
 class Planes:
-    """Softmax or a reduction at each position over so many channels one after another."""
+    """Softmax or a reduction at each position over consecutive channels."""
 
     channels: int
     function: str = ""
@@ -77,7 +77,7 @@ class Planes:
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """A row of weights for each number of the input, whose place is given; features become channels."""
+    """The row of weights for each token number of the input; features become channels."""
 
     places: Array
     weight: Array
@@ -85,7 +85,7 @@ class Embedding:
 
 @dataclass(frozen=True, eq=False)
 class Resample:
-    """Each position of the output as a weighted sum of positions of the same channel."""
+    """Each output position as a weighted sum of positions of the same channel."""
 
     position: Array  # of the output, sorted
     source: Array
@@ -94,7 +94,7 @@ class Resample:
 
 @dataclass(frozen=True, eq=False)
 class Recurrent:
-    """An LSTM or a GRU over positions; the input holds the gates' sums over its features, and is overwritten."""
+    """An LSTM or a GRU over positions. The input holds the sums of the gates over its features, and is overwritten."""
 
     entries: Entries  # of the hidden state's weights
     bias: Array  # added to the last gate's sum over the hidden state in a GRU

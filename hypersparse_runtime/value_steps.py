@@ -1,6 +1,6 @@
 """Layers of whole values as steps of the kernel: runs of floats, strides and constants in tables.
 
-Offsets count floats of one image; the kernel multiplies them by its lanes.
+Offsets count the floats of one image; the kernel multiplies them by its lanes.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ OPERATORS = MappingProxyType({name: place for place, name in enumerate(OPERATOR_
 
 
 def value_words(step: Layer, placed: Placed, places: Places, tables: Tables) -> Words:
-    """What is special to a step; `blocks` says about how many operations it takes, but for groups."""
+    """The words specific to a step; `blocks` is an estimate of its operations."""
     words = _RULES[step.kind](step, placed, places, tables)
     return {"kind": KINDS.index(step.kind), "blocks": 1, **words}
 
 
 def addresses(value: PlaneLayout, places: Array) -> Array:
-    """Where elements lie, counted from the first, by their places in the value's dense order."""
+    """The offsets of elements from the first one, by their positions in the value's dense order."""
     channel, position = np.divmod(places.astype(np.int64), value.height * value.width)
     found: Array = channel * value.plane + value.places().reshape(-1)[position]
     return found
@@ -39,7 +39,7 @@ def _all(value: PlaneLayout) -> Array:
 
 
 def _runs(*operands: Array) -> tuple[Array, list[int]]:
-    """Runs in which each operand moves evenly: where they begin and how long they are, and the steps of each.
+    """Runs in which each operand advances evenly: their starts, lengths and strides.
 
     >>> _runs(np.array([0, 1, 2, 8, 9, 10]), np.array([0, 5, 10, 1, 6, 11]))[0].tolist()
     [[0, 0, 3], [8, 1, 3]]
@@ -117,7 +117,7 @@ def _norm(step: Layer, placed: Placed, places: Places, tables: Tables) -> Words:
 
 
 def _positions(value: PlaneLayout, tables: Tables) -> Words:
-    """The run of a plane's positions, and which of them are not what pads it."""
+    """The run of positions of a plane, and a mask without its padding."""
     return {"segment_length": value.run, "mask": mask_of(value, tables)}
 
 

@@ -37,15 +37,15 @@ class View:
 
     @property
     def shape(self) -> Shape:
-        """Counts of its axes."""
+        """The lengths of its axes."""
         return tuple(prod(count for count, _ in axis) for axis in self.axes)
 
     def permuted(self, order: Sequence[int]) -> "View":
-        """With its axes in another order."""
+        """The view with its axes in another order."""
         return replace(self, axes=tuple(self.axes[axis] for axis in order))
 
     def sliced(self, axis: int, start: int, count: int, step: int) -> "View | None":
-        """Every `step`-th element of an axis; None for an axis of several factors that would be cut apart."""
+        """Every `step`-th element of an axis; None if an axis of several factors would be split."""
         factors = _merged(self.axes[axis])
         if len(factors) > 1:
             inner = prod(size for size, _ in factors[1:])
@@ -66,13 +66,13 @@ class View:
         return replace(self, axes=(*self.axes[:axis], factors, *self.axes[axis + 1 :]), first=self.first + moved)
 
     def expanded(self, shape: Shape) -> "View":
-        """With axes of one element repeated, and new ones in front."""
+        """The view with axes of length one repeated, and new axes in front."""
         missing = len(shape) - len(self.axes)
         before = zip(((),) * missing + self.axes, (1,) * missing + self.shape, shape, strict=True)
         return replace(self, axes=tuple(axis if side == to else ((to, 0),) for axis, side, to in before))
 
     def reshaped(self, shape: Shape) -> "View | None":
-        """With the same elements in other axes; None where a factor would have to be cut unevenly.
+        """The same elements in other axes; None if a factor would be split unevenly.
 
         >>> View.whole("x", (4, 6)).permuted((1, 0)).reshaped((2, 3, 4)).axes
         (((2, 3),), ((3, 1),), ((4, 6),))
@@ -102,7 +102,7 @@ class View:
         return replace(self, axes=tuple(axes))
 
     def indices(self) -> Array:
-        """The place of every element in the value's dense order."""
+        """The position of every element in the value's dense order."""
         axes = [_places(axis) for axis in self.axes]
         found = np.full(self.shape, self.first, dtype=np.int64)
         for place, places in enumerate(axes):
@@ -115,7 +115,7 @@ class View:
         return self.first == 0 and plain is not None and plain.merged() == self.merged()
 
     def covers(self, shape: Shape) -> bool:
-        """Whether each element of a value of this shape is there once."""
+        """Whether it has each element of a value of this shape exactly once."""
         factors = sorted((stride, count) for axis in self.axes for count, stride in axis if count != 1)
         distance = 1
         for stride, count in factors:
@@ -125,7 +125,7 @@ class View:
         return self.first == 0 and distance == prod(shape)
 
     def merged(self) -> tuple[Axis, ...]:
-        """Axes of the fewest factors, by which views can be compared."""
+        """The view with the fewest factors, for comparing views."""
         return tuple(_merged(axis) for axis in self.axes)
 
     def of(self, value: str) -> "View":
