@@ -21,7 +21,7 @@ from hypersparse_runtime.value_steps import value_words
 
 MOST_FLOATS = (
     2**26
-)  # of a workspace, 256 MB, and twice that for images side by side; VGG-16 on 224x224 has 7e6 and 1.1e8
+)  # Of a workspace, 256 MB, and twice that for images side by side; VGG-16 on 224x224 has 7e6 and 1.1e8
 MOST_CLEARED = 2**27  # positions of the blocks that are cleared
 SUMS = ("conv", "dot", "conv_few_taps", "conv_small_planes", "conv_shared_loads")
 SLOW = 8  # of a pooling window each number takes as long as so many products

@@ -25,14 +25,8 @@ import numpy as np
 
 from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair
 
-ALIKE = (
-    "elementwise",
-    "arithmetic",
-    "layer_norm",
-    "group_norm",
-    "softmax_planes",
-    "reduce",
-)  # output laid like the input
+# Output laid like the input.
+ALIKE = ("elementwise", "arithmetic", "layer_norm", "group_norm", "softmax_planes", "reduce")
 ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 
 

@@ -7,15 +7,8 @@ from hypersparse_runtime.sparse_layers import Array, Entries
 MAX_SHIFTS, MAX_TILE = 3, 8  # distances to the side, and vectors of a tile: as in conv_shared_loads.h
 ROWS_PER_BLOCK = 8  # rows whose sums of one block come before those of the next: as in conv_shared_loads.h
 CHANNELS, LOADS = 64, 100  # of a block at most, and of a row and block at least: shorter loops end unforeseen too often
-PATTERN_ORDER = (
-    3,
-    5,
-    6,
-    7,
-    1,
-    2,
-    4,
-)  # patterns in the order of adding up, as in conv_shared_loads.h; those of one entry come last
+# Patterns in the order of adding up, as in conv_shared_loads.h; those of one entry come last.
+PATTERN_ORDER = (3, 5, 6, 7, 1, 2, 4)
 PATTERNS = len(PATTERN_ORDER)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 Pair = tuple[int, int]
 Array = NDArray[Any]
+# Kinds of `value_layers`, which read and write whole values.
 WHOLE = (
     "copy",
     "elementwise",
@@ -22,7 +23,7 @@ WHOLE = (
     "resample",
     "lstm",
     "gru",
-)  # kinds of `value_layers`, which read and write whole values
+)
 Kind = Literal[
     "conv",
     "dot",

@@ -12,20 +12,10 @@ from hypersparse.errors import HypersparseError
 from hypersparse.recipe import flatten, resolve
 
 Tables = Mapping[str, Any]  # a recipe as nested tables, as in TOML
-HEAD = (
-    "data.name",
-    "model.name",
-    "method.name",
-    "method.penalty",
-    "method.sparsity",
-)  # the preset determines the others
-NOT_IN_VARIANT = (
-    *HEAD,
-    "ablation.name",
-    "until",
-    "init_from",
-    "init_digest",
-)  # named differently, or not part of a variant
+# The preset determines the others.
+HEAD = ("data.name", "model.name", "method.name", "method.penalty", "method.sparsity")
+# Named differently, or not part of a variant.
+NOT_IN_VARIANT = (*HEAD, "ablation.name", "until", "init_from", "init_digest")
 PRETRAINING = "method.pretrain_epochs"
 
 
