@@ -1,1 +1,1 @@
-"""Trained networks for others: small files, shrunk networks, ONNX and C."""
+"""Export of trained networks: small files, shrunk networks, ONNX and C."""

@@ -1,4 +1,4 @@
-"""`Call`: one call of an exported program, and what is known of the program while its calls become nodes of a graph."""
+"""`Call`: one call of an exported program, and the state of its translation to a graph."""
 
 import operator
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ GETITEM = "getitem"
 
 
 class BatchSizeError(Exception):
-    """The model does arithmetic with the batch size, which a graph cannot say."""
+    """The model computes with the batch size, which a graph cannot express."""
 
 
 @dataclass
 class Translation:
-    """What is known of an exported program while its nodes are gone through."""
+    """The state of translating an exported program."""
 
     tensors: dict[str, Any] = field(default_factory=dict)
     arrays: dict[fx.Node, str] = field(default_factory=dict)  # parameters and buffers, by their placeholders
@@ -34,7 +34,7 @@ class Translation:
 
 
 class Call:
-    """One call in an exported program, its arguments by their names in the operator's schema."""
+    """One call in an exported program, with its arguments by their names in the operator's schema."""
 
     def __init__(self, node: fx.Node, state: Translation) -> None:
         self.node, self.state = node, state
@@ -52,7 +52,7 @@ class Call:
 
     @property
     def alike(self) -> bool:
-        """Whether the values that it reads and gives have the batch in front."""
+        """Whether its inputs and outputs have the batch as their first axis."""
         values = [each for each in self.node.all_input_nodes if each in self.state.values]
         made = self.node.meta.get("val")
         shapes = [each.meta["val"].shape for each in values if isinstance(each.meta.get("val"), Tensor)]
@@ -61,26 +61,26 @@ class Call:
 
     @property
     def simple(self) -> bool:
-        """Whether its first argument is a value that comes from the input, or a list of such values."""
+        """Whether its first argument is a value that depends on the input, or a list of such values."""
         first = self.node.args[0] if self.node.args else None
         given = first if isinstance(first, list | tuple) else (first,)
         return all(isinstance(value, fx.Node) and value in self.state.values for value in given)
 
     @property
     def output(self) -> str:
-        """The name of its value."""
+        """The name of its output."""
         return self.node.name
 
     def shape(self, node: fx.Node | None = None) -> tuple[int, ...]:
-        """Of its value or of another node's, without the batch."""
+        """The shape of its output or another node's, without the batch."""
         return tuple(int(side) for side in (node or self.node).meta["val"].shape[1:])
 
     def input_shape(self) -> tuple[int, ...]:
-        """Of its first argument's value, without the batch."""
+        """The shape of its first argument, without the batch."""
         return self.shape(self.node.args[0])  # type: ignore[arg-type]
 
     def made(self, op: str, tensors: Mapping[str, Any] = MappingProxyType({}), **options: Any) -> Node | None:
-        """A node of this op on the first argument; None if an array of it is not one of the model's."""
+        """A node of this op on the first argument; None if an array of it is not an array of the model."""
         named = {role: array for role, array in tensors.items() if array is not None}
         if any(array not in self.state.arrays for array in named.values()):
             return None

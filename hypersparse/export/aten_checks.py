@@ -1,7 +1,7 @@
-"""What the arguments of PyTorch's operations must be, so that none reads out of bounds, changes anything or never ends.
+"""Checks of the arguments of PyTorch's operations: no read out of bounds, no side effect, no endless loop.
 
-PyTorch checks most of it, but not what only its own layers can get wrong: `_native_batch_norm_legit_no_training` reads
-as many numbers as its input has channels, whatever the length of its arrays.
+PyTorch checks most of this, except what its own layers cannot get wrong. `_native_batch_norm_legit_no_training`, for
+example, reads as many numbers as its input has channels, whatever the length of its arrays.
 """
 
 import sys
@@ -41,7 +41,7 @@ FIXED = MappingProxyType(
 
 
 def named_arguments(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Every argument of a call by its name in the operation's schema, with the defaults of those not given."""
+    """Every argument of a call by its name in the operation's schema, defaults included."""
     known = function._schema.arguments
     named = {argument.name: argument.default_value for argument in known}
     given = {**dict(zip(named, arguments, strict=False)), **keywords}
@@ -51,7 +51,7 @@ def named_arguments(function: Any, arguments: Sequence[Any], keywords: Mapping[s
 
 
 def check_arguments(op: str, given: Arguments) -> None:
-    """Raise ModelError unless an operation with these arguments is one that computes a tensor and no more."""
+    """Raise ModelError unless an operation with these arguments only computes a tensor."""
     for name, value in given.items():
         if name in FIXED and value != FIXED[name]:
             raise ModelError(f"`{name}` of `{op}` must be {FIXED[name]}; got {value!r}.")
@@ -74,7 +74,7 @@ def _need(condition: bool, op: str, said: str) -> None:
 
 
 def _vectors(op: str, given: Arguments, names: Sequence[str], length: int) -> None:
-    """Each of the arrays is missing, or has one number of the input's type for each channel."""
+    """Check that each array is missing or has one number of the input's type for each channel."""
     kind = given["input"].dtype
     _need(kind.is_floating_point, op, f"needs an input of floating-point numbers; got {kind}")
     for name in names:
@@ -90,7 +90,7 @@ def _channels(op: str, given: Arguments) -> int:
 
 
 def _statistics(op: str, given: Arguments) -> None:
-    """A norm by the statistics that the file has, which it only reads, or by those of each input."""
+    """Check that a norm uses stored statistics without changing them, or the statistics of each input."""
     _vectors(op, given, ("weight", "bias", "running_mean", "running_var"), _channels(op, given))
     there = [given[name] is not None for name in ("running_mean", "running_var")]
     of_inputs = given.get("use_input_stats", False)
@@ -131,7 +131,7 @@ def _pieces(op: str, given: Arguments) -> None:
 
 
 def _scales(op: str, given: Arguments) -> None:
-    """A scale that is not that of the two sizes reads outside of the input."""
+    """Check that scales match the two sizes; other scales read outside the input."""
     x = given.get("self", given.get("input"))
     _need(isinstance(x, Tensor) and x.ndim == 4, op, "needs an input of four axes")
     assert x is not None

@@ -1,7 +1,7 @@
-"""Operations of PyTorch that a `Graph` has no word for: which of them may be run, and how.
+"""The operations of PyTorch without an equivalent in a `Graph` that may be run, and how they are run.
 
-A file can name any of these and nothing else: each computes a tensor from its arguments, reads no file, draws no random
-number and changes nothing. `aten_checks` says what their arguments must be.
+A file can name these operations and no others. Each computes a tensor from its arguments, reads no file, draws no
+random number and has no side effect. `aten_checks` checks their arguments.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ DTYPES = {name: getattr(torch, name) for name in ("float16", "float32", "float64
 
 
 def is_elementwise(node: Node) -> bool:
-    """Whether a node maps each element of its one input by itself."""
+    """Whether a node maps each element of its only input independently."""
     parts = node.op.split(".")
     if len(parts) != 3 or parts[0] != "aten" or len(node.inputs) != 1 or node.tensors:
         return False
@@ -66,7 +66,7 @@ def is_elementwise(node: Node) -> bool:
 
 
 def function_of(node: Node) -> Callable[..., Any]:
-    """The operation of a node, if it is one that may be run."""
+    """The operation of a node, if it may be run."""
     return _picked if node.op == GETITEM else _operation(node.op)
 
 
@@ -85,7 +85,7 @@ def _operation(op: str) -> Callable[..., Any]:
 
 
 def call(node: Node, inputs: Sequence[Any], tensors: Mapping[str, Tensor], batch: int) -> Any:
-    """Run a node with what was said of its arguments, once they are checked."""
+    """Check the arguments of a node and run it."""
     with errors_of(node):
         arguments, keywords = meant_arguments(node, inputs, tensors, batch)
         function = function_of(node)
@@ -96,7 +96,7 @@ def call(node: Node, inputs: Sequence[Any], tensors: Mapping[str, Tensor], batch
 
 @contextmanager
 def errors_of(node: Node) -> Iterator[None]:
-    """Whatever goes wrong in the block is one sentence about the node."""
+    """Turn any error in the block into one sentence about the node."""
     try:
         yield
     except ModelError:
@@ -109,7 +109,7 @@ def errors_of(node: Node) -> Iterator[None]:
 def meant_arguments(
     node: Node, inputs: Sequence[Any], tensors: Mapping[str, Tensor], batch: int
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a node, with what its JSON stands for."""
+    """The arguments of a node, with the references in its JSON resolved."""
 
     def meant(value: Any) -> Any:
         if isinstance(value, list | tuple):
@@ -132,7 +132,7 @@ def meant_arguments(
 
 
 def count_arguments(node: Node) -> int:
-    """How many values, arrays and options a node is given, those in lists counted."""
+    """The number of values, arrays and options of a node, including those in lists."""
     count, rest = len(node.inputs) + len(node.tensors), [node.options.get("arguments"), node.options.get("keywords")]
     while rest:
         value = rest.pop()

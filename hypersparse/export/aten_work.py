@@ -1,4 +1,4 @@
-"""How long PyTorch's operations take, and how much memory they need beside their results, from the shapes alone."""
+"""Estimates of the time and extra memory of PyTorch's operations, from shapes alone."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
@@ -16,7 +16,7 @@ Work = tuple[int, int]
 
 
 def work_of(op: str, given: Arguments, made: Any) -> Work:
-    """Of one call: what it was given, by name, and what it made."""
+    """The work of one call, given its named arguments and its output."""
     results = [value for value in (made if isinstance(made, list | tuple) else (made,)) if isinstance(value, Tensor)]
     rule = RULES.get(op.removeprefix("aten.").partition(".")[0], _elements)
     return rule(given, results)
@@ -32,14 +32,14 @@ def _tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 def _product(given: Arguments, results: Sequence[Tensor]) -> Work:
-    """Of matrices: each result is a sum over the last side of what comes first."""
+    """Matrix products: each result is a sum over the last side of the first factor."""
     first = given["mat1"] if "mat1" in given else given.get("self", given.get("input"))
     assert isinstance(first, Tensor)
     return results[0].numel() * first.shape[-1], 0
 
 
 def _broadcast_product(given: Arguments, results: Sequence[Tensor]) -> Work:
-    """Each of the two is copied for every matrix of the other."""
+    """Broadcast matrix products: each factor is copied for every matrix of the other."""
     first, second, (result,) = given["self"], given["other"], results
     work, _ = _product(given, results)
     if min(first.ndim, second.ndim) < 2:
@@ -48,7 +48,7 @@ def _broadcast_product(given: Arguments, results: Sequence[Tensor]) -> Work:
 
 
 def _convolution(given: Arguments, results: Sequence[Tensor]) -> Work:
-    """The array it makes for itself holds every window as a column."""
+    """Convolutions allocate an array with every window as a column."""
     return _windows(given["input"], given["weight"], results[0], transposed=bool(given.get("transposed")))
 
 
@@ -64,7 +64,7 @@ def _windows(x: Tensor, weight: Tensor, result: Tensor, *, transposed: bool) -> 
 
 
 def _pool(given: Arguments, results: Sequence[Tensor]) -> Work:
-    """Dimensions of a window that are not said are as long as the last one."""
+    """Pooling; missing dimensions of a window equal the last given one."""
     kernel = list(given["kernel_size"])
     axes = max(len(kernel), given["self"].ndim - 2)
     kernel += kernel[-1:] * (axes - len(kernel))
@@ -84,7 +84,7 @@ def _attention(given: Arguments, results: Sequence[Tensor]) -> Work:
 
 
 def _einsum(given: Arguments, results: Sequence[Tensor]) -> Work:
-    """Every combination of its letters is multiplied; with more than two factors they may all be kept."""
+    """Every combination of the letters is multiplied; with more than two factors all may be stored."""
     sides: dict[str, int] = {}
     for letters, tensor in zip(given["equation"].split("->")[0].split(","), given["tensors"], strict=True):
         before, _, after = letters.replace(" ", "").partition("...")

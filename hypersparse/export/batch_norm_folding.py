@@ -1,4 +1,4 @@
-"""Exact rewritings of a `Graph`: batch norms into layers, planes into biases, and without what nothing reads."""
+"""Exact rewrites of a `Graph`: fold batch norms into layers and planes into biases, drop unread nodes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from hypersparse_runtime.graph import Graph, Node
 
 
 def readers(graph: Graph) -> Counter[str]:
-    """How often each value is read; the network's output once more than by its nodes."""
+    """The number of readers of each value; the network's output has one more."""
     return Counter([name for node in graph.nodes for name in node.inputs] + [graph.output])
 
 
 def unshared(graph: Graph) -> Graph:
-    """The graph with arrays of its own for every node, so that each can change its own.
+    """The graph with separate arrays for every node, so that each node can change its own.
 
-    A layer that is used twice becomes two, the second with `_2` at its name. Opaque nodes keep what they read.
+    A layer that is used twice becomes two, the second with `_2` in its name. Opaque nodes keep their arrays.
     """
     taken = {name for node in graph.nodes if node.opaque for name in node.tensors.values()}
     tensors, nodes = dict(graph.tensors), []
@@ -37,7 +37,7 @@ def unshared(graph: Graph) -> Graph:
 
 
 class _Copies:
-    """Names for copies of arrays, none of which is taken yet."""
+    """Unused names for copies of arrays."""
 
     def __init__(self, taken: Mapping[str, Any]) -> None:
         self.taken = taken
@@ -47,7 +47,7 @@ class _Copies:
         )  # that the copies of an array have had: a search from 2 each time is slow
 
     def name(self, node: Node, own: Mapping[str, str], role: str) -> str:
-        """For the array of a node's role: a weight is in a module of its own, its bias beside it."""
+        """The name of the array with this role. A weight has a module of its own, with its bias."""
         if node.by_channels and role != "weight":
             return beside(own["weight"], role, self.taken)
         module = own[role].removesuffix(".weight") if node.by_channels else own[role]
@@ -59,7 +59,7 @@ class _Copies:
 
 
 def fold_batch_norms(graph: Graph) -> Graph:
-    """Put every batch norm into the conv or linear layer before it, where nothing else reads that layer's output."""
+    """Fold every batch norm into the conv or linear layer before it, if nothing else reads that layer's output."""
     makers = {node.output: node for node in graph.nodes}
     count, tensors = readers(graph), dict(graph.tensors)
     folded: dict[str, Node] = {}  # layers by the value of the batch norm they take in
@@ -87,7 +87,7 @@ def _folded(graph: Graph, layer: Node, norm: Node, tensors: dict[str, Any]) -> N
 
 
 def fold_planes(graph: Graph) -> Graph:
-    """Join planes that follow each other, and put flat ones into the bias of the layer before, where that is exact."""
+    """Join consecutive planes, and fold constant ones into the bias of the layer before if that is exact."""
     planes = _Planes(graph)
     for node in graph.nodes:
         planes.add(node)
@@ -95,7 +95,7 @@ def fold_planes(graph: Graph) -> Graph:
 
 
 class _Planes:
-    """Goes through the nodes once: a chain of 4,096 planes took 40 s when every change began a new search."""
+    """Visits the nodes once: a chain of 4,096 planes took 40 s when every change began a new search."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: dict[str, Node] = {}  # by their outputs
@@ -104,7 +104,7 @@ class _Planes:
         self.renamed: dict[str, str] = {}  # outputs of planes that are gone
 
     def add(self, node: Node) -> None:
-        """The next node; a plane may vanish into what is before it."""
+        """Add the next node; a plane may be folded into an earlier one."""
         node = replace(node, inputs=tuple(self.renamed.get(name, name) for name in node.inputs))
         if node.op != "plane" or not self._fold(node):
             self.nodes[node.output] = node
@@ -129,7 +129,7 @@ class _Planes:
         return False
 
     def _skip(self, node: Node) -> None:
-        """Its readers read its input instead; where it is the network's output, that becomes the output."""
+        """Let the readers of a node read its input instead; the network's output becomes that input."""
         self.renamed[node.output] = node.inputs[0]
         self.count[node.inputs[0]] += self.count[node.output] - 1
 
@@ -158,7 +158,7 @@ def is_flat(value: NDArray[Any]) -> bool:
 
 
 def fresh(name: str, taken: Mapping[str, Any]) -> str:
-    """A name that is not taken yet."""
+    """An unused name."""
     number, found = 1, name
     while found in taken:
         number, found = number + 1, f"{name}{number + 1}"
@@ -166,7 +166,7 @@ def fresh(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def beside(weight: str, own: str, taken: Mapping[str, Any]) -> str:
-    """A name for another array of a layer; that of a weight in no module cannot be a module's too."""
+    """A name for another array of a layer; if its weight is in no module, the new array is in none either."""
     module = weight.removesuffix(".weight")
     return fresh(f"{module}.{own}" if module != weight else f"{weight}_{own}", taken)
 

@@ -1,4 +1,4 @@
-"""Which channels of a network's values must stay, and the network with only those."""
+"""Select the channels of a network's values that must stay, and build the network with only those."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Flags = dict[str, Bools]  # a flag for each channel, by value
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Of every value: the channels whose numbers matter, and those that stay."""
+    """For every value: the channels that affect the output, and the channels that stay."""
 
     known: Mapping[str, Known]
     needed: Flags  # something that stays depends on what they hold
@@ -31,7 +31,7 @@ class Plan:
 
 
 def make_plan(graph: Graph, known: Mapping[str, Known], *, planes: bool) -> Plan:
-    """Decide what stays. Without `planes`, constants that would become planes stay channels."""
+    """Select the channels that stay. Without `planes`, constants that would become planes stay channels."""
     kept = {name: np.zeros(len(found.constant), bool) for name, found in known.items()}
     for _ in range(MOST_ROUNDS):  # a constant that must stay needs what makes it, which may make others stay
         needed = _needed(graph, known, kept, planes=planes)
@@ -93,7 +93,7 @@ def _flat_constants(known: Known) -> Bools:
 
 
 def _stays_for_a_reader(node: Node, known: Known, needed: Bools) -> Bools:
-    """The constant channels of a value that would not be a plain number in a layer that reads them."""
+    """The constant channels of a value that its reader cannot turn into a number per channel."""
     constant = known.constant & needed
     if not constant.any():
         return constant
@@ -105,7 +105,7 @@ def _stays_for_a_reader(node: Node, known: Known, needed: Bools) -> Bools:
 
 
 def _couple(graph: Graph, kept: Flags) -> None:
-    """Widen what stays until values whose channels belong together keep the same ones."""
+    """Extend the selection until values with coupled channels keep the same ones."""
     beside: dict[str, list[Node]] = defaultdict(list)  # of each value, the nodes that read or make it
     for node in graph.nodes:
         for name in {*node.inputs, node.output}:
@@ -146,7 +146,7 @@ def _couple_joined(node: Node, kept: Flags) -> None:
 
 
 def rebuilt(graph: Graph, plan: Plan) -> Graph:
-    """The network with only the channels that stay; what constant ones gave is in biases and planes."""
+    """The network with only the selected channels; constant ones become biases and planes."""
     tensors: dict[str, Any] = dict(graph.tensors)
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -205,7 +205,7 @@ def _rebuilt_layer(graph: Graph, node: Node, plan: Plan, tensors: dict[str, Any]
 
 
 def _given_by(graph: Graph, node: Node, dropped: Bools, source: Known, own: Known) -> NDArray[np.float64]:
-    """What a layer makes of input channels that go, with its bias."""
+    """The contribution of removed input channels to a layer's output, with its bias."""
     if dropped.any():
         return computed(graph, node, [np.where(_column(dropped, source.value), source.value, 0.0)])
     bias = graph.array(node, "bias")

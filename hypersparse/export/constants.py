@@ -1,4 +1,4 @@
-"""Which channels of a network's values do not depend on its input, and what they hold."""
+"""Find the channels of a network's values that do not depend on its input, and compute them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,33 +19,33 @@ MOST_NUMBERS = 2**25  # of constants that differ within their channel; 256 MB
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known of a value: which channels (of its first axis) are constant, and what they hold, elsewhere 0."""
+    """The constant channels of a value (along its first axis) and their numbers; 0 elsewhere."""
 
     constant: NDArray[np.bool_]
     value: NDArray[np.float64]
 
     @property
     def whole(self) -> bool:
-        """Whether all of it is constant."""
+        """Whether the whole value is constant."""
         return bool(self.constant.all())
 
     @property
     def numbers(self) -> int:
-        """How many numbers it keeps."""
+        """The number of stored constants."""
         return 0 if 0 in self.value.strides else self.value.size
 
 
 def channels_of(graph: Graph, node: Node) -> Channels:
-    """How channels pass through a node; some opaque nodes map every element by itself."""
+    """How channels pass through a node; some opaque nodes map every element independently."""
     return Channels.SAME if aten_ops.is_elementwise(node) else node.operation.channels(graph, node)
 
 
 def find_constants(graph: Graph, sides: Mapping[str, Shape]) -> dict[str, Known]:
-    """What is constant in every value, in double precision, followed from the input to the output.
+    """The constant channels of every value, propagated from input to output in double precision.
 
-    A channel of a conv or linear layer is constant if every weight into it that is not zero comes from a constant
-    channel. At zero-padded borders it is another number than inside, so a constant is a whole plane. Beyond
-    `MOST_NUMBERS` of such planes, nothing more counts as constant.
+    A channel of a conv or linear layer is constant if every non-zero weight into it comes from a constant channel. At
+    zero-padded borders its number differs from the inside, so that a constant is a whole plane. Beyond `MOST_NUMBERS`
+    of such planes, nothing more counts as constant.
     """
     known, numbers = {INPUT: _unknown(sides[INPUT])}, 0
     for node in graph.nodes:
@@ -71,7 +71,7 @@ def _known(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> Known
 
 
 def _constant(graph: Graph, node: Node, inputs: list[Known], shape: Shape) -> NDArray[np.bool_]:
-    """Which channels of a node's value are the same for every input."""
+    """The channels of a node's output that are the same for every input."""
     flags = [known.constant for known in inputs]
     if node.by_channels:
         return np.asarray(~_used(graph, node, inputs=~flags[0]).any(2).reshape(-1))
@@ -92,14 +92,14 @@ def _unknown(shape: Shape) -> Known:
 
 
 def read_channels(graph: Graph, node: Node, outputs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which input channels a conv or linear layer reads for these of its output channels."""
+    """The input channels that a conv or linear layer reads for these output channels."""
     return np.asarray(_used(graph, node, outputs=outputs).any(1).reshape(-1))
 
 
 def _used(
     graph: Graph, node: Node, *, inputs: NDArray[np.bool_] | None = None, outputs: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
-    """Which output channel of each group reads which of its input channels, of those given: (groups, O, C)."""
+    """Whether an output channel of a group reads one of the given input channels: (groups, O, C)."""
     weight = graph.array(node, "weight")
     assert weight is not None
     groups = node.options.get("groups", 1)
@@ -113,7 +113,7 @@ def _used(
 
 
 def computed(graph: Graph, node: Node, inputs: list[NDArray[Any]]) -> NDArray[np.float64]:
-    """What a node makes of values without a batch, in double precision."""
+    """The output of a node for values without a batch, in double precision."""
     tensors = {role: _tensor(graph.tensors[name]) for role, name in node.tensors.items()}
     given = [_tensor(value).unsqueeze(0) for value in inputs]
     with torch.no_grad():

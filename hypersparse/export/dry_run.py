@@ -1,4 +1,4 @@
-"""`dry_run`: a network's operations on shapes alone. What a file says of them may be untrue, and without an end."""
+"""`dry_run`: run a network's operations on shapes alone, since the claims of a file may be false or unbounded."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -37,13 +37,13 @@ SAME_SHAPE = aten_ops.NORMS | {"logit", "rsqrt", "reciprocal", "cos", "sin", "pr
 
 
 class _Run:
-    """What the operations gone through have taken."""
+    """The cost of the operations so far."""
 
     def __init__(self) -> None:
         self.work, self.elements = 0, 0
 
     def of_graph(self, node: Node, inputs: Sequence[Any], tensors: Mapping[str, Tensor], side: Shape) -> Tensor:
-        """What an operation of the graph's gives, whose shape for one input is known."""
+        """The result of an operation of the graph, whose shape for one input is known."""
         if not all(isinstance(x, Tensor) and x.ndim and x.shape[:1] == inputs[0].shape[:1] for x in inputs):
             raise ModelError(f"`{node.op}` needs values of one batch; `{node.output}` has others.")
         kinds, operation = [value.dtype for value in (*inputs, *tensors.values())], TORCH_OPERATIONS[node.op]
@@ -60,7 +60,7 @@ class _Run:
         return made
 
     def made(self, node: Node, inputs: Sequence[Any], tensors: Mapping[str, Tensor]) -> Any:
-        """What an operation of PyTorch gives; raises if it makes the network too large."""
+        """The result of an operation of PyTorch; raises if the network becomes too large."""
         if node.op == GETITEM:
             return aten_ops.call(node, inputs, tensors, 1)
         function = aten_ops.function_of(node)
@@ -92,7 +92,7 @@ class _Run:
 
 
 def dry_run(graph: Graph, sides: Mapping[str, Shape]) -> None:
-    """Raise ModelError unless every operation can be run, gives the shape it should and needs no more than it may."""
+    """Raise ModelError unless every operation runs, gives its stated shape and stays within the limits."""
     _check_arguments(graph)
     values: dict[str, Any] = {INPUT: torch.empty(1, *graph.input_shape, device="meta", dtype=_first_type(graph))}
     arrays = {name: _on_meta(array) for name, array in graph.tensors.items()}
@@ -113,7 +113,7 @@ def dry_run(graph: Graph, sides: Mapping[str, Shape]) -> None:
 
 
 def _known_result(op: str, given: Mapping[str, Any]) -> Any:
-    """What some operations give, for which PyTorch takes 1 to 29 ms on shapes; None for all others."""
+    """The result of some operations for which PyTorch takes 1 to 29 ms on shapes; None for all others."""
     _, name, overload = op.split(".")
     x = given.get("self", given.get("input", given.get("query")))
     if not isinstance(x, Tensor) or not x.is_floating_point() or given.get("dtype") is not None:
@@ -147,7 +147,7 @@ def _check_arguments(graph: Graph) -> None:
 
 
 def _first_type(graph: Graph) -> torch.dtype:
-    """Of the network's numbers: that of its first array of them, one that a node reads if there is one."""
+    """The type of the network's numbers: that of its first array, preferably one that a node reads."""
     read = [graph.tensors[name] for node in graph.nodes for name in node.tensors.values()]
     kinds = [array.dtype for array in (*read, *graph.tensors.values()) if array.dtype.kind == "f"]
     return torch.from_numpy(np.zeros(0, kinds[0] if kinds else np.float32)).dtype

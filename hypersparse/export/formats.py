@@ -1,4 +1,4 @@
-"""The formats of `hypersparse export`, by the ending of the file.
+"""The formats of `hypersparse export`, by file suffix.
 
 A new format is one file in this folder and one row in `FORMATS`.
 """
@@ -29,13 +29,15 @@ DEPLOYABLE = (HSP, HTML)  # that hold a network as a .hsp file does
 
 
 def _profiled(graph: Graph) -> Graph:
-    """A graph that says how it was made; one that does not is exact."""
+    """A graph with its profile; one without is exact."""
     return graph if "profile" in graph.about else exact(graph)
 
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file. `write` returns its size in bytes, `read` what runs it; both get the fixed batch size, if any."""
+    """A file format. `write` returns the size in bytes, `read` a function that runs the file; both get the fixed batch
+    size, if any.
+    """
 
     write: Write
     read: Read | None = None  # None: nothing here runs the file, so the graph is tested in PyTorch
@@ -45,7 +47,7 @@ class Format:
     int8: bool = False  # whether it can hold integer activations
 
     def predictor(self, graph: Graph | QuantizedGraph, path: Path, batch: int | None) -> tuple[Predict, str]:
-        """What runs the file that was written, and what to call it."""
+        """A function that runs the written file, and its name."""
         if isinstance(graph, QuantizedGraph):
             return partial(integer_reference.predict, graph), "the integers of the file, computed in PyTorch"
         if self.read is None or (self.package and importlib.util.find_spec(self.package) is None):
@@ -77,7 +79,7 @@ FORMATS: Mapping[str, Format] = {
 
 
 def format_of(path: Path) -> Format:
-    """The format that a file's ending names."""
+    """The format of a file suffix."""
     if path.suffix not in FORMATS:
         raise OptionError(f"The ending of --out sets the format: {', '.join(FORMATS)}; got `{path.name}`.")
     return FORMATS[path.suffix]

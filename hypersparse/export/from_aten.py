@@ -1,4 +1,4 @@
-"""The calls of an exported program as nodes of a `Graph`: by the rules of the operations, or as opaque nodes."""
+"""Translate the calls of an exported program to nodes of a `Graph`, by rules or as opaque nodes."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ IDENTITIES = ("aten.clone.default", "aten.contiguous.default", "aten.alias.defau
 
 
 def translate_(node: fx.Node, state: Translation) -> None:
-    """Add what a call computes to the translation, by its rule or as an opaque node."""
+    """Add a call to the translation, by its rule or as an opaque node."""
     if not node.users:  # a check of torch's own
         return
     call = Call(node, state)
@@ -52,7 +52,7 @@ def _by_operation(call: Call) -> Node | None:
 
 
 def _by_rule(call: Call) -> bool:
-    """Write a call by the rule for its name; whether there is one that fits."""
+    """Translate a call by the rule of its name; returns whether a rule applied."""
     rule, emit = RULES.get(call.name.removeprefix("aten.")), Emitter(call)
     if rule is None:
         return False
@@ -73,7 +73,7 @@ def _by_rule(call: Call) -> bool:
 
 
 def _is_constant(call: Call) -> bool:
-    """Whether a call depends on nothing but parameters and buffers, and always gives the same."""
+    """Whether a call depends only on parameters and buffers, and is deterministic."""
     known, value = call.state, call.node.meta.get("val")
     inputs = call.node.all_input_nodes
     if call.name == GETITEM or not isinstance(value, Tensor) or torch.Tag.nondeterministic_seeded in _tags(call.node):
@@ -106,7 +106,7 @@ def _computed(call: Call) -> Tensor:
 
 
 def _pass_on_(node: fx.Node, state: Translation) -> None:
-    """What a node gives back is its argument: a value, or an array of the model's."""
+    """Make the call's output an alias of its argument: a value, or an array of the model."""
     source: Any = node.args[0]
     if source in state.constants:
         state.constants[node] = state.constants[source]
@@ -117,7 +117,7 @@ def _pass_on_(node: fx.Node, state: Translation) -> None:
 
 
 class _Opaque:
-    """Writes the arguments of a call as JSON, and remembers which values and arrays they name."""
+    """Writes the arguments of a call as JSON, and collects the values and arrays they name."""
 
     def __init__(self, call: Call) -> None:
         self.call, self.inputs, self.tensors = call, list[str](), dict[str, str]()
@@ -142,7 +142,7 @@ class _Opaque:
         return name
 
     def reference(self, value: fx.Node) -> dict[str, Any]:
-        """What stands for a value, an array or the batch size."""
+        """The JSON reference to a value, an array or the batch size."""
         state = self.call.state
         if value in state.batch:
             return {"batch": 1}

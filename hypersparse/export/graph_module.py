@@ -16,10 +16,10 @@ MOST_CONTAINERS = 2**14  # modules that hold others; 1,024 names of 8,192 parts 
 
 
 class Network(nn.Module):
-    """Runs a graph's operations in their order. Layers have the names they had in the model that was traced.
+    """Runs a graph's operations in order. Layers have the names they had in the traced model.
 
-    It is for inputs of `input_shape`, one or many at once. Only `input_shape` and `about` are names that no layer can
-    have: what is private has two underscores, so that Python adds the class's name.
+    Inputs have `input_shape`, with a batch axis. Layers cannot be named `input_shape` or `about`. Private attributes
+    have two underscores, so that Python adds the class's name.
     """
 
     input_shape: tuple[int, ...]
@@ -70,7 +70,7 @@ class Network(nn.Module):
         return TORCH_OPERATIONS[node.op].compute(node, inputs, tensors)
 
     def _add_layer(self, graph: Graph, node: Node, *, flat: bool) -> None:
-        """Register a node's own module where its arrays' names say, if they are those of a module of torch's."""
+        """Register a node's own module under the name in its arrays, if they are those of a torch module."""
         path, operation = node.tensors.get("weight", "").removesuffix(".weight"), TORCH_OPERATIONS.get(node.op)
         if operation is None or not path or MADE in path or path in self.__layers.values():
             return
@@ -118,7 +118,7 @@ def _attribute(name: str) -> str:
 
 
 def to_module(graph: Graph) -> Network:
-    """The network as a module in evaluation mode, its tensors copies of the graph's arrays.
+    """The network as a module in evaluation mode, with copies of the graph's arrays.
 
     >>> import numpy as np
     >>> twice = Node("linear", (INPUT,), "y", {"weight": "twice.weight"})
@@ -138,7 +138,7 @@ def to_module(graph: Graph) -> Network:
 
 
 def _check_types(graph: Graph) -> None:
-    """Layers multiply numbers of one type; an opaque node may turn one into another."""
+    """Check that layers multiply numbers of one type; opaque nodes may convert."""
     layers = [node for node in graph.nodes if node.weighted]
     types = {graph.tensors[name].dtype for node in layers for name in node.tensors.values()}
     if any(kind.kind != "f" for kind in types) or (len(types) > 1 and not any(node.opaque for node in graph.nodes)):

@@ -1,4 +1,4 @@
-"""`Normalisation`: what is done to pixels before a network sees them, as its file says."""
+"""`Normalisation`: the preprocessing of pixels that a file describes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Normalisation:
 
     @classmethod
     def read(cls, about: Mapping[str, Any], channels: int) -> Self | None:
-        """As a file says; nothing where it says none or none that can be used.
+        """The preprocessing in a file; identity if there is none or it is invalid.
 
         >>> Normalisation.read({"normalisation": {"scale": 255, "mean": [0.5], "std": [0.25]}}, 1)
         Normalisation(scale=255.0, mean=(0.5,), std=(0.25,))
@@ -36,7 +36,7 @@ class Normalisation:
         return cls(scale, mean, std) if whole and scale > 0 and all(value > 0 for value in std) else None
 
     def __call__(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        """A batch [N, C, ...] as the network was trained on it."""
+        """Normalize a batch [N, C, ...]."""
         shape = (-1, *[1] * (pixels.ndim - 2))
         mean, std = (np.array(values, np.float32).reshape(shape) for values in (self.mean, self.std))
         return np.ascontiguousarray((pixels.astype(np.float32) / self.scale - mean) / std, np.float32)

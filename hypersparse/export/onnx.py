@@ -1,4 +1,4 @@
-"""ONNX files, for ONNX Runtime, OpenVINO and whatever else reads them; weights are dense."""
+"""ONNX files with dense weights, for ONNX Runtime, OpenVINO and other programs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -70,7 +70,7 @@ def save_graph_onnx(graph: Graph, path: str | Path, *, batch: int | None = None)
 
 
 def in_onnx_runtime(path: str | Path, batch: int | None = None) -> Callable[[Tensor], Tensor]:
-    """The network in an ONNX file as a function of a batch of inputs, run by ONNX Runtime, `batch` at a time."""
+    """A function that runs an ONNX file in ONNX Runtime, `batch` inputs at a time."""
     try:
         import onnxruntime
     except ImportError:
@@ -93,7 +93,7 @@ def _by_hand(graph: Graph, batch: int | None) -> bytes:
 
 
 def _by_torch(graph: Graph, batch: int | None) -> bytes:
-    """What a graph has no word for, PyTorch's own exporter may know."""
+    """Export with PyTorch's own exporter, for operations that a graph does not have."""
     if len(graph.nodes) > MOST_BY_TORCH:
         most = f"{MOST_BY_TORCH} are the most that PyTorch's ONNX exporter writes in reasonable time"
         raise ModelError(f"The network has {len(graph.nodes)} operations, and {most}; deploy it as `.hsp` instead.")
@@ -123,7 +123,7 @@ def _by_torch(graph: Graph, batch: int | None) -> bytes:
 
 
 def _check_extra() -> None:
-    """PyTorch's exporter needs two packages; asked for here, not in the middle."""
+    """Check for the two packages of PyTorch's exporter before it starts."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401

@@ -1,4 +1,4 @@
-"""Parametrized weights, such as those of weight and spectral norms, as the plain weights that they stand for."""
+"""Replace parametrized weights, such as those of weight and spectral norms, by plain weights."""
 
 import copy
 
@@ -40,5 +40,5 @@ def _own_class(kind: type[nn.Module]) -> type[nn.Module]:
 
 
 def _hooks(module: nn.Module) -> list[WeightNorm | SpectralNorm]:
-    """Those of the norms that came before parametrizations."""
+    """The hooks of norms that are older than parametrizations."""
     return [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, WeightNorm | SpectralNorm)]

@@ -1,4 +1,4 @@
-"""`shrink`: the same network without what cannot matter to its output, as an ordinary smaller one."""
+"""`shrink`: an ordinary smaller network with the same outputs."""
 
 import warnings
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from hypersparse_runtime.limits import MOST_OF_A_VALUE
 
 @dataclass(frozen=True)
 class Layer:
-    """What became of a conv or linear layer; counts before and after, and why channels of its output went."""
+    """The change of a conv or linear layer: counts before and after, and why output channels were removed."""
 
     name: str
     inputs: tuple[int, int]
@@ -32,7 +32,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Shrunk:
-    """A smaller network with the same outputs, and what vanished from the one it was."""
+    """A smaller network with the same outputs, and a record of what was removed."""
 
     graph: Graph
     layers: tuple[Layer, ...]
@@ -46,7 +46,7 @@ class Shrunk:
 
 
 def shrink(model: nn.Module, input_shape: tuple[int, ...]) -> Shrunk:
-    """Remove from a model whatever its zeros make pointless, exactly, for inputs of this shape.
+    """Remove all structure of a model that its zeros make redundant, exactly, for inputs of this shape.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> _ = model[0].weight.data[1].zero_(), model[2].weight.data[0, 2].zero_()  # unit 1 is constant, 2 is not read
@@ -60,7 +60,7 @@ def shrink(model: nn.Module, input_shape: tuple[int, ...]) -> Shrunk:
 
 
 def shrink_graph(graph: Graph, *, planes: bool = True) -> Shrunk:
-    """The same for a graph; `planes=False` keeps constants that padded borders would turn into planes of numbers."""
+    """The same for a graph; `planes=False` keeps constants that zero padding would turn into planes of numbers."""
     try:
         shapes(graph)
     except GraphError as error:
@@ -90,7 +90,7 @@ def shrink_graph(graph: Graph, *, planes: bool = True) -> Shrunk:
 
 
 def _widened(graph: Graph) -> Graph:
-    """In double precision, so that folding many times rounds once."""
+    """The graph in double precision, so that folding several times rounds only once."""
     wide = {
         name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in graph.tensors.items()
     }
@@ -114,7 +114,7 @@ def _elements(graph: Graph) -> int:
 
 
 def _sums_with_constants(graph: Graph, known: dict[str, Known], gone: dict[str, str]) -> tuple[Graph, dict[str, Known]]:
-    """Sums of which one side is constant, as the other side plus a plane: the branch that made it goes."""
+    """Replace sums with a constant side by the other side plus a plane, which removes a branch."""
     nodes, tensors = [], dict(graph.tensors)
     for node in graph.nodes:
         constant = [known[name].whole for name in node.inputs]
@@ -135,7 +135,7 @@ def _sums_with_constants(graph: Graph, known: dict[str, Known], gone: dict[str, 
 
 
 def _constant_network(graph: Graph, known: Mapping[str, Known]) -> Graph:
-    """A network that gives the same for every input: a linear layer of zeros, where the output is a vector."""
+    """A network that is the same for every input: a linear layer of zeros, if the output is a vector."""
     value = known[graph.output].value
     if value.ndim != 1:
         return graph

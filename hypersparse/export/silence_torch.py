@@ -1,4 +1,4 @@
-"""`quiet`: PyTorch's exporters without what they print, log and warn about their own insides."""
+"""`quiet`: run PyTorch's exporters without their prints, logs and warnings."""
 
 import io
 import logging
@@ -11,7 +11,7 @@ LONGEST = 500  # characters: PyTorch repeats lists of any length
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Inside the block nothing is said; errors still come as exceptions."""
+    """Suppress output inside the block; errors are still raised."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -23,6 +23,6 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line that is not endless."""
+    """The message of an exception, shortened to one line."""
     text = str(error).strip()
     return text.splitlines()[0][:LONGEST] if text else type(error).__name__

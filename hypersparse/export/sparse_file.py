@@ -46,11 +46,11 @@ def save_sparse(
 ) -> int:
     """Write a model as one `.hsp` file for inputs of this shape (without the batch); returns its size in bytes.
 
-    Every weight comes back bit for bit. With `deploy` the file holds a smaller network that computes the same: batch
-    norms folded, dead structure removed, values in half precision; with `int8` besides, weights in int8 with a scale
-    for each output channel, which may change predictions. `about` is plain JSON, such as the classes.
-    With `mask=sparsifier.mask` a weight that the mask drops and that is not 0.0 is an error.
-    `input_dtype` is `torch.int64` for inputs that are token numbers.
+    Every weight is stored bit for bit. With `deploy` the file holds a smaller network with the same outputs: batch
+    norms folded, dead structure removed, values in half precision. With `int8` besides, weights are int8 with a scale
+    for each output channel, which may change predictions. `about` is plain JSON, such as the classes. With
+    `mask=sparsifier.mask`, a dropped weight that is not 0.0 is an error. `input_dtype` is `torch.int64` for token
+    numbers.
     """
     _check_about(about)
     if int8 and not deploy:
@@ -66,14 +66,14 @@ def save_sparse(
 def load_sparse(path: str | Path) -> Network:
     """The network in a `.hsp` file as a PyTorch module, in evaluation mode. Nothing in the file is executed.
 
-    The layers have the names they had: `model.load_state_dict(load_sparse(path).state_dict())` fills the model that
-    was saved (of a deployed file, where layers are smaller, it does not fit).
+    Layers keep their names: `model.load_state_dict(load_sparse(path).state_dict())` fills the saved model. It does not
+    fit for deployed files, whose layers are smaller.
     """
     return to_module(load_graph(path))
 
 
 def save_graph(graph: Graph, path: str | Path) -> int:
-    """Write a graph made by `exact` or `deployed`; the file appears whole or not at all."""
+    """Write a graph made by `exact` or `deployed`; the file appears as a whole or not at all."""
     content = file_bytes(graph)
     write_atomically(Path(path), lambda beside: _write(beside, content))
     return len(content)
@@ -89,7 +89,7 @@ def file_bytes(graph: Graph) -> bytes:
 
 
 def load_graph(path: str | Path) -> Graph:
-    """Read a graph; a file that is damaged or made up gets one sentence."""
+    """Read a graph; a damaged or forged file raises an error of one sentence."""
     try:
         return read(path)
     except FileError as error:
@@ -97,14 +97,14 @@ def load_graph(path: str | Path) -> Graph:
 
 
 def exact(graph: Graph) -> Graph:
-    """The graph for a file from which everything comes back bit for bit."""
+    """The graph for a file that stores everything bit for bit."""
     return replace(graph, about=_about(graph, EXACT, "fp32"))
 
 
 def deployed(graph: Graph, agrees: Agrees | None = None) -> Graph:
-    """The smallest graph for a file that only predicts: shrunk, values rounded to fp16.
+    """The smallest graph for prediction only: shrunk, with values rounded to fp16.
 
-    Where `agrees` says that rounding changed a prediction, the values get more bits.
+    If `agrees` says that rounding changed a prediction, the values get more bits.
     """
     small = _shrunk(graph)
     half = replace(small, about=_about(small, DEPLOY, FP16))
@@ -131,7 +131,7 @@ def _in_int8(weight: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shrunk(graph: Graph) -> Graph:
-    """The shrunk graph that makes the smaller file, with planes or without."""
+    """The shrunk graph with the smaller file, with or without planes."""
     candidates = [shrink_graph(graph, planes=planes).graph for planes in (True, False)]
     return min(candidates, key=lambda candidate: len(pack(candidate, half=True)))
 
@@ -153,7 +153,7 @@ def _rounded(graph: Graph, bits: int, *, but: Set[str] = frozenset()) -> Graph:
 
 
 def _check_about(about: Any) -> None:
-    """Say at once if it cannot go into a file's metadata."""
+    """Check that `about` fits into a file's metadata."""
     try:
         to_json(dict(about))
         dict(about.get("provenance", {}))

@@ -1,4 +1,4 @@
-"""A network's tensors for plain PyTorch: dense, by their names, in a safetensors file."""
+"""A network's dense tensors by name in a safetensors file, for plain PyTorch."""
 
 from pathlib import Path
 

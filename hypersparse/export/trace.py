@@ -31,11 +31,11 @@ def trace(
     *,
     input_dtype: torch.dtype | None = None,
 ) -> Graph:
-    """The network as it computes in evaluation mode, for inputs of this shape (without the batch).
+    """Trace the model in evaluation mode, for inputs of this shape (without the batch).
 
-    Arrays have their names in the model's state_dict; all of it is in the graph, read by a node or not. What a graph
-    has no word for stays an opaque node. Where the model depends on the size of its batch, `about["batch"]` is 1.
-    Parametrizations are folded into their weights. `input_dtype` is `torch.int64` for inputs that are token numbers.
+    Arrays have their names in the model's state_dict; all of it is in the graph, read by a node or not. Operations
+    without an equivalent become opaque nodes. If the model depends on its batch size, `about["batch"]` is 1.
+    Parametrizations are folded into their weights. `input_dtype` is `torch.int64` for token numbers.
 
     >>> graph = trace(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)), (1, 4, 4))
     >>> [node.op for node in graph.nodes]
@@ -85,7 +85,7 @@ def _example(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None
 
 
 def _takes_inputs_apart(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None) -> bool:
-    """Whether two inputs in one batch give what each gives by itself."""
+    """Whether a batch of two inputs gives the same outputs as each input alone."""
     pair = _example(model, shape, dtype, 2)
     generator = torch.Generator(device=pair.device).manual_seed(0)
     pair = pair.random_(0, 2, generator=generator) if dtype is not None else pair.normal_(generator=generator)
@@ -99,7 +99,7 @@ def _takes_inputs_apart(model: nn.Module, shape: tuple[int, ...], dtype: torch.d
 
 
 def model_output(made: Any) -> Tensor:
-    """The tensor that a model gives, perhaps as the only entry of a dictionary or a tuple."""
+    """The output tensor of a model, which may be the only entry of a dictionary or a tuple."""
     if isinstance(made, Tensor):
         return made
     values = list(made.values()) if isinstance(made, Mapping) else list(made)
@@ -108,7 +108,7 @@ def model_output(made: Any) -> Tensor:
 
 
 def need_whole_numbers(dtype: torch.dtype) -> None:
-    """Raise OptionError for a type of inputs that is none of token numbers."""
+    """Raise OptionError for an input type that cannot hold token numbers."""
     if dtype not in (torch.int64, torch.int32):
         raise OptionError(f"`input_dtype` is torch.int64 or torch.int32, for token numbers; got {dtype}.")
 
@@ -145,7 +145,7 @@ def _translated(program: ExportedProgram, shape: tuple[int, ...], *, batch_in_fr
 
 
 def _batch_size(program: ExportedProgram) -> str | None:
-    """How a program calls the size of its batch; None where that is one."""
+    """The name of the batch size in a program; None if it is one."""
     for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True):
         if spec.kind == InputKind.USER_INPUT and isinstance(node.meta.get("val"), Tensor):
             first = node.meta["val"].shape[0]
@@ -182,7 +182,7 @@ def _array(name: str, tensor: Tensor) -> Any:
 
 
 def _needed(graph: Graph, output: str) -> Graph:
-    """The graph without what its output does not depend on; the last node makes the output."""
+    """The graph without nodes that its output does not depend on; the last node is the output."""
     wanted, kept = {output}, []
     for node in reversed(graph.nodes):
         if node.output in wanted:

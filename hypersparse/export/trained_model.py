@@ -1,4 +1,4 @@
-"""`TrainedModel`: a network together with what it was trained on; `BareModel`: one without its data."""
+"""`TrainedModel`: a network with its recipe and data; `BareModel`: a network without its data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ KEPT = ("classes", "normalisation", "recipe", "provenance")  # of what a file sa
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A network, what it was trained on, and where it came from."""
+    """A network, its recipe, its data set and its file."""
 
     path: Path
     model: nn.Module
@@ -25,11 +25,11 @@ class TrainedModel:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input."""
+        """The shape of one input."""
         return self.dataset.shape
 
     def about(self) -> dict[str, Any]:
-        """What goes into a file beside the network: plain JSON."""
+        """The facts stored with the network, as plain JSON."""
         scale = 255 if self.dataset.test.images.element_size() == 1 else 1
         mean, std = (list(values) for values in (self.dataset.mean, self.dataset.std))
         return {
@@ -42,7 +42,7 @@ class TrainedModel:
 
 @dataclass(frozen=True, eq=False)
 class BareModel:
-    """A network from an .hsp file, which says itself what else its data would."""
+    """A network from an .hsp file, which stores the facts that a data set would give."""
 
     path: Path
     model: Network
@@ -50,9 +50,9 @@ class BareModel:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input."""
+        """The shape of one input."""
         return self.model.input_shape
 
     def about(self) -> dict[str, Any]:
-        """What goes into a file beside the network: plain JSON."""
+        """The facts stored with the network, as plain JSON."""
         return {key: self.model.about[key] for key in KEPT if key in self.model.about}

@@ -1,4 +1,4 @@
-"""`PredictionCheck`: whether a written network still predicts what the trained one does."""
+"""`PredictionCheck`: whether a written network predicts the same as the trained one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -23,7 +23,7 @@ RANDOM_INPUTS = 16
 
 
 def difference(model: nn.Module, predict: Predict, shape: tuple[int, ...]) -> float:
-    """How far two networks' outputs for random inputs are apart, of the largest."""
+    """The largest difference of two networks' outputs for random inputs, relative to the largest output."""
     inputs = torch.randn(RANDOM_INPUTS, *shape)
     with torch.no_grad(), eval_mode(model):
         expected, came = model(inputs), predict(inputs)
@@ -31,7 +31,7 @@ def difference(model: nn.Module, predict: Predict, shape: tuple[int, ...]) -> fl
 
 
 class PredictionCheck:
-    """Compares what two networks predict for `count` test images, at even distances among all of them."""
+    """Compares the predictions of two networks for `count` test images, evenly spaced in the test set."""
 
     def __init__(self, trained: TrainedModel, count: int | None, progress: Progress | None = None) -> None:
         test = trained.dataset.test
@@ -44,18 +44,18 @@ class PredictionCheck:
         self._original: Tensor | None = None
 
     def agrees(self, graph: Graph) -> bool:
-        """Whether a network predicts what the original does, in PyTorch."""
+        """Whether a network predicts the same as the original, in PyTorch."""
         return self.same(to_module(graph))
 
     def same(self, predict: Predict) -> bool:
-        """Whether these are the original's predictions."""
+        """Whether a function gives the original's predictions."""
         wanted = torch.split(self._predictions_of_original(), BATCH)
         with self._progress("Predictions of the export", self.count) as report:
             predicted = self._predicted(predict, report)
             return all(bool((came == old).all()) for came, old in zip(predicted, wanted, strict=True))  # ends early
 
     def sentence(self, predict: Predict) -> str:
-        """How it went; a prediction that changed is an error."""
+        """The result in words; raises an error if a prediction changed."""
         if changed := self._changed(predict):
             raise ModelError(f"{changed} of {self.count} test images are predicted otherwise than before the export.")
         original = self._predictions_of_original()
@@ -72,7 +72,7 @@ class PredictionCheck:
         return f"{right}; {changed} are predicted otherwise"
 
     def accuracy(self, predict: Predict) -> float:
-        """Of a network, on these images."""
+        """The accuracy of a network on these images."""
         return self._share(self._all_predicted(predict, "Predictions"))
 
     def _share(self, predictions: Tensor) -> float:
@@ -103,7 +103,7 @@ class PredictionCheck:
 
 
 def spread(total: int, count: int) -> Tensor:
-    """Places of `count` of `total` images at even distances: of classes that follow each other all are there.
+    """The positions of `count` of `total` images, evenly spaced, so that all classes occur in sorted data.
 
     >>> spread(10, 4).tolist()
     [0, 2, 5, 7]

@@ -39,5 +39,5 @@ TORCH_OPERATIONS: Mapping[str, TorchOperation] = MappingProxyType({each.name: ea
 
 
 def operations_for(call: str) -> list[TorchOperation]:
-    """Those that a call of PyTorch may become."""
+    """The operations that a call of PyTorch may become."""
     return [each for each in TORCH_OPERATIONS.values() if call.removeprefix("aten.") in each.calls]

@@ -55,7 +55,7 @@ class Softmax(TorchOperation):
     calls = ("softmax.int", "_softmax.default")
 
     def from_aten(self, call: Call) -> Node | None:
-        """Over the classes, where nothing comes after it."""
+        """Softmax over the classes, as the last operation."""
         given = call.arguments
         last = all(user.op == "output" for user in call.node.users)
         same_type = call.node.meta["val"].dtype == call.node.args[0].meta["val"].dtype  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""`TorchOperation`: what exports know of one operation of a graph, beside `hypersparse_runtime.operations`."""
+"""`TorchOperation`: the PyTorch and C side of an operation in `hypersparse_runtime.operations`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ class TorchOperation(ABC):
     c_is_view: ClassVar[bool] = False  # whether the output is the input's memory in C
 
     def from_aten(self, call: Call) -> Node | None:
-        """The node for one of its calls; None where the operation does not do what the call does."""
+        """The node for one of its calls; None if the operation does not compute what the call does."""
         return call.made(self.name)
 
     def work(self, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> int | None:
-        """Multiplications, where no operation of PyTorch takes as long."""
+        """Multiplications, for operations whose cost no operation of PyTorch gives."""
         return None
 
     @abstractmethod
@@ -37,13 +37,13 @@ class TorchOperation(ABC):
         """The output in PyTorch."""
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        """The call of its function in C. Names of arrays begin with the prefix."""
+        """The call of its C function. Names of arrays begin with the prefix."""
         return writer.call(self.name, node, writer.size(node.output))
 
     def compute_constant(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        """The same for one input of any size: `shrink` computes constants by it."""
+        """The output for one input of any size, with which `shrink` computes constants."""
         return self.compute(node, inputs, tensors)
 
     def module(self, graph: Graph, node: Node, *, flat: bool) -> nn.Module | None:
-        """A module of PyTorch for a node with arrays, without values; `flat` for vectors."""
+        """A PyTorch module without values for a node with arrays; `flat` for vectors."""
         return None

@@ -47,7 +47,7 @@ class Conv(TorchOperation):
         return functional.conv2d(inputs[0], _kernels(tensors["weight"]), tensors.get("bias"), *how)
 
     def compute_constant(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        """In blocks of the output, of which every window is copied."""
+        """In blocks of the output, whose windows are all copied."""
         options, weight, bias = node.options, _kernels(tensors["weight"]), tensors.get("bias")
         (down, right), (up, left) = options["stride"], options["padding"]
         x = functional.pad(inputs[0], (left, left, up, up))
@@ -95,7 +95,7 @@ class Conv(TorchOperation):
 
 
 def _kernels(weight: Tensor) -> Tensor:
-    """The weight of a convolution over a sequence as one over an image of one row."""
+    """The weight of a convolution over a sequence, as one over an image of one row."""
     return weight.unsqueeze(2) if weight.dim() == 3 else weight
 
 
@@ -137,7 +137,7 @@ class BatchNorm(TorchOperation):
     module_roles = ROLES
 
     def from_aten(self, call: Call) -> Node | None:
-        """PyTorch's decomposed norm gives three values, of which one call picks the first."""
+        """PyTorch's decomposed norm returns three values, of which a getitem selects the first."""
         given, state = call.arguments, call.state
         named = [given[name] for name in ROLES.values() if given[name] is not None]
         whole = all(array in state.arrays for array in named) and len(call.node.meta["val"][0].shape) in (2, 4)

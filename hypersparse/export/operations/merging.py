@@ -13,7 +13,7 @@ from hypersparse_runtime.graph import Node
 
 
 def _is_plain_sum(call: Call) -> bool:
-    """Whether nothing is scaled, and the first value not repeated for the second."""
+    """Whether nothing is scaled and the first value is not broadcast."""
     return bool(call.arguments["alpha"] == 1 and call.input_shape() == call.shape())
 
 

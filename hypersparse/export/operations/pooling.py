@@ -23,7 +23,7 @@ def _is_mean_of_images(call: Call, *, keepdim: bool) -> bool:
 
 
 class Pool(TorchOperation):
-    """What pooling over windows shares."""
+    """Base of pooling over windows."""
 
     c_function: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""Operations on values of any shape in PyTorch. Their calls become them by `hypersparse.export.rules`."""
+"""Operations on values of any shape in PyTorch. `hypersparse.export.rules` translates their calls."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -55,7 +55,7 @@ REDUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
 
 
 class ByRule(TorchOperation):
-    """What calls become by a rule. C source has no function for it."""
+    """An operation that rules create. C source has no function for it."""
 
     calls, in_c = (), False
 
@@ -119,7 +119,7 @@ class Expand(ByRule):
 
 
 class Constant(ByRule):
-    """What does not depend on the input: class tokens, positions, masks."""
+    """A value that does not depend on the input: class tokens, positions, masks."""
 
     name = "constant"
 
@@ -221,7 +221,7 @@ class Resize(ByRule):
 
 
 def _sizes(x: Tensor, size: list[int], scale: tuple[float, float]) -> tuple[list[int] | None, list[float] | None]:
-    """The size, or the scale where that is another one than of both sizes: PyTorch takes one of them."""
+    """The target size, or the scale if it differs from the ratio of the sizes: PyTorch takes one of them."""
     usual = tuple(new / old for new, old in zip(size, x.shape[2:], strict=True))
     return (size, None) if usual == tuple(scale) else (None, list(scale))
 

@@ -1,4 +1,4 @@
-"""Rules by which calls of PyTorch become operations on values of any shape, by the call's name without `aten.`."""
+"""Rules that translate calls of PyTorch to operations on values of any shape, by name without `aten.`."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Calls of functions of elements, and arithmetic with two values or with a number."""
+"""Calls of elementwise functions, and arithmetic with two values or with a number."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ PLAIN = [
 
 
 def apply(emit: Emitter, name: str, function: str, **options: float) -> str:
-    """A function of each element of a value."""
+    """An elementwise function of a value."""
     return emit.emit("elementwise", [name], emit.shapes[name], function=function, **options)
 
 
@@ -67,7 +67,7 @@ def _softplus(emit: Emitter) -> str:
 
 
 def join(emit: Emitter, operator: str, first: Any, second: Any, alpha: float = 1) -> str:
-    """Two values, constants or numbers, element by element."""
+    """Combine two values, constants or numbers, element by element."""
     full = emit.full()
     need(emit.is_value(first) or emit.is_value(second))
     need(all(not isinstance(each, float) or isfinite(each) for each in (first, second)))
@@ -81,7 +81,7 @@ def join(emit: Emitter, operator: str, first: Any, second: Any, alpha: float = 1
 
 
 def joined(emit: Emitter, operator: str, one: str, two: str) -> str:
-    """Two values that are there."""
+    """Combine two existing values."""
     shapes = emit.shapes[one], emit.shapes[two]
     constants = {node.output for node in emit.nodes if node.op == "constant"}
     if operator == "add" and shapes[0] == shapes[1] and not {one, two} & constants:
@@ -113,7 +113,7 @@ def _arithmetic(operator: str, *, swapped: bool = False) -> Rule:
 
 
 def _scaled_product(emit: Emitter, operator: str, first: Any, second: Any) -> str | None:
-    """A number times a product of two values that nothing else reads, as the product's own scale."""
+    """A number times a matrix product that nothing else reads, fused into the product's scale."""
     number = second if isinstance(second, int | float) else None
     if emit.is_constant(second) and emit.tensor(second).numel() == 1:
         number = float(emit.tensor(second))
@@ -153,7 +153,7 @@ def _reciprocal(emit: Emitter) -> str:
 
 
 def _masked_fill(emit: Emitter) -> str:
-    """Where a constant mask is set, a number."""
+    """Replace a value by a number where a constant mask is set."""
     mask, value = emit.given["mask"], emit.given["value"]
     return _chosen(emit, emit.tensor(mask), value, emit.given["self"])
 
@@ -167,7 +167,7 @@ def _where(emit: Emitter) -> str:
 
 
 def _chosen(emit: Emitter, mask: torch.Tensor, filled: Any, kept: Any) -> str:
-    """A value times zero where the mask is set, plus what is there instead."""
+    """Select by a constant mask: one value times zero where it is set, plus the other."""
     value = filled if isinstance(filled, int | float) else float(emit.tensor(filled).reshape(-1)[0])
     constant = isinstance(filled, int | float) or emit.tensor(filled).numel() == 1
     full = emit.full()
@@ -207,7 +207,7 @@ def _clip(emit: Emitter) -> str:
 
 
 def _converted(emit: Emitter) -> str:
-    """To another floating-point type, or to whole numbers for an embedding, which takes the whole part itself."""
+    """Convert to another floating-point type, or to integers for an embedding, which truncates itself."""
     source = emit.given["self"]
     kinds = source.meta["val"].dtype, emit.call.node.meta["val"].dtype
     only_ids = all(str(node.target) == "aten.embedding.default" for node in emit.call.node.users)

@@ -1,4 +1,4 @@
-"""`Emitter`: writes the nodes of a graph that one call of PyTorch becomes."""
+"""`Emitter`: writes the graph nodes for one call of PyTorch."""
 
 from collections.abc import Sequence
 from math import prod
@@ -17,11 +17,11 @@ NOTHING: MappingProxyType[str, str] = MappingProxyType({})
 
 
 class UnfitError(Exception):
-    """A graph has no operations that do what a call does."""
+    """A graph has no operations for a call."""
 
 
 def without_batch(full: Shape) -> Shape:
-    """The shape of a graph's value for a tensor of this shape, for a batch of one: without an axis of one in front.
+    """The shape in the graph of a tensor with a batch of one: without one axis of length one in front.
 
     >>> without_batch((1, 3, 4)), without_batch((5, 3)), without_batch((1,))
     ((3, 4), (5, 3), (1,))
@@ -30,13 +30,13 @@ def without_batch(full: Shape) -> Shape:
 
 
 def need(condition: object) -> None:
-    """Give the call up unless the condition holds."""
+    """Reject the call unless the condition holds."""
     if not condition:
         raise UnfitError
 
 
 class Emitter:
-    """The nodes of one call. Shapes with the batch, which is one, are called full."""
+    """The nodes of one call. Shapes that include the batch of one are called full."""
 
     def __init__(self, call: Call) -> None:
         self.call, self.state, self.given = call, call.state, call.arguments
@@ -44,7 +44,7 @@ class Emitter:
         self.shapes: dict[str, Shape] = {}
 
     def full(self, node: Any = None) -> Shape:
-        """The full shape of a tensor, by default of the call's."""
+        """The full shape of a tensor, by default of the call's output."""
         value = (node or self.call.node).meta["val"]
         need(isinstance(value, Tensor))
         first, *rest = value.shape or (1,)
@@ -60,7 +60,7 @@ class Emitter:
         return isinstance(argument, fx.Node) and argument in self.state.values
 
     def is_constant(self, argument: Any) -> bool:
-        """Whether an argument is an array of the model's, or follows from some."""
+        """Whether an argument is an array of the model, or is computed from some."""
         known = (self.state.arrays, self.state.constants)
         return isinstance(argument, fx.Node) and any(argument in each for each in known)
 
@@ -72,7 +72,7 @@ class Emitter:
         return torch.from_numpy(self.state.tensors[self.state.arrays[argument]])
 
     def array(self, argument: Any, shape: Shape | None = None) -> str:
-        """The name of the array that an argument is; another one where it should have another shape."""
+        """The name of an argument's array, or of a copy in another shape."""
         tensor = self.tensor(argument)
         if argument in self.state.arrays and shape in (None, tuple(tensor.shape)):
             return self.state.arrays[argument]
@@ -116,12 +116,12 @@ class Emitter:
         return self.reshape(name, shape)
 
     def number(self, value: float, axes: int) -> str:
-        """A number as a value of so many axes."""
+        """A number as a value with this many axes."""
         array = self.made_array(f"number.{self.call.output}", torch.full((1,) * axes, float(value)))
         return self.emit("constant", [self.state.input], (1,) * axes, {"value": array})
 
     def reshape(self, name: str, shape: Shape | None) -> str:
-        """The value in other axes."""
+        """The value with other axes."""
         if shape is None or tuple(shape) == self.shapes[name]:
             return name
         need(0 < len(shape) <= 8 and prod(shape) == prod(self.shapes[name]))
@@ -135,7 +135,7 @@ class Emitter:
         return self.emit("permute", [name], shape, order=tuple(order))
 
     def cut(self, name: str, axis: int, start: int, length: int, step: int = 1) -> str:
-        """Some elements of an axis."""
+        """Some elements along an axis."""
         shape = self.shapes[name]
         if (start, length) == (0, shape[axis]):
             return name
@@ -143,13 +143,13 @@ class Emitter:
         return self.emit("slice", [name], made, axis=axis, start=start, length=length, step=step)
 
     def expand(self, name: str, shape: Shape) -> str:
-        """Axes of one element repeated."""
+        """The value with axes of length one repeated."""
         if self.shapes[name] == tuple(shape):
             return name
         return self.emit("expand", [name], tuple(shape), shape=tuple(shape))
 
     def concat(self, names: Sequence[str], axis: int) -> str:
-        """Values one after another."""
+        """Values concatenated along an axis."""
         if len(names) == 1:
             return names[0]
         first = self.shapes[names[0]]
@@ -158,7 +158,7 @@ class Emitter:
         return self.emit("concat", names, (*first[:axis], side, *first[axis + 1 :]), **options)
 
     def axis(self, argument: Any, full: Shape) -> int:
-        """An axis of a full shape, which is not the batch's: that is one for each input by itself."""
+        """An axis of a full shape, except the batch axis."""
         axis = int(argument) % len(full)
         need(axis > 0 or full[0] != 1)
         return axis

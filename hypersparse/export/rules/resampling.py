@@ -1,4 +1,4 @@
-"""Calls of layers over sequences, transposed convolutions, resizing and pooling to a size."""
+"""Calls on sequences, transposed convolutions, resizing and adaptive pooling."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -89,7 +89,7 @@ def _adaptive(emit: Emitter, name: str, made: tuple[int, ...]) -> str:
 
 
 def _adaptive_max(emit: Emitter) -> list[str]:
-    """Of a whole image."""
+    """Adaptive max pooling over the whole image."""
     value = emit.call.node.meta["val"][0]
     full = emit.full(emit.given["self"])
     need(tuple(value.shape[2:]) == (1, 1) and full[0] == 1 and len(full) == 4)
@@ -113,7 +113,7 @@ def _resize(mode: str) -> Rule:
 
 
 def _batch_norm(emit: Emitter) -> list[str]:
-    """Of a sequence (C, L), as an image of one row; an image and a vector have their own operation."""
+    """Batch norm of a sequence (C, L), as an image of one row; images and vectors have their own operation."""
     given = emit.given
     full = emit.full(given["input"])
     need(full[0] == 1 and len(full) == 3 and all(node.args[1] == 0 for node in emit.call.node.users))

@@ -1,4 +1,4 @@
-"""Calls that name, move or join elements."""
+"""Calls that reshape, move or join elements."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -29,7 +29,7 @@ def _transpose(emit: Emitter) -> str:
 
 
 def _permuted(emit: Emitter, order: list[int]) -> str:
-    """The batch's axis is one; in front it is none of the graph's."""
+    """Permutations; the batch axis has length one and stays in front."""
     full = emit.full(emit.given["self"])
     if order[0] == 0 and full[0] == 1 and len(full) > 1:
         return emit.permute(emit.value(emit.given["self"]), [axis - 1 for axis in order[1:]])
@@ -46,7 +46,7 @@ def _expand(emit: Emitter) -> str:
 
 
 def _repeat(emit: Emitter) -> str:
-    """Each axis is repeated in front of itself."""
+    """Each axis is repeated by a new axis in front of it."""
     source, made = emit.given["self"], emit.full()
     full = emit.full(source)
     wide = (*(1,) * (len(made) - len(full)), *full)
@@ -88,7 +88,7 @@ def _cut(emit: Emitter, dim: int, start: int, length: int, step: int = 1) -> str
 
 
 def _pieces(emit: Emitter) -> list[str]:
-    """All pieces of a split, chunk or unbind, by the shapes that they have."""
+    """The pieces of a split, chunk or unbind, by their shapes."""
     values = emit.call.node.meta["val"]
     full = emit.full(emit.given["self"])
     axis = emit.axis(emit.given.get("dim", 0), full)
@@ -162,7 +162,7 @@ def _pad(emit: Emitter) -> str:
 
 
 def _filled(emit: Emitter, name: str, axis: int, length: int, value: float) -> list[str]:
-    """A value of one number that goes beside another along an axis."""
+    """A value of one number to concatenate along an axis."""
     if length <= 0:
         return []
     shape = emit.shapes[name]

@@ -58,7 +58,7 @@ def _sides(emit: Emitter, argument: Any) -> tuple[int, ...]:
 
 
 def product(emit: Emitter, one: str, two: str, scale: float = 1.0) -> str:
-    """Of two values of matrices."""
+    """A product of two values of matrices."""
     first, second = emit.shapes[one], emit.shapes[two]
     batch = (max(pair) for pair in zip(first[:-2], second[:-2], strict=True))
     return emit.emit("matmul", [one, two], (*batch, first[-2], second[-1]), scale=float(scale))
@@ -88,7 +88,7 @@ def _attention(emit: Emitter) -> str:
 
 
 def _mask(emit: Emitter, axes: int, drop: int) -> str | None:
-    """What is added to scores, which takes some of them away; a finite number in the place of infinity."""
+    """A mask added to attention scores, with a finite number instead of infinity."""
     given = emit.given
     rows, columns = (emit.full(given[name])[-2] for name in ("query", "key"))
     if given["is_causal"]:

@@ -1,1 +1,1 @@
-"""Networks in a browser: the runtime in JavaScript and WebAssembly, a page of one file, and a package for npm."""
+"""Networks in a browser: a runtime in JavaScript and WebAssembly, a single-file page, and an npm package."""

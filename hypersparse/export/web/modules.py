@@ -1,4 +1,4 @@
-"""The runtime's JavaScript modules: as files for npm, and as one script for a page."""
+"""The JavaScript modules of the runtime: as files for npm, and as one script for a page."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ INDENT = re.compile(r"^ +", re.MULTILINE)
 
 
 def modules() -> Mapping[str, str]:
-    """The text of every module by its name, with the kernel as one of them."""
+    """The text of every module by name, including the kernel."""
     folder = files(__package__) / "runtime"
     found = {
         path.name.removesuffix(".js"): path.read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def modules() -> Mapping[str, str]:
 
 
 def bundle() -> str:
-    """The runtime as one script, each module in a scope of its own; ends with the names that `index.js` exports."""
+    """The runtime as one script, each module in its own scope; it ends with the exports of `index.js`."""
     texts = modules()
     parts = [_scoped(name, texts[name]) for name in _in_order(texts)]
     exported = [names for names, _ in REEXPORT.findall(texts[ENTRY])]
@@ -42,23 +42,23 @@ def bundle() -> str:
 
 
 def smaller(script: str) -> str:
-    """A script without comments and indentation; it has no strings of several lines.
+    """A script without comments and indentation. It must not contain multi-line strings.
 
-    >>> smaller("// a\\nif (b) {\\n  c(); // d\\n}\\n")
-    'if (b) {\\nc();\\n}\\n'
+    >>> smaller("// a\nif (b) {\n  c(); // d\n}\n")
+    'if (b) {\nc();\n}\n'
     """
     return INDENT.sub("", TRAILING.sub("", COMMENT.sub("", script)))
 
 
 def _kernel() -> str:
-    """The compiled kernel and the order of a step's words, deflated: a module needs no second request then."""
+    """The compiled kernel and the order of a step's words, deflated, so that a page needs no second request."""
     code = base64.b64encode(zlib.compress(WASM.read_bytes(), 9)).decode()
     content = json.dumps({"fields": FIELDS, "kinds": KINDS, "code": code})
     return f"/** The WebAssembly kernel, deflated, and the words of its steps. */\nexport const KERNEL = {content};\n"
 
 
 def _in_order(texts: Mapping[str, str]) -> Iterator[str]:
-    """Each module after those it imports."""
+    """The modules, each after its imports."""
     done: set[str] = set()
 
     def visit(name: str) -> Iterator[str]:

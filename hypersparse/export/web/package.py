@@ -1,4 +1,4 @@
-"""The runtime as a package for npm: ES modules, types and a page of instructions."""
+"""The npm package of the runtime: ES modules, types and a page of instructions."""
 
 import json
 from importlib.resources import files
@@ -12,7 +12,7 @@ NAME = "hypersparse-web"
 
 
 def write_package(folder: str | Path) -> Path:
-    """Write `hypersparse-web` into a folder, ready for `npm pack`; returns the package's own folder."""
+    """Write `hypersparse-web` into a folder, ready for `npm pack`; returns the package's folder."""
     package = Path(folder) / NAME
     (package / "dist").mkdir(parents=True, exist_ok=True)
     for name, text in modules().items():

@@ -1,4 +1,4 @@
-"""`save_page`: a network as one HTML file that runs it wherever it is opened."""
+"""`save_page`: a network as one HTML file that runs in any browser."""
 
 import base64
 import html
@@ -39,7 +39,7 @@ def save_page(graph: Graph, path: str | Path) -> int:
 
 
 def make_page(graph: Graph, title: str) -> str:
-    """The text of a page with a network, its runtime and everything else that it needs."""
+    """The HTML of a page with a network, its runtime and all assets."""
     style = smaller(asset("base.css") + asset("demo.css"))
     shared = (asset(f"{name}.js") for name in SHARED_SCRIPTS)
     script = script_of(bundle(), smaller("\n".join([*shared, *(asset(f"{name}.js", __package__) for name in SCRIPTS)])))
@@ -64,7 +64,7 @@ def make_page(graph: Graph, title: str) -> str:
 
 
 def read_page(path: str | Path) -> Graph:
-    """The network in a page that `save_page` wrote."""
+    """The network in a page written by `save_page`."""
     found = NETWORK.search(Path(path).read_text(encoding="utf-8", errors="replace"))
     if found is None:
         raise ModelError(f"{path} holds no network; export it again.")
@@ -89,9 +89,9 @@ def check_graph(graph: Graph) -> None:
 
 
 def title_of(about: Mapping[str, Any]) -> str | None:
-    """The model and data set that a file names.
+    """The title: the model and data set in a file.
 
-    >>> title_of({"recipe": '[model]\\nname = "resnet8"\\n[data]\\nname = "digits"'})
+    >>> title_of({"recipe": '[model]\nname = "resnet8"\n[data]\nname = "digits"'})
     'resnet8 on digits'
     """
     try:
