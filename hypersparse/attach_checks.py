@@ -67,8 +67,8 @@ def check_plan(method: Method, plan: Sequence[Phase], *, epochs: int, steps_per_
     empty = [phase for phase in plan if epochs == 0 == phase.epochs]
     if lost := [phase.name for phase in empty if phase.on_enter or phase.on_epoch_start]:
         raise OptionError(
-            f"With `epochs` 0 the phase `{lost[0]}` of {type(method).__name__} is left out, and with it what it begins "
-            "with, such as a choice of weights to keep; pass 1 or more."
+            f"With `epochs` 0 the phase `{lost[0]}` of {type(method).__name__} is left out, and so are its actions, "
+            "such as pruning. Pass 1 or more."
         )
 
 

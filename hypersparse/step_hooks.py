@@ -137,8 +137,8 @@ class _OnlyOnce:
     def __call__(self) -> Any:
         if self._called:
             raise LoopError(
-                "This method changes the weights around the optimizer's step, in which the closure cannot be called "
-                "again; take an optimizer that calls it once, such as SGD or AdamW."
+                "This method changes the weights around the optimizer's step, so the closure cannot be called again. "
+                "Use an optimizer that calls it once, such as SGD or AdamW."
             )
         self._called = True
         return self._loss

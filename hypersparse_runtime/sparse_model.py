@@ -220,6 +220,6 @@ def cores() -> int:
 
 def _dense_sentence(share: float) -> str:
     return (
-        f"The network needs {share:.0%} of a dense one's products, too many for a sparse kernel to pay; "
-        "with the package onnxruntime or openvino installed it would run there."
+        f"The network needs {share:.0%} of a dense one's products, too many for a sparse kernel to be faster. "
+        "Install onnxruntime or openvino to run it there."
     )

@@ -176,7 +176,7 @@ def test_an_input_that_the_model_cannot_take_is_said_once() -> None:
     assert [str(warning.message).partition(" (")[0] for warning in said] == [
         "The model cannot be run on an input of the shape"
     ]
-    assert "only empty layers are noticed; is `input_shape` that of one input" in str(said[0].message)
+    assert "only empty layers are detected, not other collapse. Is `input_shape`" in str(said[0].message)
     for options in ({"input_shape": (6,)}, {"input_shape": (7,), "on_collapse": "ignore"}, {}):
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -201,7 +201,7 @@ def test_an_optimizer_that_calls_its_closure_often_minimizes_loss_and_penalty() 
 def test_a_closure_that_is_called_again_inside_changed_weights_is_an_error() -> None:
     model = network()
     optimizer = torch.optim.LBFGS(model.parameters())
-    with pytest.raises(LoopError, match="the closure cannot be called again; take an optimizer that calls it once"):
+    with pytest.raises(LoopError, match=r"the closure cannot be called again\. Use an optimizer that calls it once"):
         one_step(attached(model, optimizer, PowerProp(sparsity=0.8)), optimizer.step)
 
 

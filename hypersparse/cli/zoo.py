@@ -26,7 +26,7 @@ def zoo(as_json: AsJson = False) -> None:
     console.print(shown)
     picked = " or ".join(sorted({entry.best_picked_on for entry in found}))
     console.print(
-        f"Test accuracy of the last epoch, which has this network; of the best one, picked on {picked} images; "
-        "and of the file, in the sparse runtime.",
+        f"last: test accuracy of the last epoch, which has this network. best: of the epoch picked on {picked} images. "
+        "file: of the file in the sparse runtime.",
         style="dim", highlight=False,
     )  # fmt: skip

@@ -118,7 +118,7 @@ class ShuffledBatches(ABC):
         states = [state["order"], state["augmentation"]]
         if any(new.numel() != old.numel() for new, old in zip(states, self._states, strict=True)):
             raise DataError(
-                f"These batches were saved on another kind of device than {self._labels.device}, whose random numbers "
+                f"These batches were saved on another kind of device than {self._labels.device}. Its random numbers "
                 "differ; resume on a device of the same kind, or start again."
             )
         for generator, saved in zip(self._generators, states, strict=True):
@@ -215,5 +215,5 @@ def _check_batches(count: int, batch_size: int, ranks: int, *, drop_last: bool) 
     if min(batch_size, last or batch_size) < ranks:
         raise OptionError(
             f"Each of {ranks} processes takes its share of a batch; of {count} images in batches of {batch_size} one "
-            "has fewer; use fewer processes, another `batch_size`, or `drop_last`."
+            "has fewer. Use fewer processes, another `batch_size`, or `drop_last`."
         )

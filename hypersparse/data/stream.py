@@ -17,14 +17,14 @@ from hypersparse.data.batches import ShuffledBatches, augment
 from hypersparse.data.dataset import AnySplit
 from hypersparse.errors import DataError
 
-Asked = tuple[Tensor, str | None]  # the places of a batch in its split, and the seed of random crops
+BatchRequest = tuple[Tensor, str | None]  # the positions of a batch in its split, and the seed of random crops
 
 
 class StreamedBatches(ShuffledBatches):
     """Batches of images that are not kept on the device.
 
-    They have the same order and augmentation as `Batches`, with any number of workers. The random crops of encoded
-    images are decided by the state of the generators at the start of the epoch and by the place of the image.
+    They have the same order and augmentation as `Batches`, with any number of workers. The random crop of an encoded
+    image follows from the state of the generators at the start of the epoch and from the image's position.
     """
 
     def __init__(self, split: AnySplit, device: torch.device, *, workers: int, **settings: Any) -> None:
@@ -60,7 +60,7 @@ class StreamedBatches(ShuffledBatches):
         """End the workers; they are started again when they are needed."""
         self._stream = None
 
-    def _asked(self, first: int) -> list[Asked]:
+    def _asked(self, first: int) -> list[BatchRequest]:
         order = self._draw_epoch().order.cpu()
         seed = hashlib.sha256(self._states[1].numpy().tobytes()).hexdigest() if self._random_crop else None
         return [(order[self._part(number)], seed) for number in range(first, len(self))]
@@ -76,7 +76,9 @@ def read_in_order(
         yield normalize(images, mean, std), batch_labels
 
 
-def read_batches(split: AnySplit, asked: Sequence[Asked], device: torch.device, *, workers: int) -> Iterator[Tensor]:
+def read_batches(
+    split: AnySplit, asked: Sequence[BatchRequest], device: torch.device, *, workers: int
+) -> Iterator[Tensor]:
     """The images of every batch that is asked for, in that order, as they are and on the device."""
     if multiprocessing.current_process().daemon:
         workers = 0  # such a process may have no children
@@ -114,7 +116,7 @@ class _Reader:
     def __init__(self, split: AnySplit) -> None:
         self._split = split
 
-    def __getitem__(self, asked: Asked) -> Tensor | DataError:
+    def __getitem__(self, asked: BatchRequest) -> Tensor | DataError:
         try:
             return self._split.read(*asked)
         except DataError as error:

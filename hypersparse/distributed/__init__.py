@@ -1,6 +1,6 @@
-"""Several processes that train one network: what they agree on, and weights that are spread over them.
+"""Training one network in several processes: decisions in common, and weights sharded over them.
 
-All of the package's own communication is in here.
+All of the package's own communication is here.
 """
 
 from hypersparse.distributed.ranks import Ranks, average_statistics_

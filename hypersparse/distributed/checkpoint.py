@@ -1,7 +1,7 @@
-"""`save_checkpoint` and `load_checkpoint`: a training of several processes, by torch.distributed.checkpoint.
+"""`save_checkpoint` and `load_checkpoint`: checkpoints of several processes, with torch.distributed.checkpoint.
 
-Every rank writes and reads its own part of sharded weights; another number of ranks may read them. A checkpoint of
-torch's holds pickles, which are programs: only the classes that its table of contents needs are looked up.
+Every rank writes and reads its own part of sharded weights; another number of ranks may read them. PyTorch's
+checkpoints contain pickles, which are programs. Only the classes that the table of contents needs are imported.
 """
 
 import io
@@ -45,10 +45,9 @@ IN_TABLE: dict[tuple[str, str], Any] = {
 
 
 def save_checkpoint(path: str | Path, sparsifier: "Sparsifier", *, others: Mapping[str, Any] | None = None) -> None:
-    """Write the model, the optimizer and the plan into a folder that appears whole or not at all.
+    """Write the model, the optimizer and the plan into a folder, which appears as a whole or not at all.
 
-    All ranks call it, and see the same folder. `others` have a `state_dict` too, such as
-    `{"scheduler": scheduler}`.
+    All ranks call it, and see the same folder. `others` have a `state_dict` too, such as `{"scheduler": scheduler}`.
     """
     path = Path(path)
     beside = path.with_name(f".{path.name}.writing")
@@ -61,7 +60,7 @@ def save_checkpoint(path: str | Path, sparsifier: "Sparsifier", *, others: Mappi
 
 
 def load_checkpoint(path: str | Path, sparsifier: "Sparsifier", *, others: Mapping[str, Any] | None = None) -> None:
-    """Continue from what `save_checkpoint` wrote, on any number of ranks; attach the same method first."""
+    """Resume from a folder of `save_checkpoint`, on any number of ranks; attach the same method first."""
     path = Path(path)
     with sparsifier.ranks.together(), _said("read", path):
         table = _table(path)
@@ -92,7 +91,7 @@ def _network(sparsifier: "Sparsifier") -> dict[str, Any]:
 
 
 def _seen_by_all(sparsifier: "Sparsifier") -> dict[str, Any]:
-    """The plan's state, with what all ranks have seen of an epoch."""
+    """The plan's state, with the observations of all ranks in this epoch."""
     saved = sparsifier.state_dict()
     if sparsifier.is_open:  # at its end each rank has the sums already
         total, count = sparsifier.ranks.sum(float(saved["observed"]["total"]), saved["observed"]["count"])
@@ -101,7 +100,7 @@ def _seen_by_all(sparsifier: "Sparsifier") -> dict[str, Any]:
 
 
 def parted(tree: Any, tensors: dict[str, Tensor]) -> Any:
-    """The tree with a number in the place of each sharded tensor, which go into `tensors`."""
+    """The tree with a number in place of each sharded tensor; the tensors go into `tensors`."""
     if hasattr(tree, "device_mesh"):
         number = str(len(tensors))
         tensors[number] = tree
@@ -138,7 +137,7 @@ def _room(sparsifier: "Sparsifier", shards: Mapping[str, Any]) -> dict[str, Tens
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """What is in a checkpoint; an error if memory would be made for more than its files hold."""
+    """The table of contents; raises an error if it claims more memory than its files hold."""
     table: dict[str, Any] = _Reader(path).read_metadata().state_dict_metadata
     if not isinstance(table.get("plan"), metadata.TensorStorageMetadata):
         raise RunError("it has no `plan`, which `save_checkpoint` writes")
@@ -151,7 +150,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _move(beside: Path, path: Path) -> None:
-    """Put the new folder where the old one is."""
+    """Replace the old folder by the new one."""
     old = path.with_name(f".{path.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():
@@ -162,7 +161,7 @@ def _move(beside: Path, path: Path) -> None:
 
 @contextmanager
 def _said(what: str, path: Path) -> Iterator[None]:
-    """Say in one sentence why a checkpoint could not be read or written."""
+    """Turn errors of reading and writing into one sentence."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process saves too

@@ -1,4 +1,4 @@
-"""`gathered_state` and `load_gathered_`: a plan's state for trainers that write the state of one rank for all."""
+"""`gathered_state` and `load_gathered_`: a plan's state for trainers that save the state of one rank for all."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ def is_sharded(sparsifier: "Sparsifier") -> bool:
 
 
 def gathered_state(sparsifier: "Sparsifier") -> dict[str, Any]:
-    """The plan's state with whole masks; all ranks call it, and have the same then."""
+    """The plan's state with whole masks; all ranks call it and get the same."""
     saved = sparsifier.state_dict()
     if not is_sharded(sparsifier):
         return saved
@@ -28,7 +28,7 @@ def gathered_state(sparsifier: "Sparsifier") -> dict[str, Any]:
 
 
 def load_gathered_(sparsifier: "Sparsifier", saved: dict[str, Any]) -> None:
-    """Continue from such a state, each rank with its own part of it."""
+    """Load such a state; each rank takes its own part."""
     if is_sharded(sparsifier):
         from torch.distributed.tensor import distribute_tensor
 

@@ -1,6 +1,6 @@
-"""`Ranks`: the processes that train one network together, and what they have to agree on.
+"""`Ranks`: the processes that train one network, and their common decisions.
 
-Decisions go through a gloo group of their own, so that they never meet the collectives of a training loop.
+Decisions use a gloo group of their own, separate from the collectives of a training loop.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ APART = (
 
 
 class Ranks:
-    """The processes of a group; one alone where torch.distributed is not initialised."""
+    """The processes of a group; a single one if torch.distributed is not initialised."""
 
     def __init__(self, group: distributed.ProcessGroup | None = None) -> None:
         self._group, self._alone = group, False
@@ -33,29 +33,29 @@ class Ranks:
 
     @classmethod
     def alone(cls) -> "Ranks":
-        """One process, whatever torch.distributed says."""
+        """A single process, even if torch.distributed is initialised."""
         ranks = cls()
         ranks._alone = True
         return ranks
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of processes."""
         return distributed.get_world_size(self._group) if self._is_group else 1
 
     @property
     def rank(self) -> int:
-        """The number of this one."""
+        """The number of this process."""
         return distributed.get_rank(self._group) if self._is_group else 0
 
     @property
     def several(self) -> bool:
-        """Whether there is anybody to agree with."""
+        """Whether there is more than one process."""
         return self.size > 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes files and prints."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     @property
@@ -63,7 +63,7 @@ class Ranks:
         return not self._alone and distributed.is_available() and distributed.is_initialized()
 
     def share(self, count: int) -> slice:
-        """This rank's part of so many samples in a row.
+        """This rank's part of consecutive samples.
 
         >>> Ranks.alone().share(10)
         slice(0, 10, None)
@@ -81,7 +81,7 @@ class Ranks:
         return found
 
     def gather(self, value: T) -> list[T]:
-        """The values of all ranks, in their order."""
+        """The values of all ranks in order."""
         if not self.several:
             return [value]
         found: list[Any] = [None] * self.size
@@ -94,12 +94,12 @@ class Ranks:
         return torch.cat([piece.to(part.device) for piece in self.gather(part.cpu())]) if self.several else part
 
     def decide(self, yes: bool) -> bool:
-        """What rank 0 decides."""
+        """The decision of rank 0."""
         return bool(self.sum(yes if self.first else 0.0)[0])
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Every rank works on its own inside the block; what fails on one raises on all."""
+        """Every rank runs the block; an error on one rank is raised on all."""
         failure: Exception | None = None
         try:
             yield
@@ -111,7 +111,7 @@ class Ranks:
             _raise_first(self.gather(None if failure is None else _said(failure)), failure)
 
     def from_first(self, work: Callable[[], T]) -> T:
-        """What rank 0 finds out, on all ranks."""
+        """The result of rank 0, on all ranks."""
         if not self.several:
             return work()
         found: list[Any] = [None]
@@ -123,7 +123,7 @@ class Ranks:
         return result
 
     def after_first(self, work: Callable[[], T]) -> T:
-        """The work of every rank, rank 0's before the others': what it leaves on disk, they find."""
+        """Run on rank 0 first, then on the others, which find the files it wrote."""
         found: list[T] = []
         for turn in (True, False):
             with self.together():
@@ -161,7 +161,7 @@ class Ranks:
             _spread_(alike, flat)
 
     def check_same_place(self, place: str) -> None:
-        """Raise an error on all ranks if they are at different places of their plans."""
+        """Raise an error on all ranks if they are at different positions of the plan."""
         places = self.gather(place)
         for rank, other in enumerate(places):
             if other != places[0]:
@@ -171,7 +171,7 @@ class Ranks:
                 )
 
     def check_same(self, layers: Mapping[str, Tensor] | None) -> None:
-        """Raise an error on all ranks if they have different masks; of sharded ones, those with the same part."""
+        """Raise an error on all ranks if their masks differ; for sharded masks, the ranks with the same part."""
         if not self.several:
             return
         first: dict[Any, tuple[int, bytes | None]] = {}
@@ -185,7 +185,7 @@ class Ranks:
                 )
 
     def _control(self) -> distributed.ProcessGroup:
-        """The group for decisions, made when all ranks first need it."""
+        """The group for decisions, created when all ranks first need it."""
         if self._decisions is None:
             members = None if self._group is None else distributed.get_process_group_ranks(self._group)
             made = distributed.new_group(
@@ -228,7 +228,7 @@ def _meeting() -> Iterator[None]:
 
 
 def _timeout(group: distributed.ProcessGroup | None) -> timedelta | None:
-    """How long the ranks wait for each other in the loop's own collectives."""
+    """The timeout of the loop's own collectives."""
     group = group or distributed.group.WORLD
     kind = "cuda" if distributed.get_backend(group) == "nccl" else "cpu"
     options = getattr(group._get_backend(torch.device(kind)), "options", None) if group else None
@@ -240,7 +240,7 @@ def _said(error: Exception) -> tuple[str, str]:
 
 
 def _raise_first(said: Sequence[tuple[str, str] | None], own: Exception | None) -> None:
-    """Raise this rank's own error, or the first one of the others'."""
+    """Raise this rank's own error, or the first error of another rank."""
     if own is not None:
         raise own
     rank, (kind, text) = next((rank, found) for rank, found in enumerate(said) if found is not None)

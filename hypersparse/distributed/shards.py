@@ -1,7 +1,7 @@
-"""`Shards`: layers whose weights FSDP2 spreads over ranks, and what is counted over all of them.
+"""`Shards`: layers whose weights FSDP2 shards over ranks, and counts over all of them.
 
-Each rank holds some rows of every layer, as the local part of a DTensor. What leaves a rank are sums and histograms,
-never weights.
+Each rank holds some rows of every layer, as the local part of a DTensor. Ranks exchange sums and histograms, never
+weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,24 @@ DIGIT = 11  # bits of a number that one histogram counts
 
 
 def is_sharded(layers: Mapping[str, Tensor]) -> bool:
-    """Whether these are spread over several ranks."""
+    """Whether the layers are sharded over several ranks."""
     return any(hasattr(layer, "device_mesh") for layer in layers.values())
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor, in the same memory; all of it where it is not sharded."""
+    """This rank's part of a tensor, as a view; the whole tensor if it is not sharded."""
     return local_with_gradient(tensor.detach())
 
 
 def local_with_gradient(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor, through which gradients flow to it."""
+    """This rank's part of a tensor, with gradients."""
     whole: Any = tensor
     part: Tensor = whole.to_local() if hasattr(whole, "to_local") else whole
     return part
 
 
 def with_local(tensor: Tensor, part: Tensor) -> Tensor:
-    """A tensor sharded like another one, of which this is the local part."""
+    """A tensor sharded like another one, with this local part."""
     from torch.distributed.tensor import DTensor
 
     assert isinstance(tensor, DTensor)
@@ -45,7 +45,7 @@ def with_local(tensor: Tensor, part: Tensor) -> Tensor:
 
 
 def sharded_like(tensor: Tensor, whole: Tensor) -> Tensor:
-    """A tensor that every rank has whole, sharded like another one of its shape."""
+    """Shard a tensor that every rank holds, like another one of its shape."""
     from torch.distributed.tensor import DTensor, Shard
 
     assert isinstance(tensor, DTensor)
@@ -55,7 +55,7 @@ def sharded_like(tensor: Tensor, whole: Tensor) -> Tensor:
 
 
 def place_of(layers: Mapping[str, Tensor]) -> int:
-    """Which part of the layers this rank has; ranks with an equal one hold the same."""
+    """The part of the layers on this rank; ranks with the same value hold the same part."""
     for layer in layers.values():
         if hasattr(layer, "device_mesh"):
             place: int = layer.device_mesh.get_local_rank(_split(layer.placements)[0])  # type: ignore[attr-defined]
@@ -76,7 +76,7 @@ def is_fsdp(model: nn.Module) -> bool:
 
 
 def reshard_(model: nn.Module) -> None:
-    """Drop gathered weights: after a forward without a backward FSDP keeps some, and would not see them changed."""
+    """Drop gathered weights: FSDP keeps some after a forward pass without a backward pass, and would miss changes."""
     for module in _fsdp_modules(model):
         module.reshard()
 
@@ -86,31 +86,30 @@ def _fsdp_modules(model: nn.Module) -> list[Any]:
 
 
 class ShardGroup:
-    """The ranks over which weights are spread, each of which has a part."""
+    """The ranks over which weights are sharded."""
 
     def __init__(self, group: distributed.ProcessGroup) -> None:
         self.group = group
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum of the ranks' tensors, in the place of this rank's."""
+        """Replace a tensor by its sum over the ranks."""
         distributed.all_reduce(tensor, group=self.group)
         return tensor
 
     def max(self, tensor: Tensor) -> Tensor:
-        """The largest of the ranks' numbers, in the place of this rank's."""
+        """Replace a number by its maximum over the ranks."""
         distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=self.group)
         return tensor
 
     def kth_largest(self, part: Tensor, k: int) -> Tensor:
-        """The k-th largest number of a vector of which each rank has a part."""
+        """The k-th largest number of a vector that is sharded over the ranks."""
         limit, _ = self.kth_keys([_keys(part)], [k])
         return _values(limit[0], part.dtype)
 
     def kth_keys(self, groups: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Of each group the key of its k-th largest number, and how many equal to it are among the k.
+        """For each group the key of its k-th largest number, and how many numbers equal to it are among the k.
 
-        Digit by digit, from the first: histograms of the keys that share the digits found so far are added up over the
-        ranks.
+        The key is found digit by digit: histograms of the keys that share the first digits are summed over the ranks.
         """
         device, bits = groups[0].device, groups[0].element_size() * 8
         left = torch.tensor(counts, device=device)
@@ -149,12 +148,12 @@ class Shards:
         return sums
 
     def has_nan(self) -> bool:
-        """Whether any number of any rank is not one."""
+        """Whether any number on any rank is NaN."""
         found = torch.stack([part.isnan().any() for part in self._parts.values()]).any()
         return bool(self.group.max(found.int()))
 
     def largest(self, keep: int, ties: Ties = "first") -> dict[str, Tensor]:
-        """Which are the `keep` largest of all layers; of equal ones the first, all or none of them."""
+        """The `keep` largest numbers of all layers; of equal ones the first, all or none."""
         keys = {name: _keys(part) for name, part in self._parts.items()}
         limit, equal = self.group.kth_keys([torch.cat([layer.flatten() for layer in keys.values()])], [keep])
         counts = self._ties({name: layer == limit[0] for name, layer in keys.items()})
@@ -165,7 +164,7 @@ class Shards:
         }
 
     def largest_by_layer(self, budget: Mapping[str, int]) -> dict[str, Tensor]:
-        """Which are the `budget[name]` largest of each layer; of equal ones the first."""
+        """The `budget[name]` largest numbers of each layer; of equal ones the first."""
         keys = {name: _keys(part) for name, part in self._parts.items()}
         limit, equal = self.group.kth_keys([keys[name].flatten() for name in keys], [budget[name] for name in keys])
         counts = self._ties({name: layer == limit[place] for place, (name, layer) in enumerate(keys.items())})
@@ -178,13 +177,13 @@ class Shards:
         }
 
     def most(self) -> float:
-        """The largest number of all layers, infinite where one is not a number."""
+        """The largest number of all layers; infinite if one is NaN."""
         parts = [part.flatten().nan_to_num(torch.inf) for part in self._parts.values()]
         lowest = torch.full((1,), -torch.inf, dtype=parts[0].dtype, device=parts[0].device)
         return float(self.group.max(torch.cat([lowest, *parts]).max()))
 
     def _ties(self, equal: Mapping[str, Tensor]) -> Tensor:
-        """How many numbers equal to the limit each rank has in each layer."""
+        """The numbers equal to the limit, by rank and layer."""
         own = torch.stack([layer.sum() for layer in equal.values()])
         gathered = [torch.empty_like(own) for _ in range(distributed.get_world_size(self.group.group))]
         distributed.all_gather(gathered, own, group=self.group.group)
@@ -192,7 +191,7 @@ class Shards:
 
 
 def _group_of(name: str, layer: Tensor) -> distributed.ProcessGroup:
-    """The ranks over which the rows of a layer are spread."""
+    """The ranks over which the rows of a layer are sharded."""
     mesh, placements = getattr(layer, "device_mesh", None), getattr(layer, "placements", ())
     split = _split(placements)
     if mesh is None or len(split) != 1 or not placements[split[0]].is_shard(0) or "Strided" in str(placements):

@@ -1,4 +1,4 @@
-"""`Traffic`: counts what a process hands to the collectives of torch.distributed, whoever calls them."""
+"""`Traffic`: counts the bytes that a process passes to the collectives of torch.distributed."""
 
 from collections import Counter
 from typing import Any
@@ -14,10 +14,10 @@ OUTPUTS_FIRST = {  # operations whose first argument is what they fill
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside the block, counts the bytes of this process's tensors that go into collectives.
+    """Inside the block, counts the bytes of this process's tensors in collectives.
 
-    With N ranks a ring sends 2 (N - 1) / N of them for an all-reduce, (N - 1) / N for a reduce-scatter, and N - 1 times
-    as many for an all-gather. Headers of the network come on top.
+    On a ring of N ranks, an all-reduce sends 2 (N - 1) / N times as many, a reduce-scatter (N - 1) / N times, an all-
+    gather N - 1 times. Network headers come on top.
 
     >>> with Traffic() as traffic:
     ...     total = Tensor([1.0, 2.0]).sum()

@@ -1,1 +1,1 @@
-"""Thin bindings to other people's programs; each needs the extra of its name."""
+"""Thin bindings to other programs; each needs the extra of its name."""

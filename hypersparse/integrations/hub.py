@@ -47,7 +47,7 @@ class HubNetwork(nn.Module, Mixin, library_name="hypersparse", tags=TAGS):  # ty
 
     @classmethod
     def load(cls, source: str | Path, *, metrics: Mapping[str, float] = MappingProxyType({})) -> "HubNetwork":
-        """The network in a `.hsp` file, or one of the zoo by its name with the accuracy of its file."""
+        """The network in a `.hsp` file, or a network of the zoo by name, with the accuracy of its file."""
         if in_zoo(str(source)) is None:
             return cls(load_graph(source), metrics=metrics)
         known = zoo.entry(str(source))
@@ -62,7 +62,7 @@ class HubNetwork(nn.Module, Mixin, library_name="hypersparse", tags=TAGS):  # ty
 
     @property
     def kept(self) -> int:
-        """Values of the network's arrays that are not zero."""
+        """The number of non-zero values in the network's arrays."""
         return sum(int(np.count_nonzero(array)) for array in self.graph.tensors.values())
 
     def _save_pretrained(self, save_directory: Path) -> None:

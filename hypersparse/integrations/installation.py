@@ -1,4 +1,4 @@
-"""What is installed, what works on this machine, and what is missing for what."""
+"""The parts of this installation: what works on this machine, and what is missing."""
 
 import platform
 import shutil

@@ -1,4 +1,4 @@
-"""`SparsityCallback` for Lightning: makes the module sparse that a `Trainer` trains."""
+"""`SparsityCallback` for Lightning: makes the module of a `Trainer` sparse."""
 
 import warnings
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         self._watch: SparsityWatch | None = None
 
     def on_train_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
-        """Attach: the optimizer has its state and the trainer its data by now."""
+        """Attach the method; the optimizer state and the data are loaded by now."""
         if len(trainer.optimizers) != 1:
             raise OptionError(
                 f"SparsityCallback prunes what one optimizer trains, and {type(pl_module).__name__} has "
@@ -84,11 +84,11 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         self._watch = SparsityWatch(self.sparsifier)
 
     def on_train_epoch_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
-        """Note where the epoch begins."""
+        """Note the start of an epoch."""
         self._steps_before_epoch = trainer.global_step
 
     def on_train_batch_end(self, trainer: "Trainer", *_: Any) -> None:
-        """Mask averages of the weights; from the first sparse step on the best of the dense network counts no more."""
+        """Mask averages of the weights. From the first sparse step on, the best dense network no longer counts."""
         assert self._watch is not None
         assert self.sparsifier is not None
         if (mask := self.sparsifier.mask) is not None:
@@ -98,7 +98,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
             _forget_best(trainer)
 
     def on_train_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
-        """Log the sparsity, and what the method says."""
+        """Log the sparsity and the values that the method reports."""
         assert self.sparsifier is not None
         mask = self.sparsifier.mask
         values = {**scalars(self.sparsifier.log), "sparsity": mask.sparsity if mask is not None else 0.0}
@@ -111,7 +111,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         self._saved = self.state_dict()
 
     def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
-        """Leave the optimizer alone, and look whether another callback has changed the weights at the end."""
+        """Detach from the optimizer, and check whether another callback changed the weights at the end."""
         if self.sparsifier is not None and stage == "fit":
             with warnings.catch_warnings():
                 if trainer.fast_dev_run:  # which leaves the plan at its beginning
@@ -126,7 +126,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
     def on_load_checkpoint(
         self, trainer: "Trainer", pl_module: "LightningModule", checkpoint: Mapping[str, Any]
     ) -> None:
-        """Keep a checkpoint's state until the training begins."""
+        """Keep the state of a checkpoint until training starts."""
         if trainer.state.fn == "fit":
             self._saved = checkpoint["callbacks"].get(self.state_key, {})
 
@@ -150,7 +150,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
 
 
 def _steps_of(trainer: "Trainer", per_epoch: int, *, begun: int) -> int | None:
-    """How many optimizer steps the trainer makes from now on at most; a `fast_dev_run` only tries the plan."""
+    """The largest number of optimizer steps that the trainer still makes; a `fast_dev_run` only tries the plan."""
     bounds = [trainer.max_steps] if trainer.max_steps > 0 else []
     epochs = [trainer.max_epochs] if trainer.max_epochs not in (None, -1) else []
     if epochs:  # an epoch after the last one of averaging makes no steps: it only measures batch norm's statistics
@@ -177,19 +177,19 @@ def _check_strategy(trainer: "Trainer") -> None:
 
 
 def _callbacks_of(trainer: "Trainer", kind: str) -> list[Any]:
-    """The trainer's callbacks of a class of Lightning's."""
+    """The trainer's callbacks of a Lightning class."""
     return [callback for callback in trainer.callbacks if isinstance(callback, getattr(_callbacks, kind))]
 
 
 def _averages(trainer: "Trainer") -> list[nn.Module]:
-    """Averages of the weights that take the place of the weights at the end."""
+    """The averages that replace the weights at the end."""
     found = [one._average_model for one in _callbacks_of(trainer, "StochasticWeightAveraging")]
     found += [getattr(one._average_model, "module", None) for one in _callbacks_of(trainer, "WeightAveraging")]
     return [average for average in found if average is not None]
 
 
 def _in_precision_of(trainer: "Trainer", task: Task | None) -> Task | None:
-    """The task with inputs and autocast as in the trainer's steps."""
+    """The task with the device and autocast of the trainer's steps."""
     if task is None:
         return None
     precision = trainer.precision_plugin
@@ -203,9 +203,9 @@ def _in_precision_of(trainer: "Trainer", task: Task | None) -> Task | None:
 
 
 def _forget_best(trainer: "Trainer") -> None:
-    """Let "save the best" and early stopping begin anew: the best so far was another, dense network.
+    """Reset "save the best" and early stopping: the best so far was another, dense network.
 
-    Lightning removes those checkpoints as sparse ones take their places.
+    Lightning removes those checkpoints as sparse ones replace them.
     """
     for callback in trainer.callbacks:
         if isinstance(callback, _callbacks.ModelCheckpoint) and callback.monitor is not None:

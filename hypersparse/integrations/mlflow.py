@@ -1,4 +1,4 @@
-"""Runs in MLflow: a run each, found again by its tag when training goes on."""
+"""Runs in MLflow: one MLflow run each, found by its tag when training resumes."""
 
 import time
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class MlflowTracker:
         self._client.log_batch(self._id, metrics=metrics, tags=[self._entities.RunTag("phase", entry["phase"])])
 
     def close(self) -> None:
-        """Say that it goes no further for now."""
+        """Mark the run as ended for now."""
         self._client.set_terminated(self._id)
 
     def _experiment(self) -> str:
@@ -55,7 +55,7 @@ class MlflowTracker:
 
 
 def at(uri: str) -> OpenTracker:
-    """Trackers at a tracking URI such as http://localhost:5000; asked now whether it can be used."""
+    """Trackers at a tracking URI such as http://localhost:5000, which is tried at once."""
     mlflow = needed("mlflow", "mlflow", "`--track mlflow`")
     try:
         mlflow.MlflowClient(tracking_uri=uri).search_experiments(max_results=1)

@@ -1,4 +1,4 @@
-"""`Study`: a search of a recipe's options by Optuna, which goes on where it was stopped."""
+"""`Study`: a resumable search of a recipe's options with Optuna."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +69,7 @@ _EXPECTED = (
 
 
 def _value(text: str) -> Any:
-    """A number, a truth value, or the text itself."""
+    """A number, a boolean, or the text itself."""
     text = text.strip()
     for kind in (int, float):
         try:
@@ -90,18 +90,18 @@ class Trial:
 
 
 class _Reporter(Callback):
-    """Tells Optuna the accuracy on held-out images after every sparse epoch; a hopeless trial is stopped."""
+    """Reports the accuracy on held-out images to Optuna after every sparse epoch, and stops a hopeless trial."""
 
     def __init__(self, trial: Any, stop: StopRequest) -> None:
         self._trial, self._stop, self._epochs = trial, stop, 0
 
     def started(self, sparsifier: Any, entries: Sequence[Entry], steps: int) -> None:
-        """Tell what an earlier try has trained."""
+        """Report the epochs of an earlier attempt."""
         for entry in entries:
             self.finished_epoch(entry)
 
     def finished_epoch(self, entry: Entry) -> None:
-        """Tell it."""
+        """Report an epoch."""
         if entry["stage"] != "sparse":
             return
         self._trial.report(entry["validation_accuracy"], self._epochs)
@@ -111,9 +111,9 @@ class _Reporter(Callback):
 
 
 class Study:
-    """A search in a folder: a journal of the trials, and a run for each of them.
+    """A search in a folder: a journal of the trials, and a run for each.
 
-    A trial that was cut off is proposed again first, and its run goes on from its checkpoint.
+    An interrupted trial is proposed first, and its run resumes from its checkpoint.
     """
 
     def __init__(self, folder: Path, space: Sequence[Range], recipe: Recipe, *, seed: int = 0) -> None:
@@ -130,7 +130,7 @@ class Study:
         self._propose_again()
 
     def run(self, trials: int, train: Train, stop: StopRequest) -> None:
-        """Train until so many trials are finished, those of earlier starts included."""
+        """Train until this many trials are finished, including those of earlier starts."""
         while (done := len(self.finished())) < trials:
             trial = self._study.ask()
             values = {each.name: each.suggest(trial) for each in self.space}
@@ -140,7 +140,7 @@ class Study:
             )
 
     def finished(self) -> list[Trial]:
-        """The finished trials, in their order."""
+        """The finished trials in order."""
         state = self._optuna.trial.TrialState
         return [
             Trial(each.number, dict(each.params), each.value if each.state == state.COMPLETE else None, each.state.name)
@@ -149,7 +149,7 @@ class Study:
         ]
 
     def best(self) -> Trial | None:
-        """The one with the highest accuracy."""
+        """The trial with the highest accuracy."""
         complete = [trial for trial in self.finished() if trial.accuracy is not None]
         return max(complete, key=lambda trial: trial.accuracy or 0.0, default=None)
 
@@ -187,7 +187,7 @@ class Study:
 
 
 def _opened(optuna: Any, journal: Path) -> Any:
-    """The study in a journal, without the line that a kill has cut off; a new one where there is none."""
+    """The study in a journal, without a line that was cut off; a new study if there is none."""
     if journal.exists():
         with journal.open("rb+") as file:
             content = file.read()
@@ -206,7 +206,7 @@ def _opened(optuna: Any, journal: Path) -> Any:
 
 
 class _Linked(StopRequest):
-    """A request to stop one trial, or all when the user's is made."""
+    """A request to stop one trial, or all trials if the user asks for it."""
 
     def __init__(self, outer: StopRequest) -> None:
         super().__init__()

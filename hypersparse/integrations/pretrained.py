@@ -1,4 +1,4 @@
-"""`save_pretrained` and `from_pretrained`: Transformers' folders with a sparse file and a model card."""
+"""`save_pretrained` and `from_pretrained`: folders of Transformers with a sparse file and a model card."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
@@ -24,7 +24,7 @@ PREFIX = "model."  # of the tensors in a `.hsp` file
 
 
 class _Logits(nn.Module):
-    """The model as a function of one input, without the autocast that a trainer puts around it."""
+    """The model as a function of one input, without the autocast that a trainer adds."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def from_pretrained(model_class: Any, folder: str | Path) -> Any:
 
 
 def _without_weights(model_class: Any, folder: Path) -> Any:
-    """The model that a folder describes, with weights drawn at random."""
+    """The model that a folder describes, with random weights."""
     auto = needed("transformers", "transformers", "from_pretrained").AutoConfig
     config = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     model = model_class.from_config(config) if hasattr(model_class, "from_config") else model_class(config)
@@ -118,7 +118,7 @@ def write_card(
     recipe: Mapping[str, Any],
     metrics: Mapping[str, Any],
 ) -> None:
-    """Write a model card: what of the weights is kept, how it was trained, and what was measured."""
+    """Write a model card: the kept weights, the training and the measured metrics."""
     kept = {name: int(weight.count_nonzero()) for name, weight in weights.items()}
     removed = 1 - sum(kept.values()) / weights.total
     layers = {name: f"{kept[name]:,} of {weight.numel():,}" for name, weight in weights.items()}
@@ -148,7 +148,7 @@ def _table(rows: Mapping[str, Any]) -> str:
 
 
 def _with_tied(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the state_dict wants of these tensors; a tied weight is among them by one of its names."""
+    """Add the other names of tied weights, which the state_dict has too."""
     place = {id(tensor): name for name, tensor in model.named_parameters()}
     names = {name: place.get(id(tensor), name) for name, tensor in model.named_parameters(remove_duplicate=False)}
     wanted = {name: names.get(name, name) for name in model.state_dict()}

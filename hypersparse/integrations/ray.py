@@ -1,7 +1,7 @@
 """`RayCluster`: the runs of a sweep on the machines of a Ray cluster.
 
-Ray says where a run is trained and notices when a worker dies. Everything else is as on one machine: the run folders
-lie on a path that all machines share, a run resumes from its checkpoint there, and progress is read from its log.
+Ray selects the machine of a run and notices when a worker dies. Everything else is as on one machine: run folders are
+on a path that all machines share, a run resumes from its checkpoint there, and progress is read from its log.
 """
 
 import json
@@ -42,10 +42,11 @@ log = logging.getLogger("hypersparse")
 
 
 class RayCluster:
-    """A cluster to train runs on: the one at `address`, or this machine's cores and GPUs without one.
+    """A cluster to train runs on: the one at `address`, or without one this machine's cores and GPUs.
 
-    A run takes one core and `gpus` GPUs, by default one where the cluster has any; at 0.5 or less several runs share
-    one. `concurrency` is how many runs are sent at a time, by default as many as fit the cluster at the beginning.
+    A run takes one core and `gpus` GPUs, by default one if the cluster has any. With 0.5 or less several runs share a
+    GPU. `concurrency` is the number of runs submitted at a time, by default as many as the cluster can hold at the
+    start.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class RayCluster:
 
     @cached_property
     def gpus(self) -> float:
-        """How many GPUs a run takes."""
+        """The GPUs of one run."""
         there = float(self._ray.cluster_resources().get("GPU", 0))
         wanted = self._asked_gpus or (1.0 if self._machine.device == "cuda" else min(1.0, there))
         if self._machine.device == "cpu":
@@ -114,13 +115,13 @@ class RayCluster:
 
     @cached_property
     def places(self) -> int:
-        """How many runs fit the cluster now."""
+        """The number of runs that the cluster can hold now."""
         there = self._ray.cluster_resources()
         by_gpu = there.get("GPU", 0) / self.gpus if self.gpus else there["CPU"]
         return max(1, int(min(there["CPU"], by_gpu)))
 
     def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
-        """Train the jobs in their order on the cluster."""
+        """Train the jobs in order on the cluster."""
         if not jobs or stop.requested():
             return [Stopped(stop.reason) for _ in jobs]
         phase_cache = phase_cache.absolute()
@@ -146,7 +147,7 @@ class RayCluster:
         return self._ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=0)(function)
 
     def _watch(self, job: Job, send: Any, stopper: Any, stop: StopRequest) -> Result:
-        """Send a run and tell its epochs; sent again when its worker dies, it goes on from its checkpoint."""
+        """Submit a run and report its epochs; if its worker dies, submit it again from its checkpoint."""
         reader = LogReader(RunFolder(job.folder), job.callback)
         tries, before = 0, -1
         while True:
@@ -171,7 +172,7 @@ class RayCluster:
 
 
 def _check_address(address: str | None) -> None:
-    """Whether anybody listens there; Ray itself takes minutes to say that nobody does."""
+    """Check that a server listens at the address; Ray itself takes minutes to notice."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if address in (None, "auto", "local"):
         return
@@ -187,7 +188,7 @@ def _check_address(address: str | None) -> None:
 
 
 def _check_tries(tries: int, job: Job, error: Exception, stop: StopRequest) -> None:
-    """Whether to send a run again whose worker died."""
+    """Whether to resubmit a run whose worker died."""
     kind = type(error).__name__
     if stop.requested():
         raise Stopped(stop.reason)
@@ -200,22 +201,22 @@ def _check_tries(tries: int, job: Job, error: Exception, stop: StopRequest) -> N
 
 
 class _Stopper:
-    """An actor: the workers ask it whether to stop."""
+    """An actor that workers ask whether to stop."""
 
     def __init__(self) -> None:
         self._reason: str | None = None
 
     def stop(self, reason: str) -> None:
-        """Tell all who ask from now on."""
+        """Tell all workers to stop."""
         self._reason = reason
 
     def reason(self) -> str | None:
-        """Why to stop, or None to go on."""
+        """The reason to stop, or None."""
         return self._reason
 
 
-class _Asked(StopRequest):
-    """A worker's: asks now and then, and never waits for the answer."""
+class _RemoteStop(StopRequest):
+    """A worker's stop request: it asks the actor from time to time, without waiting for the answer."""
 
     def __init__(self, stopper: Any) -> None:
         super().__init__()
@@ -237,7 +238,7 @@ class _Asked(StopRequest):
 
 
 def _describe(machine: Machine) -> dict[str, Any] | Exception:
-    """What a worker's runs are made with."""
+    """The environment in which workers train."""
     _begin(machine)
     try:
         with machine.active():
@@ -255,9 +256,9 @@ def _train(
     folders: tuple[Path, ...],
     stopper: Any,
 ) -> Result | Exception:
-    """Train a run on a worker; what can be said in a sentence is returned, not raised, as Ray would dress it up."""
+    """Train a run on a worker. Expected errors are returned, since Ray wraps raised ones in its own text."""
     _begin(machine)
-    stop = _Asked(stopper)
+    stop = _RemoteStop(stopper)
     try:
         text, own_code = told
         made = Recipe.from_toml(text, own_code=own_code)

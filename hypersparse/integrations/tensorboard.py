@@ -1,4 +1,4 @@
-"""Runs in TensorBoard: a folder of event files each, every number over all epochs and over those of its phase."""
+"""Runs in TensorBoard: a folder of event files each, with every scalar over all epochs and over its phase."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ class TensorBoardTracker:
         self._writer.add_text("recipe", f"    seed = {job.seed}\n{recipe}")
 
     def write(self, entry: Mapping[str, Any], values: Mapping[str, float]) -> None:
-        """Add an epoch, twice: over all epochs, and over those of its phase, where runs can be compared."""
+        """Add an epoch twice: over all epochs, and over those of its phase, which compares runs."""
         for name, value in values.items():
             self._writer.add_scalar(f"run/{name}", value, entry["epoch"])
             self._writer.add_scalar(f"{entry['phase']}/{name}", value, entry["phase_epoch"])
@@ -38,6 +38,6 @@ class TensorBoardTracker:
 
 
 def in_folder(root: Path) -> OpenTracker:
-    """Trackers in `root/<label>/seed-<n>`; the extra is asked for now, not in the middle of a run."""
+    """Trackers in `root/<label>/seed-<n>`; checks at once that the extra is installed."""
     needed("torch.utils.tensorboard", "tensorboard", "`--track tensorboard`")
     return lambda job: TensorBoardTracker(job, root / job.folder.parent.name / job.folder.name)

@@ -1,4 +1,4 @@
-"""Trackers: epochs of runs as scalars in another program, during training."""
+"""The protocol of trackers, which show the epochs of runs in another program during training."""
 
 import logging
 from collections.abc import Callable, Mapping

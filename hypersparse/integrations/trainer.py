@@ -1,4 +1,4 @@
-"""What the callbacks for trainers share: a plan that fits the training, and the moment when it has pruned."""
+"""Shared parts of the callbacks for trainers: a plan that fits the training, and the moment of pruning."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypersparse.sparsity.mask import Mask
 
 
 class SparsityWatch:
-    """Notices when the network reaches its sparsity; it counts weights only where the mask is another."""
+    """Detects when the network reaches its sparsity; counts weights only after the mask changed."""
 
     def __init__(self, sparsifier: Sparsifier) -> None:
         self._sparsifier = sparsifier
@@ -21,7 +21,7 @@ class SparsityWatch:
         self._reached = sparsifier.is_sparse
 
     def has_just_reached_it(self) -> bool:
-        """Whether the network has its sparsity now and had not when this was last asked."""
+        """Whether the network has its sparsity now and did not have it at the last call."""
         mask = self._sparsifier.mask
         if self._reached or mask is self._mask:
             return False
@@ -40,9 +40,9 @@ def attach_within(
     trained: bool = False,
     **options: Any,
 ) -> Sparsifier:
-    """Attach a method to a trainer that makes `steps` optimizer steps; None where nobody bounds them.
+    """Attach a method to a trainer that makes `steps` optimizer steps; None if they are unbounded.
 
-    Without `epochs` the main training takes as many epochs as fit, for methods that do not decide themselves.
+    Without `epochs`, the main training takes as many epochs as fit, for methods with a plan of fixed length.
     """
     if steps is None:
         if epochs is None:
@@ -71,7 +71,7 @@ def attach_within(
 
 
 def _most_epochs(method: Method, available: int, *, trained: bool) -> int:
-    """The longest main training with which the whole plan takes no more epochs than are available."""
+    """The longest main training with which the whole plan fits into the available epochs."""
     for epochs in range(available, 0, -1):
         plan = plan_of(method, epochs=epochs, trained=trained)
         if any(phase.stop_when is not None for phase in plan):

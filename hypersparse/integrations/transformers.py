@@ -66,7 +66,7 @@ class SparsityCallback(TrainerCallback, ExportableState):  # type: ignore[misc] 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, train_dataloader: Any, **_: Any
     ) -> None:
-        """Attach: the model and the optimizer have what a checkpoint had by now."""
+        """Attach the method; the model and optimizer state of a checkpoint are loaded by now."""
         saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("saved", "")
         self._loader = _in_order(train_dataloader, args.per_device_eval_batch_size)
         self.sparsifier = attach_within(
@@ -89,13 +89,13 @@ class SparsityCallback(TrainerCallback, ExportableState):  # type: ignore[misc] 
         self._watch = SparsityWatch(self.sparsifier)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """From the first sparse step on, what was the best of the dense model counts no more."""
+        """From the first sparse step on, the best dense model no longer counts."""
         assert self._watch is not None
         if self._watch.has_just_reached_it():
             state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, Any], **_: Any) -> None:
-        """Add the sparsity to what is printed, and to the trainer's history."""
+        """Add the sparsity to the printed values and to the trainer's history."""
         if self.sparsifier is not None:
             mask = self.sparsifier.mask
             logs["sparsity"] = state.log_history[-1]["sparsity"] = mask.sparsity if mask is not None else 0.0
@@ -138,7 +138,7 @@ def _steps_of_an_epoch(loader: Any, args: Any) -> int:
 
 
 def _in_order(loader: Any, batch_size: int) -> DataLoader[Any] | None:
-    """The training data in its own order, so that scoring leaves the trainer's loader and random numbers alone."""
+    """The training data in file order, so that scoring does not change the trainer's loader and random numbers."""
     dataset = getattr(loader, "dataset", None)
     if dataset is None or isinstance(dataset, IterableDataset):
         return None

@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases: a run each, found again by its name when training goes on."""
+"""Runs in Weights & Biases: one W&B run each, found by its name when training resumes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ NOTE = ".wandb.json"  # in the run's folder: how many epochs were sent where; wi
 
 
 class Note(TypedDict):
-    """What was sent."""
+    """The epochs that were sent to a project."""
 
     project: Word
     epochs: Count
@@ -48,7 +48,7 @@ class WandbTracker:
         write_json(self._note, {"project": self._project, "epochs": entry["epoch"] + 1})
 
     def close(self) -> None:
-        """Send the rest."""
+        """Send the remaining data."""
         self._run.finish()
 
     def _sent(self) -> int:

@@ -84,8 +84,8 @@ class ART(PruningMethod):
     )
     best_by: Literal["single", "mean"] = option(
         default="single",
-        help="The average over three epochs of a new best must exceed the old best's own score (`single`, the authors' "
-        "code) or its average (`mean`, the paper).",
+        help="A new best is an average over three epochs. It must exceed the old best's own score (`single`, the "
+        "authors' code) or its average (`mean`, the paper).",
     )
     tie_rule: Literal["exact", "authors"] = option(
         default="exact",

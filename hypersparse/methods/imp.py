@@ -30,8 +30,8 @@ class IMP(PruningMethod):
     rounds: int = option(default=ROUNDS, help="Rounds of pruning, each by the same factor.", ge=1)
     prune_fraction: float = option(
         default=0.0,
-        help="Instead of `rounds`: remove this share of the remaining weights in each round, as many rounds as that "
-        "takes (0.2 in the lottery ticket papers); 0 goes by `rounds`.",
+        help="Remove this share of the remaining weights in each round, for as many rounds as needed. The lottery "
+        "ticket papers use 0.2; 0: see `rounds`.",
         ge=0,
         lt=1,
     )

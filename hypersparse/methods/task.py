@@ -64,8 +64,8 @@ class Task:
     A metric that is no mean over samples, such as F1, sets `metric_over_dataset=True` and is called once with all
     outputs and labels. `on_scores` receives the scores of the single samples, in the loader's order, where the metric
     gives them. `forward(model, inputs)` gives the outputs.
-    Methods that look at gradients before training take samples from `train_loader`, batches such as the loop trains on,
-    or from the loader where there is none; `classes` spares them the search for all classes. Of each loader only the
+    Methods that score gradients before training draw samples from `train_loader`, the batches of the training loop; by
+    default from `loader`. With `classes` they need not search for all classes. Of each loader only the
     first `max_batches` are read, where that is given, as of a stream that never ends. Of several `ranks` each
     may have its own samples: a score is over all of them.
     """
@@ -150,7 +150,7 @@ class Task:
         for number, batch in enumerate(islice(batches, self.max_batches)):
             if endless and number == MOST_BATCHES:
                 raise OptionError(
-                    f"The task's loader has no length and did not end after {MOST_BATCHES:,} batches; pass one that "
+                    f"The task's loader has no length and did not end after {MOST_BATCHES:,} batches. Pass one that "
                     "ends, or Task(..., max_batches=N) to score on the first N."
                 )
             yield batch
@@ -267,7 +267,7 @@ def _classes(inputs: Any, labels: Any) -> list[int]:
     if not (numbers and isinstance(inputs, Tensor) and len(inputs) == len(labels)):
         raise OptionError(
             "Samples of every class can only be picked from a tensor of inputs [N, ...] with a tensor of class numbers "
-            "[N]; for other tasks pass data='batch', which takes the first batch as it is."
+            "[N]. For other tasks pass data='batch', which takes the first batch."
         )
     chosen: list[int] = labels.tolist()
     return chosen

@@ -1,8 +1,8 @@
 """`find`: the sparsest network that holds an accuracy on held-out images.
 
-One dense network and one regularized phase give pruned copies at several sparsities, of which a bisection fine-tunes
-some. From the sparsest that holds the accuracy on, regularized phases of their own go further: their copies are better.
-Every training is a run in the store, so that a search that was stopped goes on.
+One dense network and one regularized phase give pruned copies at several sparsities. A bisection fine-tunes some of
+them. From the sparsest copy that holds the accuracy, separate regularized phases continue, since their networks are
+better. Every training is a run in the store, so that the search can resume.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +50,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Found:
-    """All that a search has trained."""
+    """The results of a search."""
 
     dense: float | None  # accuracy on held-out images at the end of the pre-training
     copies: tuple[Copy, ...]
@@ -61,9 +61,9 @@ class Found:
 def find(
     recipe: Recipe, min_accuracy: float, levels: Sequence[float], train: Train, *, store: RunStore, seed: int = 0
 ) -> Found:
-    """Search the sparsest of `levels` at which a network has `min_accuracy` on the held-out images.
+    """Find the sparsest of `levels` at which a network has `min_accuracy` on the held-out images.
 
-    The bisection takes for granted that the accuracy falls with the sparsity.
+    The bisection assumes that the accuracy falls with the sparsity.
     """
     levels = sorted(set(levels))
     base = with_levels(recipe, levels)
@@ -87,7 +87,7 @@ def find(
 
 
 def most_trainings(levels: Sequence[float]) -> int:
-    """The trainings of a search, if the bisection ends at the least sparse and all others hold the accuracy.
+    """The largest number of trainings: the bisection ends at the lowest sparsity and all others hold the accuracy.
 
     >>> most_trainings([0.9, 0.95, 0.98])
     6
@@ -97,7 +97,7 @@ def most_trainings(levels: Sequence[float]) -> int:
 
 
 def with_levels(recipe: Recipe, levels: Sequence[float]) -> Recipe:
-    """The recipe of the pre-training and of one regularized phase, which keeps copies at all levels."""
+    """The recipe of the pre-training and one regularized phase that keeps copies at all levels."""
     method = recipe.method
     if not isinstance(method, ART):
         raise OptionError(f"A search prunes copies in ART's regularized phase; the method is {method.name}, not art.")
@@ -112,7 +112,7 @@ def with_levels(recipe: Recipe, levels: Sequence[float]) -> Recipe:
 
 
 def copies_of(folder: RunFolder, levels: Sequence[float]) -> list[Copy]:
-    """The pruned copies at these levels, each in a file that a recipe can begin with."""
+    """The pruned copies at these levels, each in a file from which a recipe can start."""
     checkpoint = take_checkpoint(folder)
     state: Mapping[str, Any] = {} if checkpoint is None else checkpoint["sparsifier"]
     memory = state.get("memory", {})
@@ -142,7 +142,7 @@ def fine_tuned(recipe: Recipe, copy: Copy, train: Train, *, store: RunStore, see
 
 
 def alone(recipe: Recipe, sparsity: float, train: Train, *, store: RunStore, seed: int) -> Point:
-    """Train the recipe at a sparsity, with a regularized phase of its own; the dense network is the same."""
+    """Train the recipe at one sparsity, with its own regularized phase; the dense network is shared."""
     assert isinstance(recipe.method, ART)
     own = replace(recipe, method=replace(recipe.method, sparsity=sparsity))
     folder = store.folder(own, seed)
@@ -158,7 +158,7 @@ def dense_accuracy(folder: RunFolder) -> float | None:
 
 
 def with_held_out(recipe: Recipe, *, images: int) -> Recipe:
-    """The recipe, with a sixth of so many training images held out unless it says how many."""
+    """The recipe with a sixth of `images` training images held out, unless it holds some out already."""
     if recipe.data.validation:
         return recipe
     return replace(recipe, data=replace(recipe.data, validation=max(1, images // HELD_OUT)))

@@ -41,7 +41,7 @@ class RunStore:
         raise RunError(f"`{name}` matches {len(matches)} runs ({some}); give a longer part of the name.")
 
     def weights(self, given: Path) -> Path:
-        """The file of trained weights: the given one, or that of a finished run by its folder or name."""
+        """The file of trained weights: the given file, or that of a finished run by its folder or name."""
         path = given if given.exists() else self.find(str(given)).path
         if path.is_dir():
             path = RunFolder(path).final_file
@@ -51,7 +51,7 @@ class RunStore:
 
 
 def find_all(names: Sequence[str], store: RunStore) -> list[Path]:
-    """The run folders meant by names: a run's folder or name, or a folder with runs in it; each once, by name."""
+    """The run folders of several names, each once and sorted: a run's folder or name, or a folder of runs."""
     found: dict[Path, Path] = {}
     for name in names:
         for path in _inside(name, store) or [store.find(name).path]:

@@ -45,7 +45,7 @@ def ranks_of_torchrun(machine: Machine, environ: Mapping[str, str]) -> Iterator[
 
 
 def says_error(environ: Mapping[str, str]) -> bool:
-    """Whether this process prints its error: of several the first that has one, since all end by it."""
+    """Whether this process prints its error. One process prints: all end by the first error."""
     if not _is_one_of_several(environ):
         return True
     address, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
@@ -57,7 +57,7 @@ def says_error(environ: Mapping[str, str]) -> bool:
 
 
 def started_as(environ: Mapping[str, str]) -> list[str]:
-    """How this command was started, up to its arguments."""
+    """The command that started this process, without its arguments."""
     if not _is_one_of_several(environ):
         return ["hypersparse"]
     count = environ.get("LOCAL_WORLD_SIZE", environ["WORLD_SIZE"])

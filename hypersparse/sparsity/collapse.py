@@ -10,8 +10,8 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 OnCollapse = Literal["warn", "error", "ignore"]
 NOT_RUN = (
-    "The model cannot be run on an input of the shape {} ({}), so of collapse only empty layers are noticed; "
-    "is `input_shape` that of one input, without the batch?"
+    "The model cannot be run on an input of the shape {} ({}), so only empty layers are detected, not other collapse. "
+    "Is `input_shape` that of one input, without the batch?"
 )
 ADVICE = "Lower the sparsity, or choose a method or distribution that gives every layer a budget."
 

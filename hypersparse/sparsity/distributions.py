@@ -148,8 +148,8 @@ def uniform(layers: Layers, keep: int, *, dense: Collection[str] = ()) -> dict[s
     others = sum(sizes.values()) - (keep - rest)
     if rest < 0:
         raise OptionError(
-            f"The layers {sorted(dense)} stay dense and have {keep - rest} weights, but only {keep} are to be kept; "
-            "choose a lower sparsity, or a distribution such as `erk`, in which those layers are sparse too."
+            f"The layers {sorted(dense)} stay dense and have {keep - rest} weights, but only {keep} are to be kept. "
+            "Choose a lower sparsity, or a distribution such as `erk`, which prunes these layers too."
         )
     density = rest / others if others else 0.0
     return _whole({name: size if name in dense else density * size for name, size in sizes.items()}, sizes, keep)

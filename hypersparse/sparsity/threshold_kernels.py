@@ -1,9 +1,9 @@
 """Triton kernels for the HyperSparse penalty on a GPU; `penalties` holds the same in plain PyTorch.
 
-Magnitudes order like their bits, so the k-th largest is found digit by digit. A sample says roughly which coarse digit
-it has (eight values to an octave). One pass over all weights moves those with this digit or a neighbour's together and
-counts the larger ones; four short passes look at the moved ones only, or at all weights where the sample misled. In
-all the gradient reads the weights three times: to move, to sum tanh, to write.
+Magnitudes order like their bits, so the k-th largest is found digit by digit. A sample gives an estimate of its coarse
+digit (eight values to an octave). One pass over all weights gathers those with this digit or a neighbouring one, and
+counts the larger ones. Four short passes read the gathered weights only, or all weights if the estimate was wrong. The
+gradient reads all weights three times: to gather, to sum tanh, to write.
 """
 
 import torch

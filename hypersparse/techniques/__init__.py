@@ -1,1 +1,1 @@
-"""Techniques that any method can be trained with: averaged weights, S2-SAM, distillation, factored weights."""
+"""Techniques for any method: averaged weights, S2-SAM, distillation, factored weights."""

@@ -16,7 +16,7 @@ from hypersparse.sparsity.eval_mode import eval_mode
 
 @dataclass
 class Averages:
-    """Averaged parameters of the model, in its order, and how many steps they are of."""
+    """Averaged parameters of the model in order, and the number of averaged steps."""
 
     tensors: list[Tensor]
     steps: Tensor
@@ -24,19 +24,19 @@ class Averages:
 
 @dataclass
 class TeacherAverages(Averages):
-    """Those that the run's own teacher is made of."""
+    """The averages that become the run's own teacher."""
 
 
 @dataclass(frozen=True)
 class Averaging:
-    """average <- average + max(1 - decay, 1 / steps) * (weights - average), so that it begins as a plain mean."""
+    """average <- average + max(1 - decay, 1 / steps) * (weights - average): a plain mean at first."""
 
     decay: float
     images: int = 0
     kind: type[Averages] = Averages
 
     def begin(self, state: TrainingState) -> None:
-        """Begin with the weights as they are."""
+        """Start with the current weights."""
         if state.given_task is None and any(True for _ in batch_norms(state.weights.model)):
             raise LoopError(
                 "Batch norms of averaged weights are re-estimated on training images; pass "
@@ -47,7 +47,7 @@ class Averaging:
 
     @contextmanager
     def around_step(self, state: TrainingState) -> Iterator[None]:
-        """Average the weights after the optimizer's step; what the mask drops is exactly 0.0 in the average."""
+        """Average the weights after the optimizer's step; dropped weights are exactly 0.0 in the average."""
         yield
         weights, averages = state.weights, state.recall(self.kind)
         weights.apply_mask_()  # the optimizer has just moved the dropped ones too
@@ -62,7 +62,7 @@ class Averaging:
 
     @contextmanager
     def in_place(self, state: TrainingState) -> Iterator[None]:
-        """Inside the block the network is the averaged one; afterwards every tensor is back, bit for bit."""
+        """Inside the block the network has the averages; afterwards every tensor is restored bit for bit."""
         tensors = [*parameters_of(state), *state.weights.model.buffers()]
         before = [tensor.detach().clone() for tensor in tensors]
         try:
@@ -83,7 +83,7 @@ class Averaging:
         reestimate_(state, images=self.images)
 
     def end(self, state: TrainingState) -> None:
-        """Forget the averages."""
+        """Drop the averages."""
         state.memory.pop(self.kind)
 
 
@@ -95,19 +95,19 @@ def parameters_of(state: TrainingState) -> list[Tensor]:
 def of_layers(
     state: TrainingState, parameters: Sequence[Tensor], tensors: Sequence[Tensor]
 ) -> list[tuple[str, Tensor]]:
-    """The tensors that belong to prunable weights, with the names of their layers."""
+    """The tensors of prunable weights, by layer name."""
     names = {id(weight): name for name, weight in state.weights.items()}
     pairs = zip(parameters, tensors, strict=True)
     return [(names[id(parameter)], tensor) for parameter, tensor in pairs if id(parameter) in names]
 
 
 def batch_norms(model: nn.Module) -> Iterator[_BatchNorm]:
-    """The batch norms that keep statistics."""
+    """The batch norms with running statistics."""
     return (module for module in model.modules() if isinstance(module, _BatchNorm) and module.running_mean is not None)
 
 
 def reestimate_(state: TrainingState, *, images: int = 0) -> None:
-    """Replace the statistics of all batch norms by plain means over batches of so many training images; 0: all."""
+    """Replace the statistics of all batch norms by means over batches of this many training images; 0: all."""
     model = state.weights.model
     norms = list(batch_norms(model))
     if not norms:

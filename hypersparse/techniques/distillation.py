@@ -1,4 +1,4 @@
-"""Distillation: a term of the loss that draws the network's outputs to those of a teacher."""
+"""Distillation: a loss term that pulls the network's outputs towards those of a teacher."""
 
 import copy
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ def divergence(outputs: Tensor, targets: Tensor, *, temperature: float, kind: Di
 
 
 class DistillationLoss(nn.Module):
-    """The divergence of a network's outputs from a teacher's on the same inputs, times its factor."""
+    """The divergence of a network's outputs from a teacher's on the same inputs, times a factor."""
 
     def __init__(self, teacher: nn.Module, *, factor: float, temperature: float, kind: Divergence) -> None:
         super().__init__()
@@ -36,11 +36,11 @@ class DistillationLoss(nn.Module):
         self.factor, self.temperature, self.kind = factor, temperature, kind
 
     def train(self, mode: bool = True) -> "DistillationLoss":
-        """The teacher stays in evaluation mode."""
+        """Keep the teacher in evaluation mode."""
         return super().train(False)
 
     def forward(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """The term of a batch."""
+        """The term for a batch."""
         with torch.no_grad():
             targets = self.teacher(inputs)
         return self.factor * divergence(outputs, targets, temperature=self.temperature, kind=self.kind)
@@ -48,14 +48,14 @@ class DistillationLoss(nn.Module):
 
 @dataclass
 class Teacher:
-    """Parameters and buffers of the run's own teacher, by name."""
+    """The parameters and buffers of the run's own teacher, by name."""
 
     tensors: dict[str, Tensor]
 
 
 @dataclass
 class Distilling:
-    """Provides the term of the loss; the teacher is given, or the run's own averaged dense network."""
+    """Provides the loss term. The teacher is given, or the run's own averaged dense network."""
 
     factor: float
     temperature: float
@@ -68,23 +68,23 @@ class Distilling:
     def of(
         cls, *, factor: float, temperature: float, kind: Divergence, decay: float, given: nn.Module | None
     ) -> "Distilling":
-        """With the averaging that makes the run's own teacher."""
+        """A `Distilling` with the averages that become the run's own teacher."""
         averaging = Averaging(decay=decay, kind=TeacherAverages)
         return cls(factor=factor, temperature=temperature, kind=kind, averaging=averaging, given=given)
 
     def keep_average(self, state: TrainingState) -> None:
-        """After the pre-training: its average is the teacher."""
+        """After the pre-training, its average becomes the teacher."""
         with self.averaging.in_place(state):
             state.memory.set(Teacher(_copies(state.weights.model)))
         self.averaging.end(state)
 
     def keep_network(self, state: TrainingState) -> None:
-        """Without a pre-training: the trained network that the run begins with is the teacher."""
+        """Without pre-training, the initial trained network becomes the teacher."""
         if state.memory.get(Teacher) is None:
             state.memory.set(Teacher(_copies(state.weights.model)))
 
     def loss_of(self, state: TrainingState) -> DistillationLoss:
-        """The term of the loss."""
+        """The loss term."""
         if self.loss is None:
             teacher = self.given if self.given is not None else _own(state)
             self.loss = DistillationLoss(
@@ -93,7 +93,7 @@ class Distilling:
         return self.loss
 
     def end(self, state: TrainingState) -> None:
-        """Forget the teacher."""
+        """Drop the teacher."""
         state.memory.pop(Teacher)
 
 

@@ -1,4 +1,4 @@
-"""`Techniques`: what a training may use beside its method; all off by default."""
+"""`Techniques`: what training may use besides its method; all off by default."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ OF = {  # which option switches a technique on, and the options that belong to i
 
 @options
 class Techniques:
-    """Techniques of training that do not depend on the method."""
+    """Training techniques that do not depend on the method."""
 
     ema: float = option(
         default=0.0, help="Decay per step of averaged weights, which are scored and are the result; 0: off.", ge=0, lt=1
@@ -59,5 +59,5 @@ class Techniques:
 
     @property
     def given_teacher(self) -> bool:
-        """Whether the teacher is not the run's own dense network."""
+        """Whether the teacher is given, not the run's own dense network."""
         return bool(self.teacher_digest)

@@ -1,6 +1,6 @@
 """S2-SAM: sharpness-aware minimization without a second pass (Ji et al., NeurIPS 2024).
 
-Gradients are taken at w + rho * g / |g| with the gradient g of the step before, and move w.
+Gradients are taken at w + rho * g / |g|, with the gradient g of the previous step, and applied to w.
 """
 
 from collections.abc import Iterator
@@ -16,24 +16,24 @@ from hypersparse.techniques.averaging import of_layers
 
 @dataclass
 class Perturbation:
-    """What is added to each trained parameter for the next gradient; zeros at first."""
+    """The offset of each trained parameter for the next gradient; zero at first."""
 
     tensors: list[Tensor]
 
 
 @dataclass(frozen=True)
 class Perturbing:
-    """Perturbs the weights for the gradient, along the gradient of the step before."""
+    """Offsets the weights along the gradient of the previous step while the gradient is computed."""
 
     radius: float
 
     def begin(self, state: TrainingState) -> None:
-        """Begin without a perturbation."""
+        """Start without an offset."""
         state.memory.set(Perturbation([torch.zeros_like(parameter) for parameter in _trained(state)]))
 
     @contextmanager
     def around_gradient(self, state: TrainingState) -> Iterator[None]:
-        """Around the forward and the backward pass; afterwards the weights are back, bit for bit."""
+        """Wraps the forward and backward pass; afterwards the weights are restored bit for bit."""
         parameters, perturbation = _trained(state), state.recall(Perturbation).tensors
         with torch.no_grad():
             before = [parameter.clone() for parameter in parameters]
@@ -47,11 +47,11 @@ class Perturbing:
                 torch._foreach_copy_(parameters, before)
 
     def end(self, state: TrainingState) -> None:
-        """Forget the perturbation."""
+        """Drop the offset."""
         state.memory.pop(Perturbation)
 
     def _follow_(self, state: TrainingState, parameters: list[Tensor], perturbation: list[Tensor]) -> None:
-        """The perturbation along the gradients of the kept weights, as long as the radius; none where not finite."""
+        """Set the offset along the gradients of the kept weights, with length `radius`; zero if not finite."""
         for parameter, tensor in zip(parameters, perturbation, strict=True):
             tensor.zero_() if parameter.grad is None else tensor.copy_(parameter.grad)
         if state.weights.mask is not None:

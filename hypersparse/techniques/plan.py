@@ -1,4 +1,4 @@
-"""`with_techniques`: a method's plan, with techniques in its phases."""
+"""`with_techniques`: adds techniques to the phases of a method's plan."""
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from hypersparse.techniques.perturbation import Perturbing
 from hypersparse.techniques.reparametrization import Factoring
 
 NEEDS_PRETRAINING = (
-    "The run's own teacher is the average of its dense pre-training, and this plan has none; give a `teacher`, or "
+    "The run's own teacher is the average of its dense pre-training, and this plan has none. Pass a `teacher`, or "
     "choose a method with pre-training such as ART."
 )
 TECHNIQUES = (Averaging, Distilling, Factoring, Perturbing)
@@ -30,9 +30,9 @@ class _Technique(Protocol):
 def with_techniques(
     plan: Sequence[Phase], techniques: Techniques, *, trained: bool = False, teacher: nn.Module | None = None
 ) -> list[Phase]:
-    """The plan with the techniques in it; one object serves one training.
+    """The plan with the techniques added; each call serves one training.
 
-    The network of a `trained` run is its own teacher where none is given.
+    The network of a `trained` run is its own teacher if none is given.
     """
     if techniques == Techniques():
         return list(plan)
@@ -81,7 +81,9 @@ def _perturbed(phase: Phase, techniques: Techniques, follows: Phase | None) -> P
 
 
 def _averaged(phase: Phase, techniques: Techniques, follows: Phase | None) -> Phase:
-    """The phase with averaged weights, which are scored, and which stay where the training does not go on as it was."""
+    """The phase with averaged weights, which are scored. They become the weights if the next phase does not continue
+    training.
+    """
     if not techniques.ema:
         return phase
     averaging = Averaging(techniques.ema, techniques.ema_images)
@@ -108,7 +110,7 @@ def _averaged(phase: Phase, techniques: Techniques, follows: Phase | None) -> Ph
 def _distilled(
     plan: Sequence[Phase], techniques: Techniques, *, trained: bool, teacher: nn.Module | None
 ) -> list[Phase]:
-    """The plan with a teacher from the pre-training, or a given one, in the phases after it."""
+    """The plan with a teacher, given or from the pre-training, in its later phases."""
     distilling = Distilling.of(
         factor=techniques.distill,
         temperature=techniques.distill_temperature,
@@ -145,7 +147,7 @@ def _making_teacher(phase: Phase, distilling: Distilling, techniques: Techniques
 
 
 def _framed(phase: Phase, technique: _Technique, techniques: Techniques, name: str) -> Phase:
-    """The phase, in which the technique begins after the method's entry and ends after its exit."""
+    """The phase with a technique that starts after the method's entry and ends after its exit."""
     return replace(
         phase,
         on_enter=_both(phase.on_enter, technique.begin),
@@ -155,7 +157,7 @@ def _framed(phase: Phase, technique: _Technique, techniques: Techniques, name: s
 
 
 def _key(phase: Phase, techniques: Techniques, name: str) -> str | None:
-    """What decides the phase; all options that begin with the technique's name do."""
+    """The options that determine the phase: all whose names begin with the technique's."""
     values = {field.name: getattr(techniques, field.name) for field in fields(techniques)}
     said = sorted((key, value) for key, value in values.items() if key.startswith(name))
     said += [("teacher", techniques.teacher_digest)] if name == "distill" else []
@@ -163,7 +165,7 @@ def _key(phase: Phase, techniques: Techniques, name: str) -> str | None:
 
 
 def _both(first: Action | None, second: Action | None) -> Action:
-    """Both actions, one after the other; in a printed plan it has the name of the method's own."""
+    """Both actions, one after the other; a printed plan shows the name of the method's own."""
     actions = [action for action in (first, second) if action is not None]
 
     def act(state: TrainingState) -> None:

@@ -1,7 +1,7 @@
 """Weights as products m * w with periodic balancing (PILoT; Sign-In, Gadhikar, Jacobs et al. 2025).
 
-The network always holds the products. Around the optimizer's step they are factored: the optimizer steps w, and m makes
-a step of SGD with the same options.
+The network always holds the products. They are factored around the optimizer's step: the optimizer updates w, and m
+takes an SGD step with the same options.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ LEAST_FACTOR = 1e-3  # of sqrt(balance): m never becomes 0, so that w = weight /
 
 @dataclass
 class Factors:
-    """By layer the factors m, and their momentum."""
+    """The factors m and their momentum, by layer."""
 
     values: list[Tensor]
     momenta: list[Tensor]
@@ -29,13 +29,13 @@ class Factors:
 
 @dataclass(frozen=True)
 class Factoring:
-    """Trains weights as products m * w, with m^2 - w^2 = balance at every balancing."""
+    """Trains weights as products m * w, with m^2 - w^2 = balance after every balancing."""
 
     every: int
     balance: float = 1.0
 
     def begin(self, state: TrainingState) -> None:
-        """Balance the factors of the weights as they are, without momentum."""
+        """Balance the factors of the current weights, without momentum."""
         _options_of(state.optimizer)  # says what cannot work before the first step
         weights = list(state.weights.values())
         state.memory.set(
@@ -44,19 +44,19 @@ class Factoring:
         self.rebalance(state)
 
     def at_epoch_start(self, state: TrainingState) -> None:
-        """Balance again every so many epochs of a phase."""
+        """Balance again every `every` epochs of a phase."""
         if state.epoch and state.epoch % self.every == 0:
             self.rebalance(state)
 
     @torch.no_grad()
     def rebalance(self, state: TrainingState) -> None:
-        """m = sqrt((balance + sqrt(balance^2 + 4 weight^2)) / 2): the products are as before."""
+        """m = sqrt((balance + sqrt(balance^2 + 4 weight^2)) / 2); the products do not change."""
         for weight, factor in zip(state.weights.values(), state.recall(Factors).values, strict=True):
             factor.copy_(((self.balance + (self.balance**2 + 4 * weight.square()).sqrt()) / 2).sqrt())
 
     @contextmanager
     def around_step(self, state: TrainingState) -> Iterator[None]:
-        """Show the optimizer w with its gradient m * g, then step m by its gradient w * g, and multiply."""
+        """Give the optimizer w with its gradient m * g, then step m by its gradient w * g, and multiply."""
         factors, options = state.recall(Factors), _options_of(state.optimizer)
         layers = [
             (weight, weight.grad, factor, momentum, options[id(weight)])
@@ -78,12 +78,12 @@ class Factoring:
                 weight.mul_(factor)
 
     def end(self, state: TrainingState) -> None:
-        """Forget the factors; the weights are their products."""
+        """Drop the factors; the weights are their products."""
         state.memory.pop(Factors)
 
 
 def _options_of(optimizer: Optimizer) -> dict[int, dict[str, Any]]:
-    """The options of SGD for each parameter."""
+    """The SGD options of each parameter."""
     found: dict[int, dict[str, Any]] = {}
     for group in optimizer.param_groups:
         if "momentum" not in group or "nesterov" not in group:
