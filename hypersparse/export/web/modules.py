@@ -44,8 +44,8 @@ def bundle() -> str:
 def smaller(script: str) -> str:
     """A script without comments and indentation. It must not contain multi-line strings.
 
-    >>> smaller("// a\nif (b) {\n  c(); // d\n}\n")
-    'if (b) {\nc();\n}\n'
+    >>> smaller("// a\\nif (b) {\\n  c(); // d\\n}\\n")
+    'if (b) {\\nc();\\n}\\n'
     """
     return INDENT.sub("", TRAILING.sub("", COMMENT.sub("", script)))
 

@@ -91,7 +91,7 @@ def check_graph(graph: Graph) -> None:
 def title_of(about: Mapping[str, Any]) -> str | None:
     """The title: the model and data set in a file.
 
-    >>> title_of({"recipe": '[model]\nname = "resnet8"\n[data]\nname = "digits"'})
+    >>> title_of({"recipe": '[model]\\nname = "resnet8"\\n[data]\\nname = "digits"'})
     'resnet8 on digits'
     """
     try:
