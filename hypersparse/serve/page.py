@@ -9,8 +9,8 @@ from hypersparse.pages.template import asset, fill, script_of, source_hash, to_j
 from hypersparse.serve.images import FORMATS
 from hypersparse.serve.network import Served
 
-SHARED_SCRIPTS = ("elements", "theme", "numbers", "pad", "samples", "verdict", "picking")
-SCRIPTS = ("answer", "main")
+SHARED_SCRIPTS = ("elements", "theme", "numbers", "pad", "samples", "verdict", "picker")
+SCRIPTS = ("comparison", "main")
 
 
 @dataclass(frozen=True)

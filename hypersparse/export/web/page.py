@@ -18,8 +18,8 @@ from hypersparse.storage.files import write_text
 from hypersparse_runtime.file import unpack
 from hypersparse_runtime.graph import Graph, GraphError, shapes
 
-SHARED_SCRIPTS = ("elements", "theme", "numbers", "pad", "samples", "verdict", "picking")
-SCRIPTS = ("pixels", "answers", "demo")
+SHARED_SCRIPTS = ("elements", "theme", "numbers", "pad", "samples", "verdict", "picker")
+SCRIPTS = ("pixels", "predictor", "demo")
 OPERATIONS = frozenset(  # that runtime/operations.js has
     {
         *("conv", "linear", "batch_norm", "relu", "clip", "add", "concat", "plane"),

@@ -1,11 +1,11 @@
-// Numbers and names as people read them.
+// Numbers and names in a readable form.
 
 const thousands = (number) => number.toLocaleString("en");
 const percent = (share) => (share >= 0.9995 && share < 1 ? "> 99.9 %" : `${(100 * share).toFixed(1)} %`);
 const digitsOf = (value, digits) =>
   Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 9 });
 
-const spoken = (name) => name.replaceAll("_", " "); // a class as people write it
+const spoken = (name) => name.replaceAll("_", " "); // a readable class name
 
 function milliseconds(value) {
   return value < 1 ? `${digitsOf(1000 * value, 3)} µs` : `${digitsOf(value, 3)} ms`;

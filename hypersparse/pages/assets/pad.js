@@ -1,7 +1,7 @@
-// The field to draw on, or to drop an image on. What is drawn is black on white; a dark page only shows it inverted.
+// A pad to draw on or to drop an image on. Drawings are black on white; dark pages only display them inverted.
 
 const SIDE = 320; // pixels of the field
-const PEN = 22; // their thickness
+const PEN = 22; // thickness of a stroke
 const STEP = 10; // of an arrow key
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -12,20 +12,20 @@ Object.assign(ICONS, {
 });
 
 class Pad {
-  // `changed` is called when something was drawn, `asked` when somebody wants to choose an image.
-  constructor(changed, asked) {
-    this.changed = changed;
-    this.asked = asked;
+  // `onDraw` is called after a stroke, `onChoose` when the user wants to choose an image.
+  constructor(onDraw, onChoose) {
+    this.onDraw = onDraw;
+    this.onChoose = onChoose;
     this.canvas = el("canvas", { width: SIDE, height: SIDE, id: "pad", tabindex: 0 });
     this.hint = el("div", { class: "hint", "aria-hidden": "true" });
     this.tip = el("div", { class: "tip-of-pen", hidden: true, "aria-hidden": "true" });
     this.node = el("div", { class: "pad" }, this.canvas, this.hint, this.tip);
     this.context = this.canvas.getContext("2d");
-    this.draws = true; // whether its network is drawn for
+    this.draws = true; // whether the network takes drawings
     this.isDrawn = false;
     this.hasPicture = false;
-    this.turn = 0; // raised by all that changes the field; a picture decoded after that is not shown
-    this.pen = { x: SIDE / 2, y: SIDE / 2, down: false }; // of the keys
+    this.version = 0; // of the content; an image decoded for an earlier version is not shown
+    this.pen = { x: SIDE / 2, y: SIDE / 2, down: false }; // moved by keys
     this.listenToPointers();
     this.listenToKeys();
   }
@@ -48,7 +48,7 @@ class Pad {
   }
 
   clear() {
-    this.turn += 1;
+    this.version += 1;
     this.context.fillStyle = "#fff";
     this.context.fillRect(0, 0, SIDE, SIDE);
     this.canvas.classList.add("paper");
@@ -58,7 +58,7 @@ class Pad {
 
   line(from, to) {
     if (this.hasPicture) this.clear();
-    this.turn += 1;
+    this.version += 1;
     const context = this.context;
     Object.assign(context, { strokeStyle: "#000", lineWidth: PEN, lineCap: "round", lineJoin: "round" });
     context.beginPath();
@@ -67,16 +67,16 @@ class Pad {
     context.stroke();
     this.isDrawn = true;
     this.hint.hidden = true;
-    this.changed();
+    this.onDraw();
   }
 
-  // Points in a square from 0 to 1, as one stroke.
+  // Draw points in the unit square as one stroke.
   draw(points) {
     const places = points.map(([x, y]) => ({ x: SIDE * x, y: SIDE * y }));
-    const changed = this.changed;
-    this.changed = () => {}; // once, at the end
+    const onDraw = this.onDraw;
+    this.onDraw = () => {}; // called by the caller, once
     places.slice(1).forEach((place, before) => this.line(places[before], place));
-    this.changed = changed;
+    this.onDraw = onDraw;
   }
 
   listenToPointers() {
@@ -103,7 +103,7 @@ class Pad {
     });
     for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => (last = null));
     canvas.addEventListener("click", () => {
-      if (!this.draws) this.asked();
+      if (!this.draws) this.onChoose();
     });
   }
 
@@ -111,7 +111,7 @@ class Pad {
     this.canvas.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const space = event.key === " ";
-      if (!this.draws && (space || event.key === "Enter")) this.asked();
+      if (!this.draws && (space || event.key === "Enter")) this.onChoose();
       else if (this.draws && MOVES[event.key]) this.move(...MOVES[event.key]);
       else if (this.draws && space) this.lowerOrLift();
       else return;
@@ -145,20 +145,20 @@ class Pad {
     this.tip.classList.toggle("down", this.pen.down);
   }
 
-  // The middle of a picture, as the network gets it; one that a browser cannot show is left to the server's answer.
+  // Show the central square of an image, as the network sees it. The server reports images that cannot be decoded.
   async show(file, whole) {
-    this.turn += 1;
-    const began = this.turn;
+    this.version += 1;
+    const version = this.version;
     let picture;
     try {
       picture = await createImageBitmap(file);
     } catch {
       return;
     }
-    if (this.turn === began) this.paint(picture, whole);
+    if (this.version === version) this.paint(picture, whole);
   }
 
-  // The middle of something that a canvas can draw, or the whole.
+  // Paint the central square of an image, or all of it if `whole`.
   paint(picture, whole) {
     this.clear();
     const fit = whole ? Math.max(picture.width, picture.height) : Math.min(picture.width, picture.height);

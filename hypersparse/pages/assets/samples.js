@@ -145,7 +145,7 @@ const PICTURES = {
   ],
 };
 
-// In a square from 0 to 1, each drawn without lifting the pen.
+// Points in the unit square, one stroke for each digit.
 // prettier-ignore
 const DIGITS = {
   2: [[0.3, 0.3], [0.36, 0.19], [0.5, 0.14], [0.63, 0.2], [0.68, 0.33], [0.6, 0.48], [0.45, 0.66], [0.3, 0.84], [0.72, 0.84]],
@@ -165,7 +165,7 @@ function samplesFor(classes, draws) {
   }));
 }
 
-/** A sample as an address of an SVG image. */
+/** A sample as the data URL of an SVG image. */
 function sourceOf(name, draws) {
   const stroke = (points) =>
     `<rect width='32' height='32' fill='#fff'/><path d='M${points.map(([x, y]) => `${32 * x} ${32 * y}`).join("L")}' fill='none' stroke='#000' stroke-width='2.2' stroke-linecap='round' stroke-linejoin='round'/>`;

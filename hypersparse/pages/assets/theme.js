@@ -8,7 +8,7 @@ function isDark() {
   return root.dataset.theme === "dark" || (root.dataset.theme !== "light" && dark.matches);
 }
 
-// A button that changes the colours; `changed` is called whenever they did.
+// A button that switches the colours; `changed` is called after every switch.
 function themeButton(changed) {
   const words = el("span", null, "Auto");
   const change = button({ class: "quiet", id: "theme" }, icon("theme"), words);

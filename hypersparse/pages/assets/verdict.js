@@ -1,4 +1,4 @@
-// What a network said about an image.
+// The prediction for an image.
 
 function bar(share) {
   const fill = el("span", { class: "fill" });
@@ -6,7 +6,7 @@ function bar(share) {
   return el("span", { class: "track", "aria-hidden": "true" }, fill);
 }
 
-// `answer`: `top`, the likeliest classes with their shares, `seen`, the address of what the network got, and a `note`.
+// `answer` has `top`, the likeliest classes with their shares, `seen`, the URL of the network's input, and a `note`.
 function verdict(network, answer) {
   const [channels, height, width] = network.input;
   if (!answer) {

@@ -1,22 +1,22 @@
-// What is on the page, and asking the server.
+// The page, and its requests to the server.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
-let number = 0; // of the network that is tried
-let picture = null; // a file that was dropped, pasted or chosen; what is drawn if there is none
-let busy = false;
-let again = false; // whether there is something newer to ask about
-let turn = 0; // raised when what is asked about is thrown away; answers of an earlier turn are not shown
+let selected = 0; // index of the selected network
+let picture = null; // a dropped, pasted or chosen file; without one the drawing is the input
+let isBusy = false;
+let isStale = false; // whether the input changed after the running request
+let inputNumber = 0; // of the current input; answers for an earlier input are not shown
 
-const network = () => data.networks[number];
+const network = () => data.networks[selected];
 const result = el("section", { class: "card", "aria-label": "Answer" });
-const beside = el("section", { class: "card" });
+const comparisonCard = el("section", { class: "card" });
 const layers = el("section", { class: "card layers" });
 const picker = new Picker({
   types: data.types,
-  drew,
-  take,
-  clear,
+  onDraw,
+  onFile,
+  onClear,
   words:
     "Images can be dropped anywhere on the page or pasted. They go to this server and nowhere else, and are not kept.",
 });
@@ -27,38 +27,38 @@ function show(answer) {
   const note =
     dense === answer?.sparse.class ? "The dense network says the same." : `The dense network says ${spoken(dense)}.`;
   result.replaceChildren(el("h2", null, "Answer"), ...verdict(network(), answer && { ...answer, note }));
-  beside.replaceChildren(
+  comparisonCard.replaceChildren(
     el("h2", null, "Beside the dense network"),
     el("div", { class: "scroll plain" }, comparison(network(), answer)),
     el("p", { class: "small" }, fineprint(network(), answer)),
   );
 }
 
-function drew() {
+function onDraw() {
   picture = null;
-  ask();
+  requestAnswer();
 }
 
-// One request at a time; what is drawn meanwhile is asked about when the answer is there.
-async function ask() {
-  if (busy) {
-    again = true;
+// One request at a time. Input that arrives meanwhile is sent after the answer.
+async function requestAnswer() {
+  if (isBusy) {
+    isStale = true;
     return;
   }
-  busy = true;
+  isBusy = true;
   do {
-    again = false;
-    const began = turn;
+    isStale = false;
+    const asOf = inputNumber;
     const drawn = picture ? 0 : 1;
     const content = picture || (pad.isDrawn ? await pad.drawing() : null);
     if (!content) break;
-    if (turn === began) await predict(content, drawn, began);
-  } while (again);
-  busy = false;
+    if (inputNumber === asOf) await predict(content, drawn, asOf);
+  } while (isStale);
+  isBusy = false;
 }
 
-async function predict(content, drawn, began) {
-  const asked = number;
+async function predict(content, drawn, asOf) {
+  const asked = selected;
   let answer;
   try {
     const address = `api/predict?network=${asked}&drawn=${drawn}&compare=1`;
@@ -66,33 +66,33 @@ async function predict(content, drawn, began) {
     const response = await fetch(address, { method: "POST", body: content, headers });
     answer = await response.json();
   } catch {
-    if (turn === began) fail("The server does not answer; is it still running?");
+    if (inputNumber === asOf) fail("The server does not answer; is it still running?");
     return;
   }
-  if (turn !== began) return;
-  if (asked !== number) {
-    again = true;
+  if (inputNumber !== asOf) return;
+  if (asked !== selected) {
+    isStale = true;
     return;
   }
-  if (again) return; // an older answer would only flicker
+  if (isStale) return; // a newer answer follows
   fail(answer.error || "");
   show(answer.error ? null : answer);
   say(answer.error ? "" : `${answer.sparse.class}, ${percent(answer.sparse.share)} sure.`);
 }
 
-function take(file) {
+function onFile(file) {
   if (file.size > data.most_bytes) {
     fail(`An image may have ${data.most_bytes / 2 ** 20} MiB at most; this one has ${bytes(file.size)}.`);
     return;
   }
-  turn += 1;
+  inputNumber += 1;
   picture = file;
   pad.show(file, network().draws);
-  ask();
+  requestAnswer();
 }
 
-function clear() {
-  turn += 1;
+function onClear() {
+  inputNumber += 1;
   picture = null;
   pad.clear();
   fail("");
@@ -100,13 +100,13 @@ function clear() {
   say("Cleared.");
 }
 
-function choose(place) {
-  const drew = !picture && pad.isDrawn;
+function selectNetwork(index) {
+  const hasDrawing = !picture && pad.isDrawn;
   const before = network();
-  number = place;
+  selected = index;
   const now = network();
   document.title = `${now.name}: hypersparse`;
-  if (before.draws !== now.draws || (!drew && !picture)) {
+  if (before.draws !== now.draws || (!hasDrawing && !picture)) {
     pad.setUp(now);
     if (picture) pad.show(picture, now.draws);
   }
@@ -129,7 +129,7 @@ function choose(place) {
       layersTable(now),
     ),
   );
-  ask();
+  requestAnswer();
 }
 
 const notes = el("div", { class: "notice", hidden: true });
@@ -138,16 +138,16 @@ function networkField() {
   if (data.networks.length === 1) return null;
   const options = data.networks.map((one, place) => el("option", { value: place }, one.name));
   const select = el("select", { id: "network" }, options);
-  select.addEventListener("change", () => choose(Number(select.value)));
+  select.addEventListener("change", () => selectNetwork(Number(select.value)));
   return el("div", { class: "field" }, el("label", { for: "network" }, "Network"), select);
 }
 
 const single = data.networks.length === 1 ? data.networks[0].name : "Sparse networks";
-pageFrame(single, "a sparse network beside its dense twin", data.version, networkField() || "");
+pageFrame(single, "a sparse network comparisonCard its dense twin", data.version, networkField() || "");
 main.replaceChildren(
   notes,
-  el("div", { class: "try" }, picker.node, el("div", { class: "right" }, result, beside)),
+  el("div", { class: "try" }, picker.node, el("div", { class: "right" }, result, comparisonCard)),
   layers,
 );
 pad.setUp(network());
-choose(0);
+selectNetwork(0);

@@ -1,4 +1,4 @@
-// The page: a network that runs where the page is open.
+// The page of one network, which runs in the browser.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
@@ -8,8 +8,8 @@ const FRAME = 80; // milliseconds between two images of the camera
 
 let network = null;
 let camera = null; // its stream, while it runs
-let waiting = false; // for the next picture of the screen
-let turn = 0; // raised by all that is tried; what was decoded for an earlier turn is not shown
+let isWaiting = false; // for the next animation frame
+let inputNumber = 0; // of the current input; images decoded for an earlier input are not shown
 
 const result = el("section", { class: "card", "aria-label": "Answer" });
 const device = el("section", { class: "card" });
@@ -22,9 +22,9 @@ const cameraButton = button(
 );
 const picker = new Picker({
   types: TYPES,
-  drew,
-  take: (file) => attempt(() => take(file)),
-  clear,
+  onDraw,
+  onFile: (file) => attempt(() => openFile(file)),
+  onClear,
   words:
     "Images can be dropped anywhere on the page or pasted. They stay on this device. A file in .hsp format is another network to try.",
   buttons: [cameraButton],
@@ -32,19 +32,19 @@ const picker = new Picker({
 
 const decode64 = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
 
-// Strokes come faster than pictures are shown.
-function drew() {
-  if (waiting) return;
-  waiting = true;
+// Strokes arrive faster than animation frames.
+function onDraw() {
+  if (isWaiting) return;
+  isWaiting = true;
   requestAnimationFrame(() => {
-    waiting = false;
+    isWaiting = false;
     if (picker.pad.isDrawn) attempt(() => show(null));
   });
 }
 
 async function attempt(action) {
   fail("");
-  turn += 1;
+  inputNumber += 1;
   try {
     await action();
   } catch (error) {
@@ -53,7 +53,7 @@ async function attempt(action) {
   }
 }
 
-async function take(file) {
+async function openFile(file) {
   stopCamera();
   if (file.size > MOST_BYTES)
     throw new Error(`A file may have ${MOST_BYTES / 2 ** 20} MiB at most; this one has ${bytes(file.size)}.`);
@@ -62,14 +62,14 @@ async function take(file) {
     use(other);
     return;
   }
-  const began = turn;
+  const startedAs = inputNumber;
   let picture;
   try {
     picture = await createImageBitmap(file, { colorSpaceConversion: "none" });
   } catch {
     throw new Error("This is not a whole image that this browser can read; take a PNG, JPEG or WebP file.");
   }
-  if (turn !== began) return;
+  if (inputNumber !== startedAs) return;
   picker.pad.paint(picture, network.draws);
   show(picture);
 }
@@ -121,7 +121,7 @@ function facts(given) {
   return el("table", { class: "facts" }, el("tbody", null, rows));
 }
 
-// Times of all layers, once for a network: they are the same for every image. The page does nothing else meanwhile.
+// Time all layers once for each network: the times are the same for every image. The page waits meanwhile.
 function profileLater() {
   const shown = network;
   shown.isProfiled = true;
@@ -181,8 +181,8 @@ function showLayers(profile) {
   );
 }
 
-function clear() {
-  turn += 1;
+function onClear() {
+  inputNumber += 1;
   stopCamera();
   picker.pad.clear();
   fail("");
@@ -196,14 +196,14 @@ async function toggleCamera() {
     return;
   }
   await attempt(async () => {
-    const began = turn;
+    const startedAs = inputNumber;
     let stream;
     try {
       stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     } catch (error) {
       throw new Error(`The camera cannot be used: ${error.message || error.name}.`);
     }
-    if (turn !== began) {
+    if (inputNumber !== startedAs) {
       for (const track of stream.getTracks()) track.stop();
       return;
     }
@@ -217,7 +217,7 @@ async function toggleCamera() {
   });
 }
 
-// One image of the camera after another.
+// Predict for every frame of the camera.
 function follow(video, stream) {
   if (camera !== stream) return;
   if (video.videoWidth) {
@@ -240,7 +240,7 @@ function stopCamera() {
   cameraButton.setAttribute("aria-pressed", "false");
 }
 
-// Try another network, with the picture that is there.
+// Switch to another network and clear the input.
 function use(other) {
   network = other;
   document.title = `${network.name}: hypersparse`;
@@ -251,7 +251,7 @@ function use(other) {
   picker.pad.setUp(network);
   answer(null);
   showLayers(null);
-  if (!network.draws) picker.try(picker.offered[0]);
+  if (!network.draws) picker.try(picker.offeredSamples[0]);
 }
 
 async function start() {

@@ -1,4 +1,4 @@
-// From a picture to the pixels that a network takes, as `hypersparse serve` does it with Pillow.
+// Preprocessing of an image for a network, with the results of `hypersparse serve` and Pillow.
 
 const SEEN = 512; // pixels on the longer side are enough to find ink
 const LEAST_CONTRAST = 16; // of 255, between ink and paper
@@ -25,7 +25,7 @@ function pixelsOf(source, [channels, height, width], { drawn, darkOnLight }) {
   return middleOf(source, channels, height, width);
 }
 
-// The middle of a picture: first drawn at a multiple of the size, then averaged over blocks.
+// The central square of an image, drawn at a multiple of the size and averaged over blocks.
 function middleOf(source, channels, height, width) {
   const scale = Math.min(source.width / width, source.height / height);
   const [wide, high] = [scale * width, scale * height];
@@ -49,7 +49,7 @@ function averaged(rgba, channels, [height, width], block) {
   return pixels;
 }
 
-// Pixels of a part of a source, drawn on white in another size.
+// A part of a source, resized on white.
 function rgbaOf(source, part, width, height) {
   const context = el("canvas", { width, height }).getContext("2d", { willReadFrequently: true });
   context.fillStyle = "#fff";
@@ -67,7 +67,7 @@ function grey(rgba) {
   return values;
 }
 
-// 255 where there is ink, on paper of any color: what differs from the rim of the picture.
+// 255 where there is ink, on paper of any color. Ink differs from the median of the border.
 function inkOf(values, width, height) {
   const rim = [...values.subarray(0, width), ...values.subarray(width * (height - 1))];
   for (let y = 0; y < height; y += 1) rim.push(values[y * width], values[y * width + width - 1]);
@@ -79,7 +79,7 @@ function inkOf(values, width, height) {
   return Uint8Array.from(distances, (distance) => Math.floor((distance / most) * 255));
 }
 
-// The smallest part that has all ink: its values, width and height.
+// The bounding box of the ink: its values, width and height.
 function cropped(ink, width, height) {
   let [left, top, right, bottom] = [width, height, 0, 0];
   ink.forEach((value, at) => {
@@ -178,10 +178,10 @@ function fromDrawing(ink, width, height) {
   return pixels;
 }
 
-// Half to the even number, as in Python.
+// Round half to even, as in Python.
 const rounded = (value) => (value % 1 === 0.5 ? 2 * Math.round(value / 2) : Math.round(value));
 
-// A drawing in the middle of a field, as in MNIST.
+// A drawing centered by its mass, as in MNIST.
 function centered(ink, [width, height], fieldWidth, fieldHeight) {
   const [drawn, drawnWidth, drawnHeight] = cropped(ink, width, height);
   const inner = (side) => Math.max(rounded(INNER * side), 1);

@@ -1,4 +1,4 @@
-// What operations and networks are checked with.
+// Checks of operations and networks.
 
 import { NetworkError } from "./errors.js";
 
@@ -9,8 +9,8 @@ export function need(condition, node, what, came) {
   if (!condition) throw new NetworkError(`\`${node.output}\` (${node.op}) has ${what}: ${String(came).slice(0, 200)}.`);
 }
 
-/** Stops networks of a few bytes that would take hours to prepare. */
-export class Meter {
+/** A bound on the work of preparing a network: a small file could ask for hours. */
+export class WorkBudget {
   constructor(most) {
     this.left = most;
   }

@@ -1,11 +1,11 @@
-// What can be wrong with a network. Each message is one or two sentences for a person.
+// Errors. Each message is one or two sentences.
 
-/** A file that is damaged, foreign or made up. */
+/** A damaged, foreign or forged file. */
 export class FileError extends Error {
   name = "FileError";
 }
 
-/** A network that does not fit together, or that this runtime cannot run. */
+/** An inconsistent network, or one that this runtime cannot run. */
 export class NetworkError extends Error {
   name = "NetworkError";
 }

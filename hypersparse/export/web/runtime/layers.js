@@ -1,14 +1,14 @@
-// What a network is to the kernel: layers of entries (row, channel, tap, weight), each with what follows it at no cost.
+// The kernel's view of a network: layers of entries (row, channel, tap, weight), with fused operations.
 
-/** Weights that are not zero: their output channel, the channel and tap they read, and their value. */
+/** Nonzero weights: their output channel, input channel, tap and value. */
 export class Entries {
   constructor(row, channel, y, x, weight) {
     Object.assign(this, { row, channel, y, x, weight, length: row.length });
   }
 
-  /** Entries from calls of `add(row, channel, y, x, weight)`, `most` at the most. */
-  static build(meter, most, visit) {
-    meter.spend(4 * most);
+  /** Entries from calls of `add(row, channel, y, x, weight)`, at most `most`. */
+  static build(budget, most, visit) {
+    budget.spend(4 * most);
     const [row, channel, y, x] = [0, 0, 0, 0].map(() => new Int32Array(most));
     const weight = new Float64Array(most);
     let count = 0;
@@ -23,7 +23,7 @@ export class Entries {
     return new Entries(...[row, channel, y, x, weight].map((part) => part.subarray(0, count)));
   }
 
-  /** Those for which `keep(place)` holds. */
+  /** The entries for which `keep(place)` holds. */
   where(keep) {
     const chosen = new Int32Array(this.length);
     let count = 0;
@@ -35,7 +35,7 @@ export class Entries {
     );
   }
 
-  /** With each row multiplied by its scale. */
+  /** The entries with each row multiplied by its scale. */
   scaled(scale) {
     const weight = new Float64Array(this.length);
     for (let place = 0; place < this.length; place += 1) weight[place] = this.weight[place] * scale[this.row[place]];
@@ -50,7 +50,7 @@ export class Entries {
 
 const SOFTMAX = ["softmax", "log_softmax"];
 
-/** Layers that compute the same without channels that are always zero and channels that nobody reads. */
+/** The layers without channels that are always zero and channels that are never read. */
 export function withoutDeadChannels(network) {
   return withoutUnread(network, withoutZeros(network));
 }

@@ -1,6 +1,6 @@
 // From a graph to layers: batch norms folded, and biases, planes, sums and ReLUs made part of the layer before them.
 
-import { Meter, product } from "./checks.js";
+import { WorkBudget, product } from "./checks.js";
 import { INPUT } from "./file.js";
 import { shapesOf } from "./graph.js";
 import { Entries, withoutDeadChannels } from "./layers.js";
@@ -28,7 +28,7 @@ export const denseProductsOf = (graph, node, shapes) =>
 class Lowering {
   constructor(graph) {
     this.graph = graph;
-    this.meter = new Meter(MOST_WORK);
+    this.budget = new WorkBudget(MOST_WORK);
     this.shapes = shapesOf(graph);
     this.readers = new Map();
     for (const name of graph.nodes.flatMap((node) => node.inputs)) this.readers.set(name, this.readersOf(name) + 1);
@@ -65,7 +65,7 @@ class Lowering {
   }
 
   append(layer) {
-    this.meter.spend(layer.rows.length + 1000);
+    this.budget.spend(layer.rows.length + 1000);
     this.made.set(layer.output, [...(this.made.get(layer.output) ?? []), this.layers.length]);
     this.layers.push(layer);
   }
@@ -80,7 +80,7 @@ class Lowering {
     this.made.delete(name);
     for (const place of places) {
       const layer = change(this.layers[place]);
-      this.meter.spend(layer.entries.length + layer.bias.length + 1000);
+      this.budget.spend(layer.entries.length + layer.bias.length + 1000);
       this.layers[place] = layer;
       this.made.set(layer.output, [...(this.made.get(layer.output) ?? []), place]);
     }
@@ -145,7 +145,7 @@ class Lowering {
     this.made.delete(name);
     const layer = this.layers[at];
     this.layers[at] = null;
-    this.meter.spend(layer.entries.length + layer.bias.length);
+    this.budget.spend(layer.entries.length + layer.bias.length);
     return layer;
   }
 
@@ -154,7 +154,7 @@ class Lowering {
     const [value, shape] = [this.same.get(name) ?? name, this.shapes.get(name)];
     const count = shape[0];
     const [, height, width] = shape.length === 3 ? [0, 1, 1] : this.laid.get(value);
-    const entries = Entries.build(this.meter, count, (add) => {
+    const entries = Entries.build(this.budget, count, (add) => {
       for (let at = 0; at < count; at += 1) {
         add(at, Math.floor(at / (height * width)), Math.floor(at / width) % height, at % width, 1);
       }
@@ -175,7 +175,7 @@ class Lowering {
 
   /** The layer with its rows from `first` on, as part of a larger value. */
   moved(layer, output, first, channels) {
-    this.meter.spend(channels);
+    this.budget.spend(channels);
     const bias = new Float64Array(channels);
     bias.set(layer.bias, first);
     const entries = layer.entries.with({ row: layer.entries.row.map((row) => row + first) });

@@ -8,7 +8,7 @@ import { inflate } from "./inflate.js";
 import { KERNEL } from "./kernel.js";
 import { denseProducts, denseProductsOf, layersOf } from "./lowering.js";
 import { OPERATIONS } from "./operations.js";
-import { place } from "./placing.js";
+import { place } from "./plane_layout.js";
 import { writeProgram } from "./program.js";
 
 const PAGE = 65536; // bytes

@@ -52,7 +52,7 @@ const conv = {
     const weight = arrayOf(lowering.graph, node, "weight");
     const [rows, columns, height, width] = weight.shape;
     const perGroup = rows / own(node.options, "groups");
-    const entries = Entries.build(lowering.meter, weight.values.length, (add) =>
+    const entries = Entries.build(lowering.budget, weight.values.length, (add) =>
       eachNonzero(weight, (at, value) => {
         const channel = Math.floor(at / (height * width));
         const row = Math.floor(channel / columns);
@@ -86,7 +86,7 @@ const linear = {
     const weight = arrayOf(lowering.graph, node, "weight");
     const [, height, width] = lowering.laid.get(lowering.same.get(node.inputs[0]));
     const columns = weight.shape[1];
-    const entries = Entries.build(lowering.meter, weight.values.length, (add) =>
+    const entries = Entries.build(lowering.budget, weight.values.length, (add) =>
       eachNonzero(weight, (at, value) => {
         const feature = at % columns;
         const [channel, y] = [Math.floor(feature / (height * width)), Math.floor(feature / width) % height];
@@ -177,7 +177,7 @@ const plane = {
   lower(lowering, node) {
     const layer = lowering.open(node, 0, true);
     const added = dense(arrayOf(lowering.graph, node, "value"));
-    lowering.meter.spend(added.length);
+    lowering.budget.spend(added.length);
     const together = layer.plane ? layer.plane.map((each, place) => each + added[place]) : added;
     lowering.emit(node, { ...layer, output: node.output, plane: together });
   },
@@ -255,7 +255,7 @@ const avgPool = {
       return;
     }
     const size = product(kernel);
-    const entries = Entries.build(lowering.meter, channels * size, (addEntry) => {
+    const entries = Entries.build(lowering.budget, channels * size, (addEntry) => {
       for (let at = 0; at < channels * size; at += 1) {
         const channel = Math.floor(at / size);
         addEntry(channel, channel, Math.floor(at / kernel[1]) % kernel[0], at % kernel[1], 1 / size);

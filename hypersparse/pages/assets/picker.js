@@ -1,4 +1,4 @@
-// The card with the field to draw on: images are dropped, pasted, chosen, or one of the samples.
+// The input card: a pad to draw on; images can also be dropped, pasted, chosen or taken from the samples.
 
 const failed = el("p", { class: "failed", role: "alert", hidden: true });
 
@@ -8,9 +8,9 @@ function fail(sentence) {
 }
 
 class Picker {
-  // `drew` is called when something was drawn, `take` with a file, `clear` when all is to be thrown away.
-  constructor({ types, drew, take, clear, words, buttons = [] }) {
-    Object.assign(this, { drew, take });
+  // `onDraw` is called after a stroke, `onFile` with a file, `onClear` when the input is to be cleared.
+  constructor({ types, onDraw, onFile, onClear, words, buttons = [] }) {
+    Object.assign(this, { onDraw, onFile });
     this.chooser = el("input", {
       type: "file",
       id: "file",
@@ -19,7 +19,7 @@ class Picker {
       tabindex: -1,
       "aria-label": "Image",
     });
-    this.pad = new Pad(drew, () => this.chooser.click());
+    this.pad = new Pad(onDraw, () => this.chooser.click());
     this.heading = el("h2", null);
     this.samples = el("div", { class: "samples-place" });
     const choose = { class: "quiet strong", id: "choose", onclick: () => this.chooser.click() };
@@ -28,7 +28,7 @@ class Picker {
       { class: "row" },
       button(choose, icon("image"), "Choose image"),
       buttons,
-      button({ class: "quiet", id: "clear", onclick: clear }, icon("reset"), "Clear"),
+      button({ class: "quiet", id: "clear", onclick: onClear }, icon("reset"), "Clear"),
     );
     const parts = [
       this.heading,
@@ -45,44 +45,44 @@ class Picker {
 
   listen() {
     this.chooser.addEventListener("change", () => {
-      if (this.chooser.files[0]) this.take(this.chooser.files[0]);
+      if (this.chooser.files[0]) this.onFile(this.chooser.files[0]);
       this.chooser.value = ""; // the same file may be chosen again
     });
     document.addEventListener("paste", (event) => {
       const file = [...(event.clipboardData?.files || [])].find((one) => one.type.startsWith("image/"));
-      if (file) this.take(file);
+      if (file) this.onFile(file);
     });
     for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
       document.addEventListener(name, (event) => {
         event.preventDefault(); // a browser would leave the page for the file
         this.node.classList.toggle("over", name === "dragenter" || name === "dragover");
         const file = name === "drop" && event.dataTransfer?.files[0];
-        if (file) this.take(file);
+        if (file) this.onFile(file);
       });
     }
   }
 
-  // What can be tried with a network.
+  // Show what a network accepts, with samples.
   show(network) {
     const what = network.digits ? "Draw a digit, or drop an image" : "Draw, or drop an image";
     this.heading.textContent = network.draws ? what : "Drop an image";
-    this.offered = samplesFor(network.names, network.draws);
-    const row = samplesRow(this.offered, (sample) => this.try(sample));
+    this.offeredSamples = samplesFor(network.names, network.draws);
+    const row = samplesRow(this.offeredSamples, (sample) => this.try(sample));
     this.samples.replaceChildren(el("p", { class: "small" }, "Or try a sample"), row);
   }
 
   async try(sample) {
     if (!sample.strokes) {
-      this.take(await fileOf(sample));
+      this.onFile(await fileOf(sample));
       return;
     }
     this.pad.clear();
     this.pad.draw(sample.strokes);
-    this.drew();
+    this.onDraw();
   }
 }
 
-// Skip to the content, and a title that others can be put beside.
+// The frame of a page: skip link, title, actions and footer.
 function pageFrame(name, words, version, ...actions) {
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();

@@ -1,8 +1,9 @@
 // How values lie in memory: planes of rows with zeros between them, so that every tap is a constant offset.
 //
-// A convolution adds up its input at constant distances from where it writes, over a whole plane in one run. For that its
-// input and output have the same pitch, from row to row, and as many zero rows and columns between as a tap reaches over
-// the edge. One with a stride reads its input's phases, every stride-th row and column as planes of their own.
+// A convolution sums its input at constant distances from the output position, over a whole plane in one run. Its input
+// and output therefore have the same pitch, the distance between two rows. Between planes and rows there are as many zeros
+// as a tap reaches over the edge. A convolution with a stride reads phases: every stride-th row and column, copied to
+// planes of their own.
 
 import { NetworkError } from "./errors.js";
 import { INPUT } from "./file.js";
@@ -12,11 +13,11 @@ const MOST_FLOATS = 2 ** 26; // of a workspace, 256 MB
 
 const roundUp = (count) => Math.ceil(count / VECTOR) * VECTOR;
 
-/** Steps without strides, the geometry of every value, where each lies, and the floats of all. */
+/** Steps without strides, the layout and address of every value, and the size of the workspace. */
 export function place(network) {
   const { steps, shapes } = withoutStrides(network);
-  const values = geometries(network, steps, shapes);
-  const { at, floats } = rooms(network, steps, values);
+  const values = layouts(network, steps, shapes);
+  const { at, floats } = planMemory(network, steps, values);
   if (floats > MOST_FLOATS) {
     throw new NetworkError(`The network needs a workspace of ${floats} numbers, and ${MOST_FLOATS} are the most.`);
   }
@@ -58,7 +59,7 @@ function distancesOf(layer, axis) {
   return taps.map((tap) => tap * layer.dilation[axis] - layer.padding[axis]);
 }
 
-/** What each entry reads: the phase's first position, -1 beyond the last row or column, and the distance within it. */
+/** The phase that each entry reads, by its first position (-1 outside the plane), and the distance inside it. */
 function phaseOf(layer, [, height, width]) {
   const [strideY, strideX] = layer.stride;
   const [y, x] = [distancesOf(layer, 0), distancesOf(layer, 1)];
@@ -132,7 +133,7 @@ class Groups {
   }
 }
 
-/** The most positions that each value is read beyond its edges. */
+/** The largest number of positions read beyond the edges of each value. */
 function reachesOf(steps, shapes) {
   const reaches = new Map([...shapes.keys()].map((name) => [name, { rows: 0, columns: 0 }]));
   for (const layer of steps) {
@@ -148,7 +149,7 @@ function reachesOf(steps, shapes) {
   return reaches;
 }
 
-function geometries(network, steps, shapes) {
+function layouts(network, steps, shapes) {
   const [groups, reaches, members] = [new Groups(), reachesOf(steps, shapes), new Map()];
   for (const layer of steps) {
     if (layer.residual) groups.join(layer.residual, layer.output);
@@ -180,8 +181,8 @@ function geometries(network, steps, shapes) {
   return values;
 }
 
-/** Where values lie. A room that nobody reads any more is taken by the next value with zeros in the same places. */
-function rooms(network, steps, values) {
+/** The address of each value. After its last use a block is free for the next value of the same layout. */
+function planMemory(network, steps, values) {
   const [at, free, last] = [new Map(), new Map(), new Map([[network.output, steps.length]])];
   let floats = 0;
   steps.forEach((step, number) => {
@@ -204,7 +205,7 @@ function rooms(network, steps, values) {
   };
   const ending = new Map();
   for (const [name, number] of last) ending.set(number, [...(ending.get(number) ?? []), name]);
-  const taken = new Set(); // values whose room is another's now, and copies of phases, which leave some zeros unwritten
+  const taken = new Set(); // values whose block another value uses now, and phases, which do not write all zeros
   reserve(INPUT, false);
   steps.forEach((step, number) => {
     const { residual } = step;

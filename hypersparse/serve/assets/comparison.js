@@ -1,4 +1,4 @@
-// The sparse network beside the dense one.
+// Tables that compare the sparse network with the dense one.
 
 function comparison(network, answer) {
   const row = (name, ours, theirs, times) => {

@@ -1,10 +1,10 @@
-// What a network says about pixels, and how long it takes.
+// Predictions of a network for pixels, and their time.
 
 const SHOWN = 5; // classes, the likeliest first
-const BATCH = 3; // milliseconds of calls that are timed together: clocks of browsers are coarse
+const BATCH = 3; // milliseconds of calls that are timed together, since browser clocks are coarse
 const BATCHES = 3;
 
-// A network of a file, with how the file describes itself.
+// A network with its classes and preprocessing, as the file describes them.
 class Predictor {
   static async load(bytes, name) {
     return new Predictor(await SparseModel.load(bytes), bytes.length, name);
@@ -50,7 +50,7 @@ class Predictor {
     return { scale: 255, mean, std };
   }
 
-  // Shares of all classes, the likeliest first.
+  // The likeliest classes with their shares.
   predict(pixels) {
     const size = this.input[1] * this.input[2];
     const { scale, mean, std } = this.normalization;
@@ -84,7 +84,7 @@ class Predictor {
     return times.sort((first, second) => first - second)[times.length >> 1];
   }
 
-  // What the network gets, as the address of a picture.
+  // The network's input as the data URL of an image.
   seen(pixels) {
     const [channels, height, width] = this.input;
     const canvas = el("canvas", { width, height });
