@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, N
 from hypersparse.analysis.layers import LayerWeights, layer_weights
 from hypersparse.analysis.plotting import BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, RED, without_math
 from hypersparse.errors import RunError
-from hypersparse.runs.run_listing import Row, row_of
+from hypersparse.runs.run_listing import RunRow, row_of
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, number_of
@@ -65,7 +65,7 @@ def phase_spans(entries: Sequence[Entry]) -> list[Span]:
     return spans
 
 
-def _title(row: Row) -> str:
+def _title(row: RunRow) -> str:
     pieces = [row.state]
     if row.sparse_last is not None:
         pieces.append(f"sparse {100 * row.sparse_last:.2f} % in the last epoch")

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypersparse.analysis.paper import PAPER_SEEDS, SeedValues, margin, recipe_of, table
 from hypersparse.recipe import Recipe
 from hypersparse.runs.experiment import Run
-from hypersparse.runs.forecast import Row
+from hypersparse.runs.forecast import CostRow
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import finished, job_of
 
@@ -35,7 +35,7 @@ class Decision:
 
 
 def decisions(
-    runs: Sequence[Run], missing: Sequence[Run], costs: Mapping[Path, Row], store: RunStore, results: Path | None
+    runs: Sequence[Run], missing: Sequence[Run], costs: Mapping[Path, CostRow], store: RunStore, results: Path | None
 ) -> list[Decision]:
     """A decision for each recipe with missing runs, the most useful one first; `costs` has a row for each job."""
     deviations = {recipe_of(cell).label: float(cell.accuracy_std) for cell in table("accuracy").itertuples()}  # type: ignore[arg-type]

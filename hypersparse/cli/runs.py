@@ -13,7 +13,7 @@ from rich.markup import escape
 from hypersparse.cli.console import Console, print_json, table, table_console
 from hypersparse.cli.formats import count, duration, percent
 from hypersparse.cli.recipe_options import RunsDir
-from hypersparse.runs.run_listing import Filters, Row, rows
+from hypersparse.runs.run_listing import Filters, RunRow, rows
 from hypersparse.runs.store import RunStore
 
 STYLES = {"finished": "green", "running": "cyan", "damaged": "red"}
@@ -47,7 +47,7 @@ def runs(
     if form is Format.json:
         print_json(values)
     elif form is Format.csv:
-        writer = csv.DictWriter(sys.stdout, [field.name for field in dataclasses.fields(Row)], lineterminator="\n")
+        writer = csv.DictWriter(sys.stdout, [field.name for field in dataclasses.fields(RunRow)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(values)
     elif found:
@@ -62,7 +62,7 @@ def _nothing(runs_dir: Path, others: int) -> str:
     return f"There are no runs in {runs_dir} yet. `hypersparse train` makes one; --runs-dir lists another folder."
 
 
-def _print_table(found: Sequence[Row]) -> None:
+def _print_table(found: Sequence[RunRow]) -> None:
     console = table_console()
     numbers = (">last %", ">best %", ">dense %", ">kept", ">effective", ">of", ">time")
     shown = table("run", "data", "model", "method", "sparsity", "state", *numbers)
@@ -78,7 +78,7 @@ def _print_table(found: Sequence[Row]) -> None:
     console.say(f"best: the epoch picked on {picked or 'test'} images. `hypersparse show RUN` says more.", style="dim")
 
 
-def _cells(row: Row, penalties: bool) -> list[str]:
+def _cells(row: RunRow, penalties: bool) -> list[str]:
     """One line of the table, with the penalty if not all runs have the same one."""
     style = STYLES.get(row.status)
     method = [row.method, row.penalty if penalties else None, row.ablation]

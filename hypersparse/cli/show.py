@@ -14,7 +14,7 @@ from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.results import outcome_table
 from hypersparse.errors import RunError
 from hypersparse.runs.pack import PICTURE
-from hypersparse.runs.run_listing import Row, outcome_of, row_of
+from hypersparse.runs.run_listing import RunRow, outcome_of, row_of
 from hypersparse.runs.store import RunStore, find_all
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, number_of
@@ -56,7 +56,7 @@ def _find(name: str, store: RunStore) -> RunFolder:
     return RunFolder(found[0])
 
 
-def _print_outcome(console: Console, row: Row, outcome: Mapping[str, Any]) -> None:
+def _print_outcome(console: Console, row: RunRow, outcome: Mapping[str, Any]) -> None:
     if not (outcome["dense"] or outcome["sparse"]):
         if not row.epochs:
             console.say("No epoch is finished yet.")
@@ -67,7 +67,7 @@ def _print_outcome(console: Console, row: Row, outcome: Mapping[str, Any]) -> No
         console.say(f"Cost: {cost}.", style="dim")
 
 
-def _about_best(row: Row) -> str:
+def _about_best(row: RunRow) -> str:
     if row.best_picked_on == "validation":
         return "All accuracies are on the test set; the best epoch was picked on the validation set."
     return (

@@ -11,7 +11,7 @@ from hypersparse.cli.load_network import Network, WriteQuery, open_to_write
 from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import ModelError
 from hypersparse.export.formats import format_of
-from hypersparse.export.shrink import Layer, Shrunk, shrink_graph
+from hypersparse.export.shrink import LayerChange, Shrunk, shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse.export.verify import RANDOM_INPUTS, difference
 
@@ -45,7 +45,7 @@ def shrink(
         console.say(f"{out}: {size:,} bytes")
 
 
-def print_layers(console: Console, layers: Sequence[Layer]) -> None:
+def print_layers(console: Console, layers: Sequence[LayerChange]) -> None:
     """Print the channels and weights of each layer before and after."""
     shown = table("layer", ">inputs", ">outputs", ">unread", ">constant", ">weights", "removed because")
     for layer in layers:

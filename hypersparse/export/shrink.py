@@ -18,7 +18,7 @@ from hypersparse_runtime.limits import MOST_OF_A_VALUE
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerChange:
     """The change of a conv or linear layer: counts before and after, and why output channels were removed."""
 
     name: str
@@ -35,7 +35,7 @@ class Shrunk:
     """A smaller network with the same outputs, and a record of what was removed."""
 
     graph: Graph
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerChange, ...]
     depends_on_input: bool
     parameters: tuple[int, int]  # of the dense network before and after, planes counted
     rounds: int
@@ -161,7 +161,9 @@ def _note(graph: Graph, plan: Plan, reasons: dict[str, list[int]]) -> None:
         counts[1] += int((goes & constant).sum())
 
 
-def _layers(graph: Graph, small: Graph, reasons: Mapping[str, list[int]], gone: Mapping[str, str]) -> tuple[Layer, ...]:
+def _layers(
+    graph: Graph, small: Graph, reasons: Mapping[str, list[int]], gone: Mapping[str, str]
+) -> tuple[LayerChange, ...]:
     after = {node.tensors["weight"]: node for node in _weighted(small)}
     rows = []
     for node in _weighted(graph):
@@ -171,7 +173,7 @@ def _layers(graph: Graph, small: Graph, reasons: Mapping[str, list[int]], gone: 
         unread, constant = reasons.get(name, [0, 0])
         why = "" if name in after else gone.get(name, "its output is constant" if constant else "nothing reads it")
         inputs, outputs = (before_shape[1], left_shape[1]), (before_shape[0], left_shape[0])
-        rows.append(Layer(name.removesuffix(".weight"), inputs, outputs, (before, left), unread, constant, why))
+        rows.append(LayerChange(name.removesuffix(".weight"), inputs, outputs, (before, left), unread, constant, why))
     return tuple(rows)
 
 

@@ -27,7 +27,7 @@ NO_RUNS = ("a short trial", "nothing")  # other sources
 
 
 @dataclass
-class Row:
+class CostRow:
     """A row of the table: epochs and known seconds of one phase of a variant on some data and model."""
 
     jobs: set[Path] = field(default_factory=set)
@@ -45,7 +45,7 @@ class Row:
         self.bases += [epoch_time.basis] * (epoch_time.basis not in self.bases)
 
 
-Rows = Mapping[tuple[str, str, str], Row]  # by data and model, variant, phase
+Rows = Mapping[tuple[str, str, str], CostRow]  # by data and model, variant, phase
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Cost:
 
     runs: int
     rows: Rows
-    by_job: Mapping[Path, Row]  # by the run's folder; a shared beginning counts for the run that trains it
+    by_job: Mapping[Path, CostRow]  # by the run's folder; a shared beginning counts for the run that trains it
 
     @property
     def epochs(self) -> int:
@@ -98,8 +98,8 @@ def cost(
     jobs: Sequence[Job], machine: Machine, *, phase_cache: Path, measured: Sequence[Measured], trial: Trial
 ) -> Cost:
     """Epochs and time by phase."""
-    rows: dict[tuple[str, str, str], Row] = {}
-    by_job: dict[Path, Row] = {}
+    rows: dict[tuple[str, str, str], CostRow] = {}
+    by_job: dict[Path, CostRow] = {}
     trials: dict[tuple[str, str], float | None] = {}  # of the first run on data and model
     own_code = own_code_of(job.recipe for job in jobs)
     names = variants([job.recipe.to_mapping() for job in jobs], own_code=own_code)
@@ -110,7 +110,7 @@ def cost(
         place = recipe.data.name, recipe.model.name
         for phase, epochs in left:
             shown = phase if len(left) <= MOST_PHASES else f"{len(left)} phases"
-            row = rows.setdefault((", ".join(place), name, shown), Row())  # in the order of plans, if empty
+            row = rows.setdefault((", ".join(place), name, shown), CostRow())  # in the order of plans, if empty
             if not epochs:
                 continue
             epoch_time = epoch_time_of(recipe, phase, measured)
@@ -118,6 +118,6 @@ def cost(
                 if place not in trials:
                     trials[place] = trial(recipe)
                 epoch_time = EpochTime(trials[place], NO_RUNS[trials[place] is None])
-            for each in (row, by_job.setdefault(job.folder, Row())):
+            for each in (row, by_job.setdefault(job.folder, CostRow())):
                 each.add(job, epochs, epoch_time)
     return Cost(len(jobs), {key: row for key, row in rows.items() if row.epochs}, by_job)

@@ -31,7 +31,7 @@ class Outcome(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class RunRow:
     """One run: its recipe, progress and results. Unknown values are None."""
 
     label: str
@@ -86,7 +86,7 @@ class Filters:
     seed: int | None = None
     finished: bool | None = None
 
-    def fit(self, row: Row) -> bool:
+    def fit(self, row: RunRow) -> bool:
         """Whether a row matches."""
         names = ((self.data, row.data), (self.model, row.model), (self.method, row.method))
         return (
@@ -97,26 +97,26 @@ class Filters:
         )
 
 
-def rows(store: RunStore) -> list[Row]:
+def rows(store: RunStore) -> list[RunRow]:
     """The runs of a store, by name; a damaged run has a row with its problem."""
     return [row_of(run) for run in store.runs()]
 
 
-def row_of(run: RunFolder) -> Row:
+def row_of(run: RunFolder) -> RunRow:
     """One run as a row; never fails."""
     try:
         return _read(run)
     except HypersparseError as error:
-        return Row(label=_label(run, None), status="damaged", path=run.path, problem=str(error))
+        return RunRow(label=_label(run, None), status="damaged", path=run.path, problem=str(error))
 
 
-def _read(run: RunFolder) -> Row:
+def _read(run: RunFolder) -> RunRow:
     # As tables, not as a Recipe: a run whose method cannot be imported here is listed all the same.
     recipe, result = run.tables(), current_result(run)
     outcome = from_log(run.log(), recipe) if result is None else result
     sparse, dense = outcome["sparse"], outcome["dense"]
     ended = sparse or dense
-    return Row(
+    return RunRow(
         label=_label(run, result),
         seed=run.seed(),
         data=recipe["data"]["name"],

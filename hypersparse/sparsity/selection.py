@@ -49,7 +49,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Row:
+class WeightRow:
     """A weight, and why it is not prunable; empty if it is prunable."""
 
     name: str
@@ -67,7 +67,7 @@ class Row:
 class Selection:
     """Every weight of a model once: prunable, or not with a reason."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[WeightRow, ...]
     left_out: Mapping[str, str]  # reasons by parameter: of a computed weight those that it is computed from
 
     @property
@@ -224,7 +224,7 @@ def _makes(name: str, weight: str) -> bool:
     return name.startswith(stored[0]) or name in (f"{stored[1]}g", f"{stored[1]}v", f"{stored[1]}orig")
 
 
-def _row(model: nn.Module, names: LayerNames, name: str, computed: Computed, *, prunable: bool) -> Row:
+def _row(model: nn.Module, names: LayerNames, name: str, computed: Computed, *, prunable: bool) -> WeightRow:
     path, _, attribute = name.rpartition(".")
     module, parameter = model.get_submodule(path), model.get_parameter(name)
     source = (_type_name(module), "weight_*" if isinstance(module, nn.RNNBase) else attribute)
@@ -233,8 +233,8 @@ def _row(model: nn.Module, names: LayerNames, name: str, computed: Computed, *, 
         reason = EMBEDDING + "".join(f", tied with `{other}`" for other in names.aliases[name] if other != name)
     if name in computed:
         name, value, reason = computed[name]
-        return Row(name, tuple(value.shape), reason, source)
-    return Row(name, tuple(parameter.shape), "" if prunable else reason, source)
+        return WeightRow(name, tuple(value.shape), reason, source)
+    return WeightRow(name, tuple(parameter.shape), "" if prunable else reason, source)
 
 
 def _type_name(module: nn.Module) -> str:

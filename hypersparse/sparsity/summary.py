@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hypersparse.sparsity.limits import Limits
 from hypersparse.sparsity.mask import Mask
-from hypersparse.sparsity.selection import VECTOR, Row, Selection
+from hypersparse.sparsity.selection import VECTOR, Selection, WeightRow
 
 HEADER = ("layer", "shape", "prunable", "density", "why not")
 
@@ -18,7 +18,7 @@ class Summary:
     limits: Limits | None
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[WeightRow]:
         """The weights of two or more dimensions."""
         return [row for row in self.selection.rows if row.reason != VECTOR]
 

@@ -8,7 +8,7 @@ import pytest
 from hypersparse.analysis.decisions import decisions
 from hypersparse.recipe import Recipe, resolve
 from hypersparse.runs.experiment import Run
-from hypersparse.runs.forecast import Row
+from hypersparse.runs.forecast import CostRow
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import job_of, missing
 from tests.analysis.small import write
@@ -32,7 +32,9 @@ def test_first_numbers_come_first_then_the_most_points_a_minute(tmp_path: Path) 
     left = missing(runs, store, None)
     seconds = {dearer.label: 600.0, cheaper.label: 300.0, another.label: 60.0, not_in_paper.label: 1.0}
     costs = {
-        job_of(run, store).folder: Row(seconds=seconds.get(run.recipe.label, 0.0), known=run.recipe.label in seconds)
+        job_of(run, store).folder: CostRow(
+            seconds=seconds.get(run.recipe.label, 0.0), known=run.recipe.label in seconds
+        )
         for run in left
     }
     found = decisions(runs, left, costs, store, None)

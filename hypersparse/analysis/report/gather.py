@@ -11,7 +11,7 @@ import numpy as np
 
 from hypersparse.analysis.layers import layer_weights
 from hypersparse.errors import HypersparseError, RunError
-from hypersparse.runs.run_listing import Row, current_result, outcome_of, row_of
+from hypersparse.runs.run_listing import RunRow, current_result, outcome_of, row_of
 from hypersparse.storage.record import read_record
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, number_of
@@ -49,7 +49,7 @@ class RunPage:
     """The content of one run; None where a value is unknown."""
 
     id: str
-    row: Row
+    row: RunRow
     tables: Mapping[str, Any]  # its recipe
     outcome: Mapping[str, Any]  # the result, or what the log knows of it so far
     content: Mapping[str, Any]  # all that the page shows, ready for JSON
@@ -78,19 +78,19 @@ def gather(runs: Sequence[RunFolder]) -> Gathered:
     return found
 
 
-def _identify(row: Row, taken: dict[str, int]) -> str:
+def _identify(row: RunRow, taken: dict[str, int]) -> str:
     """A stable anchor for the run's page; a second run of that name gets a number."""
     name = re.sub(r"[^\w.-]+", "-", row.name)
     taken[name] = taken.get(name, 0) + 1
     return name if taken[name] == 1 else f"{name}-{taken[name]}"
 
 
-def _page(run: RunFolder, row: Row, name: str) -> RunPage:
+def _page(run: RunFolder, row: RunRow, name: str) -> RunPage:
     entries, outcome, result = run.log(), outcome_of(run), current_result(run)
     record, notes = _record(run, result.get("classes") if result else None)
     machine = result["machine"].items() if result else ()
     content = {
-        **{item.name: _plain(getattr(row, item.name)) for item in fields(Row)},
+        **{item.name: _plain(getattr(row, item.name)) for item in fields(RunRow)},
         "id": name,
         "name": row.name,
         "state": row.state,
