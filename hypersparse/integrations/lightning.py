@@ -95,7 +95,7 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
             for average in _averages(trainer):
                 mask.apply_to_(average)
         if self._watch.has_just_reached_it():
-            _forget_best(trainer)
+            _reset_best(trainer)
 
     def on_train_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Log the sparsity and the values that the method reports."""
@@ -202,7 +202,7 @@ def _in_precision_of(trainer: "Trainer", task: Task | None) -> Task | None:
     return replace(task, forward=forward, unpack=lambda batch: precision.convert_input(task.unpack(batch)))
 
 
-def _forget_best(trainer: "Trainer") -> None:
+def _reset_best(trainer: "Trainer") -> None:
     """Reset "save the best" and early stopping: the best so far was another, dense network.
 
     Lightning removes those checkpoints as sparse ones replace them.

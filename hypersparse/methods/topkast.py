@@ -54,7 +54,7 @@ class TopKAST(PruningMethod):
             on_step=EverySteps(self.choose_largest, self.update_every),
             around_step=self.as_one,
             trainable=self.trainable,
-            on_exit=self.forget_unused,
+            on_exit=self.discard_unused,
         )
         lr = PhaseLR(schedule_epochs=epochs, schedule_start=exploring)
         settle = Phase("settle", epochs=epochs - exploring, lr=lr)
@@ -94,7 +94,7 @@ class TopKAST(PruningMethod):
         used = state.weights.mask or Mask.all_kept(state.weights)
         return used | Mask(dict(zip(state.weights, self.unused(state).learn, strict=True)))
 
-    def forget_unused(self, state: TrainingState) -> None:
+    def discard_unused(self, state: TrainingState) -> None:
         """Discard the unused weights."""
         state.memory.pop(UnusedWeights)
 
