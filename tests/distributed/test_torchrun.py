@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hypersparse.cli.ranks import ranks_of_torchrun
 from hypersparse.errors import OptionError
+from hypersparse.runs.torchrun import ranks_of_torchrun
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.machine import Machine
 
@@ -80,7 +80,7 @@ def test_processes_without_a_gpu_of_their_own_are_refused(monkeypatch: pytest.Mo
         monkeypatch.setenv(name, value)
     with (
         pytest.raises(OptionError, match=r"2 processes were started, and 1 GPUs found\. Pass `--nproc-per-node 1`"),
-        ranks_of_torchrun(Machine(device="cuda")),
+        ranks_of_torchrun(Machine(device="cuda"), os.environ),
     ):
         pass
 
