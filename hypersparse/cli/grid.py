@@ -5,6 +5,7 @@ from rich.console import RenderableType
 from hypersparse.cli.console import Console, table
 from hypersparse.cli.display import TerminalView
 from hypersparse.cli.formats import duration
+from hypersparse.cli.results import names_of
 from hypersparse.recipe import own_code_of
 from hypersparse.runs.recipe_names import names
 from hypersparse.runs.time_left import TimeLeft
@@ -31,7 +32,7 @@ class Grid(TerminalView):
         recipes, own_code = [job.recipe.to_mapping() for job in self.jobs], own_code_of(job.recipe for job in self.jobs)
         folders = [job.folder for job in self.jobs]
         self.rows = dict(zip(folders, names(recipes, "model", "data", own_code=own_code), strict=True))
-        self.names = dict(zip(folders, names(recipes, "sparsity", "model", "data", own_code=own_code), strict=True))
+        self.names = dict(zip(folders, names_of(self.jobs), strict=True))
 
     def callback(self, job: Job) -> _Counted:
         """The callback of one of the runs."""
@@ -42,8 +43,7 @@ class Grid(TerminalView):
         self.time_left.count(job, entry)
         expected = self.time_left.epochs_of(job)
         if self.plain and entry["epoch"] + 1 in (1, max(1, expected // 2), expected):
-            name = f"{self.names[job.folder]} · seed {job.seed}"
-            self.console.say(f"{name}  {entry['phase']} epoch {entry['epoch']}  {self.left()}")
+            self.console.say(f"{self.names[job.folder]}  {entry['phase']} epoch {entry['epoch']}  {self.left()}")
 
     def ended(self, job: Job, outcome: Outcome) -> None:
         """A run has ended."""

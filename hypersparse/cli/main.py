@@ -19,7 +19,6 @@ USAGE_ERROR: Any = typer.BadParameter.__base__  # click's UsageError, which type
 app = typer.Typer(
     name="hypersparse",
     cls=Group,
-    help="Train neural networks that are 90 to 99.8 % zeros. Begin with: hypersparse train",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -1,11 +1,11 @@
 """`hypersparse pack` and `unpack`: move runs between machines as one file."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
 from hypersparse.cli.console import Console
+from hypersparse.cli.formats import how_many
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.runs.pack import pack as pack_runs
 from hypersparse.runs.pack import unpack as unpack_runs
@@ -26,7 +26,7 @@ def pack(
         else:
             folders.append(folder)
     size = pack_runs(folders, out)
-    console.say(f"{len(folders)} {_runs(folders)} in {out}, {size:,} bytes")
+    console.say(f"{how_many(len(folders), 'run')} in {out}, {size:,} bytes")
 
 
 def unpack(
@@ -38,8 +38,4 @@ def unpack(
     placed = unpack_runs(source, runs_dir, skipped=console.say)
     for path in placed:
         console.say(f"unpacked {path}")
-    console.say(f"{len(placed)} {_runs(placed)} unpacked into {runs_dir}")
-
-
-def _runs(runs: Sequence[Path]) -> str:
-    return "run" if len(runs) == 1 else "runs"
+    console.say(f"{how_many(len(placed), 'run')} unpacked into {runs_dir}")

@@ -22,9 +22,7 @@ TABLES: dict[str, Callable[[RunStore], pd.DataFrame]] = {
 }
 FORMATS = ("table", "md", "csv", "latex", "html")
 CELL = ("data", "model", "sparsity")
-BRIEF = {
-    "variants": ("variant", "seeds", "last", "best", "last_difference", "loss", "epochs")
-}  # columns for a terminal
+BRIEF = {"variants": ("variant", "seeds", "last", "best", "last_difference", "loss", "epochs")}  # for a terminal
 COLORS = {"reproduced": "green", "better": "cyan", "worse": "red", "missing": "dim"}
 
 
@@ -46,28 +44,21 @@ def paper(
         raise OptionError(unknown("table", which, TABLES))
     if format not in FORMATS:
         raise OptionError(unknown("format", format, FORMATS))
-    store = _store(results)
-    frame = TABLES[which](store)
+    if results is not None and not results.is_dir():
+        raise RunError(f"There is no folder {results}; pass the one that `hypersparse sweep --results` fills.")
+    frame = TABLES[which](RunStore(results or "results"))
     there = frame[frame["seeds"] > 0]
     shown = mark_missing(format_cells(frame if all_cells else there))
     if format == "table":
         console = table_console()
-        if len(shown):
-            console.print(_brief(shown, BRIEF[which]) if which in BRIEF else _whole(shown))
+        colored = shown.map(lambda value: f"[{COLORS[value]}]{value}[/]" if value in COLORS else str(value))
+        if which in BRIEF and len(shown):
+            console.print(_brief(shown, BRIEF[which]))
+        elif len(shown):
+            console.print(table(*map(column_title, shown), rows=colored.to_numpy().tolist()))
         console.say(count_verdicts(frame))
         return
     typer.echo(render(frame if all_cells else there, shown, format), nl=False)
-
-
-def _store(results: Path | None) -> RunStore:
-    if results is not None and not results.is_dir():
-        raise RunError(f"There is no folder {results}; pass the one that `hypersparse sweep --results` fills.")
-    return RunStore(results or "results")
-
-
-def _whole(shown: pd.DataFrame) -> Table:
-    cells = shown.map(lambda value: f"[{COLORS[value]}]{value}[/]" if value in COLORS else str(value))
-    return table(*map(column_title, shown), rows=cells.to_numpy().tolist())
 
 
 def _brief(shown: pd.DataFrame, columns: Sequence[str]) -> Table:

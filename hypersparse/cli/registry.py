@@ -33,10 +33,7 @@ ANALYSES = {  # file.function and help, which is not read from it: importing an 
     "intersection": ("intersection.analyze", "How soon the final mask is found (figure 2 of the paper)."),
     "layers": ("allocation.analyze", "Weights per layer under the blocks of the network (figure 3 of the paper)."),
     "accuracy": ("tradeoffs.accuracy", "Accuracy against sparsity, training compute and bytes."),
-    "crossing": (
-        "masks.crossings",
-        "Weights that cross the pruning threshold in each epoch: from exploration to exploitation.",
-    ),
+    "crossing": ("masks.crossings", "Weights that cross the pruning threshold in each epoch."),
     "effective": ("tradeoffs.effective", "Kept weights that lie on a path from input to output."),
     "agreement": ("masks.agreement", "Agreement of the final masks of different seeds."),
     "classes": ("tradeoffs.classes", "Change of accuracy by class."),

@@ -10,6 +10,7 @@ import typer
 from hypersparse.analysis.report.gather import Gathered
 from hypersparse.analysis.report.page import write
 from hypersparse.cli.console import Console
+from hypersparse.cli.formats import how_many
 from hypersparse.cli.option_groups import argument, grouped, option
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
@@ -69,7 +70,7 @@ def _print_summary(found: Gathered, out: Path, missing: int) -> None:
     for name, problem in found.problems:
         errors.say(f"{name}: {problem}", label="left out:", style="yellow")
     unfinished = sum(page.row.status != "finished" for page in found.pages)
-    words = [f"{len(found.pages)} {'run' if len(found.pages) == 1 else 'runs'}"]
+    words = [how_many(len(found.pages), "run")]
     words += [f"{unfinished} of them not finished"] if unfinished else []
     words += [f"{missing} of the experiment not there yet"] if missing else []
     Console().say(f"{out}: {', '.join(words)}; {out.stat().st_size / 1e6:.1f} MB")

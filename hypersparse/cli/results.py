@@ -32,9 +32,9 @@ def outcome_table(outcome: Mapping[str, Any]) -> Table:
 
 
 def names_of(jobs: Sequence[Job]) -> list[str]:
-    """A name for each run, unique among runs of the same data and model."""
+    """A unique name for each run."""
     own_code = own_code_of(job.recipe for job in jobs)
-    found = names([job.recipe.to_mapping() for job in jobs], "sparsity", own_code=own_code)
+    found = names([job.recipe.to_mapping() for job in jobs], "sparsity", "model", "data", own_code=own_code)
     return [f"{name} · seed {job.seed}" for name, job in zip(found, jobs, strict=True)]
 
 

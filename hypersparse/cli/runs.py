@@ -53,13 +53,11 @@ def runs(
     elif found:
         _print_table(found)
     if not found:
-        Console(stderr=True).say(_nothing(runs_dir, len(every)))
-
-
-def _nothing(runs_dir: Path, others: int) -> str:
-    if others:
-        return f"None of the {others} runs in {runs_dir} fits; remove a filter, or list all with `hypersparse runs`."
-    return f"There are no runs in {runs_dir} yet. `hypersparse train` makes one; --runs-dir lists another folder."
+        Console(stderr=True).say(
+            f"None of the {len(every)} runs in {runs_dir} fits; remove a filter, or list all with `hypersparse runs`."
+            if every
+            else f"There are no runs in {runs_dir} yet. `hypersparse train` makes one; --runs-dir lists another folder."
+        )
 
 
 def _print_table(found: Sequence[RunRow]) -> None:

@@ -56,15 +56,7 @@ class Session:
         load = partial(load_data, folders=self.options.folders, quiet=quiet, machine=machine, console=self.console)
         return keep_latest(load)
 
-    def train_one(
-        self,
-        job: Job,
-        title: str,
-        dataset: Dataset,
-        *,
-        callback: Callback | None = None,
-        stop: StopRequest | None = None,
-    ) -> Result:
+    def train_one(self, job: Job, title: str, *, dataset: Dataset, stop: StopRequest | None = None) -> Result:
         """Train a run, resume it, or return its result."""
         display = LiveDisplay(self.console, title)
         named = self.options.track or () if self.ranks.first else ()
@@ -75,7 +67,7 @@ class Session:
                 self.machine,
                 job.folder,
                 dataset=dataset,
-                callback=CallbackList([tell(job, display), callback or Callback()]),
+                callback=CallbackList([tell(job, display), job.callback or Callback()]),
                 stop=stop or self.stop,
                 phase_cache=self.options.phase_cache,
                 record=self.record,
@@ -151,9 +143,10 @@ class Search:
         def train(
             recipe: Recipe, folder: Path, title: str, callback: Callback | None = None, stop: StopRequest | None = None
         ) -> Result:
-            title = f"training {next(numbers)} of at most {most}: {title}"
-            return self.session.train_one(
-                Job(recipe, self.seed, folder), title, self.dataset, callback=callback, stop=stop
+            job, title = (
+                Job(recipe, self.seed, folder, callback),
+                f"training {next(numbers)} of at most {most}: {title}",
             )
+            return self.session.train_one(job, title, dataset=self.dataset, stop=stop)
 
         return train

@@ -35,14 +35,11 @@ class StepOptions:
     """How the steps of a run are trained."""
 
     engine: str = option("auto", "eager, compiled, cudagraph or auto.", panel=MACHINE)
-    deterministic: bool = option(
-        False, "Bit-identical results on CUDA too, more slowly.", "--deterministic", panel=MACHINE
-    )
+    deterministic: bool = option(False, "Bit-identical on CUDA too, but slower.", "--deterministic", panel=MACHINE)
     threads: int | None = option(None, "CPU threads.", panel=MACHINE, min=1)
     on_collapse: str = option(
-        "warn", "If a mask leaves a layer without weights, or no path to the output: warn, error or ignore.",
-        panel=MACHINE,
-    )  # fmt: skip
+        "warn", "If a mask empties a layer or leaves no path to the output: warn, error or ignore.", panel=MACHINE
+    )
     checkpoint_seconds: float = option(20.0, "Minimum time between checkpoints.", panel=MACHINE, min=0)
 
 
@@ -89,7 +86,7 @@ def _train_one(run: Run, session: Session, dataset: Dataset) -> None:
     title = f"{run.recipe.label} · seed {run.seed} · {session.machine.torch_device()}"
     try:
         with stopped_by_signals(session.stop):
-            result = session.train_one(job, title, dataset)
+            result = session.train_one(job, title, dataset=dataset)
     except Stopped:
         session.say_how_to_resume(job.folder)
         return  # and leave the process group in order

@@ -44,22 +44,24 @@ class TrainingOptions:
     device: Device = "auto"
     precision: Precision = "fp32"
     stream: str = option(
-        "auto", "Read the images batch by batch instead of keeping them on the device: always, never, or auto where "
-        "they take more than --memory-share. The results are the same.", panel=MACHINE,
-    )  # fmt: skip
+        "auto",
+        "Stream the images instead of keeping them on the device: always, never, or auto if they take more than "
+        "--memory-share. The results are the same.",
+        panel=MACHINE,
+    )
     memory_share: float = option(0.5, "Share of the free memory of the device for a data set.", panel=MACHINE)
     workers: int | None = option(
-        None, "Processes that decode streamed images; the default is one for each core, at most 16.",
-        panel=MACHINE, min=0,
-    )  # fmt: skip
+        None, "Processes that decode streamed images; by default one for each core, at most 16.", panel=MACHINE, min=0
+    )
     jobs: int | None = option(
-        None, "Concurrent runs on the device or the cluster; by default a short trial finds the fastest number.",
-        panel=MACHINE, min=1,
-    )  # fmt: skip
+        None, "Concurrent runs; by default a short trial finds the fastest number.", panel=MACHINE, min=1
+    )
     compiler_cache: Path | None = option(
-        None, "Folder for compiled code; it can be copied to another machine with the same GPU and torch.",
-        panel=MACHINE, file_okay=False,
-    )  # fmt: skip
+        None,
+        "Folder of compiled code, for all machines with the same GPU and torch.",
+        panel=MACHINE,
+        file_okay=False,
+    )
     stop_after: str | None = option(None, "Save and stop after this time, such as 9m.", panel=MACHINE)
     track: Track = None
     report: WithReport = True

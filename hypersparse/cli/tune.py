@@ -51,9 +51,7 @@ def tune(asked: TuneOptions, chosen: RecipeOptions, options: TrainingOptions) ->
 
 
 def _say(console: Console, study: Study) -> None:
-    trials = sorted(
-        study.finished(), key=lambda trial: -1.0 if trial.accuracy is None else trial.accuracy, reverse=True
-    )
+    trials = sorted(study.finished(), key=lambda trial: trial.accuracy or 0.0, reverse=True)
     rows = [{"trial": each.number, **each.values, "held_out": each.accuracy, "state": each.state} for each in trials]
     (file,) = write_tables(study.folder, {"trials": pd.DataFrame(rows)})
     names = [each.name for each in study.space]
