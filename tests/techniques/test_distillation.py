@@ -78,7 +78,7 @@ def test_a_given_teacher_and_one_that_comes_trained() -> None:
 def test_what_cannot_work_is_said() -> None:
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(OptionError, match="this plan has none; give a `teacher`"):
+    with pytest.raises(OptionError, match=r"this plan has none\. Pass a `teacher`"):
         hypersparse.attach(model, optimizer, Dense(), epochs=1, techniques=Techniques(distill=1.0))
     with pytest.raises(OptionError, match="`teacher` is for the technique `distill`"):
         hypersparse.attach(model, optimizer, Dense(), epochs=1, teacher=model)
