@@ -29,25 +29,25 @@ const NAME = /^[A-Za-z0-9_.~-]{1,512}$/;
  * The network in the bytes of a file: `input` (its shape), `nodes`, `arrays` and `about`.
  * An array has a `shape`, the `values` that are stored, and their `positions`; null: all are.
  */
-export function readGraph(bytes) {
+export async function readGraph(bytes) {
   if (!(bytes instanceof Uint8Array)) throw new TypeError("A network is read from a Uint8Array.");
   try {
-    return unpacked(bytes);
+    return await unpacked(bytes);
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
     throw new FileError(`This is not a whole .hsp file (${error.message}); copy or export it again.`);
   }
 }
 
-function unpacked(bytes) {
+async function unpacked(bytes) {
   const { sections, about } = sectionsOf(bytes);
-  const text = parsed(inflate(sections.graph, MOST_GRAPH), "its graph");
+  const text = parsed(await inflate(sections.graph, MOST_GRAPH), "its graph");
   const entries = listOf(text, "arrays").map(entryOf);
   const nodes = listOf(text, "nodes").map((row, place) => nodeOf(row, place, entries));
   const input = shapeOf(own(text, "input"), 1);
   const lengths = listOf(text, "strings").map(whole);
   checkClaims(entries, bytes.length);
-  return { input, nodes, arrays: arraysOf(entries, sections, lengths), about };
+  return { input, nodes, arrays: await arraysOf(entries, sections, lengths), about };
 }
 
 function listOf(table, name) {
@@ -134,8 +134,8 @@ const rowsOf = (entry) => (entry.dtype === ROWS ? entry.layout.shape[0] : 0);
 const bytesOf = (entry) => entry.stored * entry.width + rowsOf(entry) * SCALE;
 const sum = (list, measure) => list.reduce((all, each) => all + measure(each), 0);
 
-function arraysOf(entries, sections, lengths) {
-  const [values, scales] = valuesOf(entries, sections.values);
+async function arraysOf(entries, sections, lengths) {
+  const [values, scales] = await valuesOf(entries, sections.values);
   if (lengths.length !== 4 || sum(lengths, (length) => length) !== sections.positions.length) {
     throw new FileError("its positions are cut off");
   }
@@ -162,8 +162,8 @@ function scale(steps, positions, { sizes, length }) {
 }
 
 /** The stored values of each array: all first bytes, all second bytes and so on, type by type; and scales of rows. */
-function valuesOf(entries, deflated) {
-  const content = inflate(deflated, sum(entries, bytesOf), true);
+async function valuesOf(entries, deflated) {
+  const content = await inflate(deflated, sum(entries, bytesOf), true);
   const values = new Map();
   let start = 0;
   for (const [dtype, width] of DTYPES) {

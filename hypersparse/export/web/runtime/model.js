@@ -24,7 +24,7 @@ let compiled = null; // the kernel, once for all models
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
 
 function kernel() {
-  compiled ??= WebAssembly.compile(inflate(fromBase64(KERNEL.code), MOST_KERNEL));
+  compiled ??= inflate(fromBase64(KERNEL.code), MOST_KERNEL).then((code) => WebAssembly.compile(code));
   return compiled;
 }
 
@@ -33,7 +33,7 @@ export class SparseModel {
   /** The network in the bytes of a `.hsp` file, or in the file at an address. */
   static async load(source) {
     const bytes = typeof source === "string" || source instanceof URL ? await fetched(source) : source;
-    const graph = readGraph(bytes instanceof ArrayBuffer ? new Uint8Array(bytes) : bytes);
+    const graph = await readGraph(bytes instanceof ArrayBuffer ? new Uint8Array(bytes) : bytes);
     const shapes = shapesOf(graph);
     const network = layersOf(graph);
     const program = writeProgram(network, place(network), KERNEL.kinds);
