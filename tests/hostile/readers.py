@@ -184,7 +184,7 @@ OPENS: MappingProxyType[str, str] = MappingProxyType(
         "hypersparse/data/tiny_imagenet.py": "an archive of TinyImageNet",
         "hypersparse/data/webdataset.py": "shards of WebDataset",
         "hypersparse/distributed/checkpoint.py": "a sharded checkpoint's entry",
-        "hypersparse/export/c_writer.py": "* functions in C, in the package",
+        "hypersparse/export/c_kernels.py": "* functions in C, in the package",
         "hypersparse/export/web/modules.py": "* the runtime in JavaScript, in the package",
         "hypersparse/export/web/package.py": "* files of the npm package, in the package",
         "hypersparse/export/web/page.py": "a page",
