@@ -102,14 +102,15 @@ def train(options: TrainBenchOptions) -> None:
 def profile(
     model: Annotated[str, typer.Argument(help="The network, such as resnet32 or resnet32-64x64.")] = "resnet32",
     precision: Annotated[str, typer.Option(help="bf16, tf32 or fp32.")] = "bf16",
+    engine: Annotated[str, typer.Option(help="cudagraph or fused.")] = "fused",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A JSON file, also with each kernel's name.", dir_okay=False)
     ] = None,
 ) -> None:
     """Count and time the kernels of a captured training step by kind, in every phase. Needs a GPU."""
-    found = kernel_profile.profile_workload(workloads.workload_of(model), precision=precision)
+    found = kernel_profile.profile_workload(workloads.workload_of(model), precision=precision, engine=engine)
     rows = [words for phase, profiled in found["phases"].items() for words in _profile_words(phase, profiled)]
-    title = f"one step of {found['model']} on {found['device']}, {precision}, batch {found['batch_size']}"
+    title = f"one step of {found['model']} on {found['device']}, {precision}, {engine}, batch {found['batch_size']}"
     _print(rows, [], title=title)
     if out:
         write_json(out, found)

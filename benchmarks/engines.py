@@ -29,7 +29,7 @@ from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.concurrency.cuda_streams import own_stream, run_concurrently
 from hypersparse.training.engines import CapturedStep
 from hypersparse.training.loop import Training
-from hypersparse.training.machine import Machine
+from hypersparse.training.machine import CAPTURED, Machine
 
 SCALED_PASSES, SCALED_SECONDS = 3, 2.0  # timed passes over a part of the images, if their time is scaled
 TEST_IMAGES = 64  # not scored here, but a data set needs some
@@ -90,7 +90,7 @@ def build_step(training: Training, engine: str) -> None:
     training.sparsifier.begin_epoch()
     training.model.train()
     step = training.step_of_phase()
-    if engine == "cudagraph" and not isinstance(step, CapturedStep):
+    if engine in CAPTURED and not isinstance(step, CapturedStep):
         raise RuntimeError("the step could not be captured")
     step(next(batch_numbers(training.batches)))
 

@@ -20,7 +20,6 @@ from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loop import Training
 from hypersparse.training.machine import Machine
 
-ENGINE = "cudagraph"
 BATCH_SIZE, STEPS, WARM_UP_STEPS = 64, 20, 10
 OTHER = "other"
 # A kernel is of the first kind whose pattern its name contains. Inductor's names list all operations of a kernel, also
@@ -28,12 +27,13 @@ OTHER = "other"
 KINDS = (
     ("optimizer", r"^_step$|multi_tensor|sgd"),
     ("penalty", r"^_(count_coarse|guess|move|settle|count_digit|pick|sum_tanh|write_gradient)$"),
-    ("convolution, weight gradient", r"^_(sum|add)_shares$|wgrad|backward_filter"),
+    ("convolution, weight gradient", r"^(_sum|_add|add)_shares$|^conv_weight_gradient$|wgrad|backward_filter"),
+    ("fused batch norm and ReLU", r"^(activate|relu_gradient|norm_gradient)$"),
     ("reductions (batch norm, loss)", r"^triton_(red|per)_|batch_norm|bn_fw|bn_bw|reduce_kernel"),
     ("elementwise", r"^triton_(poi|for)_|elementwise"),
-    ("convolution, data gradient", r"dgrad|backward_data"),
+    ("convolution, data gradient", r"^conv_data_gradient$|dgrad|backward_data"),
     ("layout change", r"nchwToNhwc|nhwcToNchw|transpose"),
-    ("convolution, forward", r"fprop|implicit_convolve|convolve|conv2d"),
+    ("convolution, forward", r"^conv_forward$|fprop|implicit_convolve|convolve|conv2d"),
     ("matrix product", r"gemm|gemv|cutlass|splitKreduce"),
     ("selection and sorting", r"topk|[sS]ort|radix|gatherTopK"),
     ("copy and fill", r"Memcpy|Memset|copy|fill"),
@@ -76,14 +76,14 @@ def _per_step(groups: Mapping[str, list[float]], steps: int) -> dict[str, dict[s
     return {name: {"kernels": len(times) / steps, "microseconds": sum(times) / steps} for name, times in longest_first}
 
 
-def profile_workload(workload: Workload, *, precision: str) -> dict[str, Any]:
+def profile_workload(workload: Workload, *, precision: str, engine: str) -> dict[str, Any]:
     """Profile a captured step of every phase of a workload; needs a CUDA device."""
     if not torch.cuda.is_available():
         raise OptionError(
             "`profile` counts the kernels of a captured step, which needs a CUDA device, and none was found. "
             "Run it on a machine with a GPU."
         )
-    machine = Machine(device="cuda", precision=precision, engine=ENGINE)  # type: ignore[arg-type]  # it checks it
+    machine = Machine(device="cuda", precision=precision, engine=engine)  # type: ignore[arg-type]  # it checks them
     with machine.active() as device, tempfile.TemporaryDirectory() as folder:
         dataset = random_dataset(workload, workload.images, device)
         recipe = benchmark_recipe(workload, BATCH_SIZE)
@@ -94,6 +94,7 @@ def profile_workload(workload: Workload, *, precision: str) -> dict[str, Any]:
             "device": torch.cuda.get_device_name(device),
             "torch": torch.__version__,
             "precision": precision,
+            "engine": engine,
             "batch_size": BATCH_SIZE,
             "steps": STEPS,
             "phases": phases,
@@ -103,7 +104,7 @@ def profile_workload(workload: Workload, *, precision: str) -> dict[str, Any]:
 def _profile_phase(training: Training, *, last: bool) -> dict[str, Any]:
     """Profile a step of the current phase, then advance to the next one unless this is the last."""
     device = training.sparsifier.weights.device
-    build_step(training, ENGINE)
+    build_step(training, training.machine.engine)
     step, numbers = training.step_of_phase(), batch_numbers(training.batches)
 
     def take_steps(count: int) -> None:

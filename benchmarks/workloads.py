@@ -9,12 +9,13 @@ import torch
 
 from hypersparse import models
 from hypersparse.errors import OptionError, unknown
+from hypersparse.training.machine import CAPTURED
 
 PHASES = ("plain", "regularized", "masked")  # ART's pre-train, regularize and fine-tune
 SPARSITY = 0.98
 LR = 0.01  # does not affect the times; with random labels, 0.1 may diverge to NaN
 REFERENCE = "reference"
-ENGINES = (REFERENCE, "cudagraph", "eager", "compiled")
+ENGINES = (REFERENCE, *CAPTURED, "eager", "compiled")
 MODELS = ("resnet32", "vgg19", "resnet32-64x64")
 LARGE = "-64x64"
 RUNS = (1, 5, 10)
@@ -113,16 +114,17 @@ def plan_cases(
         labels = MODELS if cuda and not quick else MODELS[:2]
     if engines is None:
         engines = ENGINES if cuda else (REFERENCE, "eager") if quick else (REFERENCE, "eager", "compiled")
+    captured = not set(CAPTURED).isdisjoint(engines)
     if runs is None:
-        runs = RUNS if cuda and "cudagraph" in engines else (1,)
+        runs = RUNS if cuda and captured else (1,)
     check_choices(cuda, engines, runs)
     cases = []
     for workload in map(workload_of, labels):
         large = workload.label.endswith(LARGE)
         for engine in (engine for engine in ENGINES if engine in engines):
-            if large and cuda and engine not in (REFERENCE, "cudagraph"):
+            if large and cuda and engine not in (REFERENCE, *CAPTURED):
                 continue
-            counts = [1] if engine != "cudagraph" or large else sorted(set(runs))
+            counts = [1] if engine not in CAPTURED or large else sorted(set(runs))
             cases += [TrainingCase(workload, engine, count) for count in counts]
     return cases
 
@@ -132,11 +134,12 @@ def check_choices(cuda: bool, engines: Sequence[str], runs: Sequence[int]) -> No
     for engine in engines:
         if engine not in ENGINES:
             raise OptionError(unknown("engine", engine, ENGINES))
-    if "cudagraph" in engines and not cuda:
-        raise OptionError("Only steps on a CUDA device can be captured; leave `cudagraph` out of --engines here.")
+    captured = [engine for engine in engines if engine in CAPTURED]
+    if captured and not cuda:
+        raise OptionError(f"Only steps on a CUDA device can be captured; leave `{captured[0]}` out of --engines here.")
     if not runs or min(runs) < 1:
         raise OptionError(f"`--runs` are counts of 1 or more, such as 1,5,10; got {','.join(map(str, runs))}.")
-    if max(runs) > 1 and "cudagraph" not in engines:
+    if max(runs) > 1 and not captured:
         raise OptionError("Several runs at once are measured with captured steps, on CUDA only; leave --runs out.")
 
 

@@ -20,7 +20,7 @@ class CompiledEval:
 
     def __init__(self, model: nn.Module, machine: Machine) -> None:
         self._model, self._machine = model, machine
-        self._wanted = machine.chosen_engine() == "cudagraph"
+        self._wanted = machine.captures()
         self._size = 0  # of the batches it is compiled for
         self._compiled = torch.compile(model, dynamic=False) if self._wanted else model
 

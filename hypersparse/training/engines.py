@@ -21,7 +21,8 @@ from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.training.concurrency.cuda_streams import CAPTURE_LOCK, side_stream
 from hypersparse.training.forward_backward import ForwardBackward
-from hypersparse.training.machine import Machine
+from hypersparse.training.fused.forward_backward import fuse
+from hypersparse.training.machine import CAPTURED, Machine
 from hypersparse.training.sparsifier_driver import SparsifierDriver
 
 WARM_UP_STEPS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
@@ -190,7 +191,7 @@ def build_step(
     eager = EagerStep(forward_backward, driver, batches, record)
     acts_always = phase.on_step is not None and phase.on_step.every == 1
     full_batches = batches.size(0) == batches.batch_size
-    if machine.chosen_engine() != "cudagraph" or acts_always or not full_batches:
+    if not machine.captures() or acts_always or not full_batches:
         return eager
     if not isinstance(batches, Batches):
         log.warning("The step of phase %s is compiled but not captured, since its images are streamed.", phase.name)
@@ -211,15 +212,25 @@ def build_step(
 
 
 def build_forward_backward(
-    driver: SparsifierDriver, machine: Machine, *, compiled: bool | None = None, ranks: Ranks | None = None
+    driver: SparsifierDriver,
+    machine: Machine,
+    *,
+    compiled: bool | None = None,
+    ranks: Ranks | None = None,
+    batch: tuple[int, ...] = (),
 ) -> ForwardBackward:
-    """The network with its loss, compiled if the machine's engine requires it."""
+    """The network with its loss, compiled if the machine's engine requires it, and fused for batches [N, C, H, W]."""
     if compiled is None:
         compiled = machine.chosen_engine() != "eager"
-        if not compiled and machine.engine == "cudagraph":
+        if not compiled and machine.engine in CAPTURED:
             device = machine.torch_device()
             log.warning("Only steps on a CUDA device can be captured; on %s they run eagerly.", device)
-    return ForwardBackward(driver.memory, driver.sparsifier.state.task.metric, machine, compiled=compiled, ranks=ranks)
+    metric = driver.sparsifier.state.task.metric
+    if compiled and machine.chosen_engine() == "fused" and batch:
+        fused = fuse(driver.memory, metric, machine, batch)
+        if fused is not None:
+            return fused
+    return ForwardBackward(driver.memory, metric, machine, compiled=compiled, ranks=ranks)
 
 
 Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], list[Tensor], dict[str, Any], Tensor]

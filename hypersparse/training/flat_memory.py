@@ -61,11 +61,19 @@ class FlatMemory:
         if self._gradients is None:
             memory = torch.empty_like(self.values)
             self._gradients = memory, self.split(memory)
-        parts = self._gradients[1]
-        self._deferred = None  # of a step that nobody made
         with torch.no_grad():
-            torch._foreach_copy_(parts, list(gradients))
-        for weight, part in zip(self.weights.values(), parts, strict=True):
+            torch._foreach_copy_(self._gradients[1], list(gradients))
+        self._set_gradients_()
+
+    def use_gradients_(self, memory: Tensor) -> None:
+        """Set the parts of this vector, which has the layout of `values`, as the gradients of flat weights."""
+        if self._gradients is None or self._gradients[0] is not memory:
+            self._gradients = memory, self.split(memory)
+        self._set_gradients_()
+
+    def _set_gradients_(self) -> None:
+        self._deferred = None  # of a step that nobody made
+        for weight, part in zip(self.weights.values(), self._gradients[1] if self._gradients else (), strict=True):
             weight.grad = part
 
     def add_gradient_of_(self, penalty: Callable[[Tensor], Tensor]) -> None:

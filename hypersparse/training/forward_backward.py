@@ -28,43 +28,62 @@ class ForwardBackward:
     def __init__(
         self, memory: FlatMemory, metric: Metric, machine: Machine, *, compiled: bool, ranks: Ranks | None = None
     ) -> None:
-        self._machine = machine
         self._network, self._ranks = memory.weights.model, ranks or Ranks.alone()
         self._replica = replica_of(memory) if compiled and machine.precision == "bf16" else None
-        self._plain = _Loss(self._replica.model if self._replica else memory.weights.model, metric)
-        self._compiled = compiled
-        self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
+        network = self._replica.model if self._replica else memory.weights.model
+        self._loss = LossFunction(network, metric, machine, compiled=compiled)
 
     def set_extra_loss(self, extra: nn.Module | None) -> None:
+        """Add this term of (images, outputs) to the loss."""
+        self._loss.set_extra(extra)
+
+    def loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean cross-entropy of a batch with the phase's own term, and the score of each sample."""
+        if self._replica:
+            self._replica.refresh_()
+        return self._loss(images, labels)
+
+    def backward_(self, loss: Tensor, *, share: float = 1.0) -> None:
+        """Set the gradients of the network's weights; of several ranks each has a share of the batch."""
+        self._loss.backward_(loss * share if self._ranks.several else loss)
+        if self._replica:
+            self._replica.give_gradients_()
+        if self._ranks.several:
+            self._ranks.sum_(weight.grad for weight in self._network.parameters() if weight.grad is not None)
+
+
+class LossFunction:
+    """Loss and scores of a network, compiled if possible."""
+
+    def __init__(self, network: nn.Module, metric: Metric, machine: Machine, *, compiled: bool) -> None:
+        self._machine, self._compiled = machine, compiled
+        self._plain = _Loss(network, metric)
+        self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
+
+    def set_extra(self, extra: nn.Module | None) -> None:
         """Add this term of (images, outputs) to the loss."""
         if extra is self._plain.extra:
             return
         self._plain = _Loss(self._plain.network, self._plain.metric, extra)
         self._loss = torch.compile(self._plain, dynamic=False) if self._compiled else self._plain
 
-    def loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy of a batch with the phase's own term, and the score of each sample."""
-        if self._replica:
-            self._replica.refresh_()
+    def __call__(self, images: Tensor, labels: Tensor, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Mean loss and the score of each sample, from the images or from `inputs` that were made of them."""
         with self._machine.autocast(), self._compiling():
             try:
-                return self._loss(images, labels)  # type: ignore[no-any-return]
+                return self._loss(images, labels, inputs)  # type: ignore[no-any-return]
             except RuntimeError as error:
                 if self._loss is self._plain or not type(error).__module__.startswith("torch._"):
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 log.warning("The network runs eagerly, since it cannot be compiled: %s", reason)
                 self._loss = self._plain
-                return self._loss(images, labels)  # type: ignore[no-any-return]
+                return self._loss(images, labels, inputs)  # type: ignore[no-any-return]
 
-    def backward_(self, loss: Tensor, *, share: float = 1.0) -> None:
-        """Set the gradients of the network's weights; of several ranks each has a share of the batch."""
+    def backward_(self, loss: Tensor) -> None:
+        """Run the backward pass."""
         with self._compiling():
-            (loss * share if self._ranks.several else loss).backward()  # type: ignore[no-untyped-call]
-        if self._replica:
-            self._replica.give_gradients_()
-        if self._ranks.several:
-            self._ranks.sum_(weight.grad for weight in self._network.parameters() if weight.grad is not None)
+            loss.backward()  # type: ignore[no-untyped-call]
 
     @contextmanager
     def _compiling(self) -> Iterator[None]:
@@ -82,8 +101,8 @@ class _Loss(nn.Module):
         super().__init__()
         self.network, self.metric, self.extra = network, metric, extra
 
-    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | float]:
-        outputs = self.network(images).float()
+    def forward(self, images: Tensor, labels: Tensor, inputs: Tensor | None) -> tuple[Tensor, Tensor | float]:
+        outputs = self.network(images if inputs is None else inputs).float()
         with torch.no_grad():
             scores = self.metric(outputs, labels)
         loss = functional.cross_entropy(outputs, labels)

@@ -147,7 +147,7 @@ class Training:
             check_digest(recipe.init_from, recipe.init_digest)
             load_weights_(model, recipe.init_from)
         self.model = _shared(model.to(device), ranks, machine)
-        if machine.chosen_engine() == "cudagraph":
+        if machine.captures():
             channels_last_(self.model)
         weights = PrunableWeights(self.model)  # raises an error without any, before the optimizer does
         if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
@@ -170,7 +170,9 @@ class Training:
             looked_at = any(phase.around_step for phase in self.sparsifier.plan)  # they see gradients before the step
             optimizer.use_flat(self.driver.memory, add_penalty=not looked_at)
         self.epoch_loss = EpochLoss(device)
-        self.forward_backward = build_forward_backward(self.driver, machine, ranks=ranks)
+        self.forward_backward = build_forward_backward(
+            self.driver, machine, ranks=ranks, batch=(self.batches.batch_size, *dataset.shape)
+        )
         self.step: tuple[Phase, bool, Step] | None = None  # of the phase at hand, with a mask or without
         self.phase_cache = (  # what several ranks train has other bits
             PhaseCache(phase_cache, recipe, seed, describe(machine), record=record)
@@ -402,7 +404,7 @@ def _shared(model: nn.Module, ranks: Ranks, machine: Machine) -> nn.Module:
     """The network for several ranks: on GPUs the norms of a batch are over all of it."""
     if not ranks.several:
         return model
-    if machine.chosen_engine() == "cudagraph":
+    if machine.captures():
         raise OptionError("Steps are captured for one process only; several take `engine` compiled or eager.")
     if next(model.parameters()).is_cuda:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]

@@ -11,6 +11,8 @@ from hypersparse.errors import OptionError
 from hypersparse.options import option, options
 from hypersparse.sparsity.collapse import OnCollapse
 
+Engine = Literal["auto", "eager", "compiled", "cudagraph", "fused"]
+CAPTURED = ("cudagraph", "fused")
 MOST_WORKERS = 16  # unless more are asked for: each takes some hundred megabytes
 
 
@@ -22,9 +24,10 @@ class Machine:
     precision: Literal["fp32", "tf32", "bf16"] = option(
         default="fp32", help="Of convolutions and products; weights are fp32."
     )
-    engine: Literal["auto", "eager", "compiled", "cudagraph"] = option(
+    engine: Engine = option(
         default="auto",
-        help="How a step runs: eagerly, with a compiled network, or compiled and captured as one CUDA graph.",
+        help="How a step runs: eagerly; with a compiled network; compiled and captured as one CUDA graph (cudagraph); "
+        "or captured with fused kernels for convolutions and batch norms (fused), for networks of these in bf16.",
     )
     deterministic: bool = option(default=False, help="The same bits every time on CUDA too, at some cost in speed.")
     threads: int | None = option(
@@ -61,12 +64,19 @@ class Machine:
             )
         return device
 
-    def chosen_engine(self) -> Literal["eager", "compiled", "cudagraph"]:
-        """The engine: cudagraph on a GPU unless `deterministic`, eager on a CPU."""
+    def chosen_engine(self) -> Engine:
+        """The engine: on a GPU fused in bf16 and cudagraph otherwise unless `deterministic`, on a CPU eager."""
         cuda = self.torch_device().type == "cuda"
+        fastest: Engine = "fused" if self.precision == "bf16" else "cudagraph"
         if self.engine == "auto":
-            return "cudagraph" if cuda and not self.deterministic else "eager"
-        return "eager" if self.engine == "cudagraph" and not cuda else self.engine
+            return fastest if cuda and not self.deterministic else "eager"
+        if self.engine not in CAPTURED:
+            return self.engine
+        return "eager" if not cuda else fastest if self.engine == "fused" else "cudagraph"
+
+    def captures(self) -> bool:
+        """Whether steps are captured as CUDA graphs."""
+        return self.chosen_engine() in CAPTURED
 
     def loading_workers(self) -> int:
         """Processes that decode images for a run."""

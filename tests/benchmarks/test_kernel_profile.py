@@ -64,7 +64,7 @@ def test_kernels_are_counted_and_timed_per_step() -> None:
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(OptionError, match="needs a CUDA device, and none was found"):
-        profile_workload(workload_of("resnet8"), precision="bf16")
+        profile_workload(workload_of("resnet8"), precision="bf16", engine="cudagraph")
 
 
 def test_the_command_prints_a_row_for_each_kind_and_writes_json(
@@ -72,7 +72,7 @@ def test_the_command_prints_a_row_for_each_kind_and_writes_json(
 ) -> None:
     phase = step_table([("_step", 30.0), ("_settle", 10.0)], steps=1, wall_microseconds=50.0)
     found = {"model": "resnet8", "device": "a GPU", "batch_size": 64, "phases": {"plain": phase}}
-    monkeypatch.setattr(kernel_profile, "profile_workload", lambda workload, *, precision: found)
+    monkeypatch.setattr(kernel_profile, "profile_workload", lambda workload, *, precision, engine: found)
     done = CliRunner().invoke(app, ["profile", "resnet8", "-o", str(tmp_path / "p.json")], catch_exceptions=False)
     rows = [line.split() for line in done.output.splitlines() if line.startswith("plain")]
     assert rows == [
@@ -87,7 +87,7 @@ def test_the_command_prints_a_row_for_each_kind_and_writes_json(
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")
 def test_a_captured_step_has_convolutions_and_an_optimizer() -> None:
-    found = profile_workload(workload_of("resnet8"), precision="bf16")
+    found = profile_workload(workload_of("resnet8"), precision="bf16", engine="cudagraph")
     assert list(found["phases"]) == ["plain", "regularized", "masked"]
     for phase in found["phases"].values():
         assert {"convolution, forward", "optimizer"} <= set(phase["kinds"])

@@ -9,8 +9,9 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 def test_all_cases_of_a_gpu_are_planned_most_important_first() -> None:
     cases = [(case.workload.label, case.engine, case.runs) for case in plan_cases(CUDA, quick=False)]
-    engines = [("reference", 1), ("cudagraph", 1), ("cudagraph", 5), ("cudagraph", 10), ("eager", 1), ("compiled", 1)]
-    large = [("resnet32-64x64", "reference", 1), ("resnet32-64x64", "cudagraph", 1)]
+    captured = [(engine, runs) for engine in ("cudagraph", "fused") for runs in (1, 5, 10)]
+    engines = [("reference", 1), *captured, ("eager", 1), ("compiled", 1)]
+    large = [("resnet32-64x64", engine, 1) for engine in ("reference", "cudagraph", "fused")]
     assert cases == [(model, *engine) for model in ("resnet32", "vgg19") for engine in engines] + large
 
 

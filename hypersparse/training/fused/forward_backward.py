@@ -1,0 +1,90 @@
+"""`FusedForwardBackward`: loss, scores and gradients of a batch, with fused kernels for convolutions and norms."""
+
+import torch
+from torch import Tensor, nn
+
+from hypersparse.methods.task import Metric
+from hypersparse.sparsity.triton_import import import_if_triton
+from hypersparse.training.flat_memory import FlatMemory
+from hypersparse.training.forward_backward import ForwardBackward, LossFunction
+from hypersparse.training.fused.network import FusedNetwork, fits_kernels
+from hypersparse.training.fused.operations import Operations
+from hypersparse.training.fused.trace import TracedNetwork, trace_network
+from hypersparse.training.kernels.convolution import kernel_serves
+from hypersparse.training.machine import Machine
+
+
+class FusedForwardBackward(ForwardBackward):
+    """The fused network for full batches; autograd for what follows its last activation, and for other batches."""
+
+    def __init__(
+        self,
+        memory: FlatMemory,
+        metric: Metric,
+        machine: Machine,
+        traced: TracedNetwork,
+        operations: Operations,
+        *,
+        batch: tuple[int, ...],
+    ) -> None:
+        super().__init__(memory, metric, machine, compiled=True)
+        size, *shape = batch
+        self._size = size
+        self._fused = FusedNetwork([traced], [memory], operations, batch=size, shape=shape, dtype=torch.bfloat16)
+        self._tail = LossFunction(traced.tail, metric, machine, compiled=True)
+        self._activations: Tensor | None = None  # the last ones of the batch; None: not fused
+
+    def set_extra_loss(self, extra: nn.Module | None) -> None:
+        """Add this term of (images, outputs) to the loss."""
+        super().set_extra_loss(extra)
+        self._tail.set_extra(extra)
+
+    def loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean cross-entropy of a batch with the phase's own term, and the score of each sample."""
+        if len(images) != self._size:
+            self._activations = None
+            return super().loss(images, labels)
+        self._fused.refresh_()
+        (values,) = self._fused.forward([images])
+        self._activations = values.detach().movedim(-1, 1).requires_grad_()
+        return self._tail(images, labels, self._activations)
+
+    def backward_(self, loss: Tensor, *, share: float = 1.0) -> None:
+        """Set the gradients of the network's weights."""
+        if self._activations is None:
+            super().backward_(loss, share=share)
+            return
+        self._tail.backward_(loss)
+        gradients = self._activations.grad
+        assert gradients is not None
+        self._activations = None
+        self._fused.backward_(gradients.movedim(1, -1)[None].contiguous())
+
+
+def fuse(memory: FlatMemory, metric: Metric, machine: Machine, batch: tuple[int, ...]) -> FusedForwardBackward | None:
+    """The fused passes for batches [N, C, H, W], or None if the device or the network does not fit."""
+    made = triton_operations() if kernel_serves(machine.torch_device()) else None
+    size, *shape = batch
+    if made is None or memory.values is None or len(shape) != 3:
+        return None
+    traced = trace_network(memory.weights.model, tuple(shape))
+    if traced is None or not fits_kernels(traced, batch=size, shape=shape) or not owns(memory, traced):
+        return None
+    return FusedForwardBackward(memory, metric, machine, traced, made, batch=batch)
+
+
+def owns(memory: FlatMemory, traced: TracedNetwork) -> bool:
+    """Whether the weights of all fused convolutions lie in the memory, and everything fused learns."""
+    inside = {id(weight) for weight in memory.weights.values()}
+    branches = [branch for activation in traced.activations for branch in activation.branches]
+    layers = [layer for branch in branches for layer in (branch.conv, branch.norm) if layer is not None]
+    learns = all(parameter.requires_grad for layer in layers for parameter in layer.parameters())
+    return learns and all(id(branch.conv.weight) in inside for branch in branches if branch.conv is not None)
+
+
+@import_if_triton
+def triton_operations() -> Operations:
+    """The operations as Triton kernels."""
+    from hypersparse.training.fused.triton_operations import TritonOperations
+
+    return TritonOperations()

@@ -1,0 +1,159 @@
+"""Compares the Triton kernels of fused networks with `PlainOperations`, operation by operation.
+
+Run as a script it uses Triton's interpreter, in a process of its own: Triton decides when a kernel is defined.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hypersparse.training.fused.operations import Norm, Normed, Operations, PlainOperations
+from hypersparse.training.kernels.conv_tiling import Convolution
+
+SMALL = {
+    "stage": Convolution(2, 32, 32, 8, 8, 3, 1, 1),
+    "into the next": Convolution(2, 16, 32, 8, 8, 3, 2, 1),
+    "around it": Convolution(2, 16, 32, 8, 8, 1, 2, 0),
+    "1x1": Convolution(2, 32, 16, 4, 4, 1, 1, 0),
+    "more channels than a tile": Convolution(4, 128, 128, 4, 4, 3, 1, 1),
+    "48 channels": Convolution(2, 48, 16, 8, 8, 3, 1, 1),
+}
+
+
+def make_norm(runs: int, channels: int, like: Tensor, *, bias: bool = False) -> Norm:
+    """A batch norm with random parameters."""
+
+    def random() -> Tensor:
+        return torch.randn(runs, channels, device=like.device)
+
+    return Norm(
+        scales=random(),
+        shifts=random(),
+        means=random(),
+        variances=random().abs(),
+        bias=random() if bias else None,
+        scale_gradients=random(),
+        shift_gradients=random(),
+        saved=torch.zeros(runs, 2, channels, device=like.device),
+        momentum=0.1,
+        epsilon=1e-5,
+    )
+
+
+def runs_of(norm: Norm, runs: slice) -> Norm:
+    """The norm of some runs, in memory of its own."""
+    tensors = {name: value[runs].clone() for name, value in vars(norm).items() if isinstance(value, Tensor)}
+    return replace(norm, **tensors)
+
+
+def results(
+    operations: Operations, convolution: Convolution, made: dict[str, Tensor], norms: list[Norm]
+) -> Iterator[tuple[str, Tensor]]:
+    """Each operation once, on the same inputs."""
+    images, weights, gradients, skip = (made[name] for name in ("images", "weights", "gradients", "skip"))
+    first, second, third, fourth = norms
+    normed = operations.conv(convolution, images, weights, first)
+    yield "conv", normed.values
+    yield "activate", operations.activate(normed, None, None, pool=1)
+    yield "saved", first.saved
+    yield "means", first.means
+    yield "variances", first.variances
+    other = Normed(second, made["other"], *_moments(made["other"]))
+    yield "activate two", operations.activate(normed, other, None, pool=1)
+    yield "activate with a shortcut", operations.activate(normed, None, made["other"], pool=1)
+    if convolution.out_height % 2 == 0 and convolution.out_height > 4:
+        yield "activate and pool", (pooled := operations.activate(normed, None, None, pool=2))
+        sums = operations.relu_gradient(pooled + 1, pooled, normed, None, pool=2)
+        yield "pool gradient", sums.gradients
+        yield "pool sums", sums.tiles.sum(1)
+    sums = operations.relu_gradient(gradients, made["cut"], normed, other, pool=1)
+    yield "relu gradient", sums.gradients
+    yield "relu sums", sums.tiles.sum(1)
+    yield "norm gradient", operations.norm_gradient(sums, other, number=2)
+    yield "scale gradients", second.scale_gradients
+    yield "shift gradients", second.shift_gradients
+    yield "data gradient", operations.conv_data_gradient(convolution, gradients, weights, None)
+    before = Normed(third, made["before"], *_moments(made["before"]))
+    around = Normed(fourth, made["around"], *_moments(made["around"]))
+    for norm in (third, fourth):
+        norm.saved.copy_(made["saved"])
+    for name, two in (("one", None), ("two", around)):
+        sums = operations.conv_relu_gradient(
+            convolution, gradients, weights, skip if two else None, made["images"], before, two
+        )
+        yield f"data gradient before {name}", sums.gradients
+        yield f"sums of {name}", sums.tiles.sum(1)
+    found = torch.empty_like(weights, dtype=torch.float32)
+    operations.conv_weight_gradient_(convolution, images, gradients, found)
+    yield "weight gradient", found
+
+
+def _moments(values: Tensor) -> tuple[Tensor, int]:
+    tiles = values.float().flatten(1, 3).unflatten(1, (2, -1))
+    mean = tiles.mean(2)
+    return torch.stack([mean, (tiles - mean[:, :, None]).square().sum(2)], 2), tiles.shape[2]
+
+
+def inputs_of(convolution: Convolution, *, runs: int, like: Tensor) -> tuple[dict[str, Tensor], list[Norm]]:
+    """Random tensors for every operation."""
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(runs, *shape, device=like.device).to(like.dtype)
+
+    c = convolution
+    inside, outside = (c.batch, c.height, c.width, c.channels), (c.batch, c.out_height, c.out_width, c.filters)
+    made = {
+        "images": random(*inside).relu(),
+        "weights": random(c.filters, c.side, c.side, c.channels),
+        "gradients": random(*outside),
+        "skip": random(*inside),
+        "other": random(*outside),
+        "cut": random(*outside).relu(),
+        "before": random(*inside),
+        "around": random(*inside),
+        "saved": torch.rand(runs, 2, c.channels, device=like.device),
+    }
+    norms = [make_norm(runs, c.filters, like, bias=bias) for bias in (True, False)]
+    return made, [*norms, *(make_norm(runs, c.channels, like) for _ in range(2))]
+
+
+def errors(operations: Operations, convolution: Convolution, *, runs: int, like: Tensor) -> dict[str, float]:
+    """The relative error of each result against plain PyTorch."""
+    made, norms = inputs_of(convolution, runs=runs, like=like)
+    expected = results(PlainOperations(), convolution, made, [runs_of(norm, slice(None)) for norm in norms])
+    found = results(operations, convolution, made, norms)
+    return {name: _apart(mine, theirs) for (name, mine), (_, theirs) in zip(found, expected, strict=True)}
+
+
+def _apart(found: Tensor, expected: Tensor) -> float:
+    assert found.shape == expected.shape
+    return float((found.float() - expected.float()).norm() / expected.float().norm())
+
+
+def main() -> None:
+    """Print the errors of all small shapes as JSON."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    from triton.runtime import interpreter
+
+    from hypersparse.training.fused.triton_operations import TritonOperations
+
+    patch_tensors = interpreter._patch_lang_tensor
+
+    def patch_and_count(tensor: Any, scope: Any) -> None:
+        """Triton's own way to make a loop's length of a tensor fails with numpy 2.5."""
+        patch_tensors(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch_and_count
+    torch.manual_seed(0)
+    like = torch.zeros(())
+    print(json.dumps({name: errors(TritonOperations(), each, runs=2, like=like) for name, each in SMALL.items()}))
+
+
+if __name__ == "__main__":
+    main()
