@@ -50,12 +50,12 @@ def shapes_of(name: str, side: int) -> dict[Convolution, int]:
 def candidates(kind: str, shape: Convolution, *, quick: bool) -> Iterator[Tiles | Tiling]:
     """Tilings worth a try."""
     if kind == "weight":
-        yield from weight_candidates(shape, quick=True)[: 12 if quick else 60 : 1 if quick else 2]
+        yield from weight_candidates(shape, quick=quick)[: 12 if quick else 90]
         return
     pixels = shape.pixels if kind == "forward" else shape.batch * shape.height * shape.width // shape.stride**2
     made, summed = (shape.filters, shape.channels) if kind == "forward" else (shape.channels, shape.filters)
     for block, across, deep, warps, stages in itertools.product(
-        (64, 128, 256), {min(made & -made, n) for n in (32, 64, 128)}, {min(summed & -summed, n) for n in (64, 128)},
+        (64, 128, 256), {min(made & -made, n) for n in (32, 64, 128)}, {min(summed & -summed, n) for n in (32, 64, 128)},
         (4, 8), (3, 4),
     ):  # fmt: skip
         shared = stages * (block + across) * deep * 2
@@ -71,7 +71,10 @@ def candidates(kind: str, shape: Convolution, *, quick: bool) -> Iterator[Tiles 
 def inputs(kind: str, shape: Convolution, runs: int) -> Callable[[int, object], Tensor]:
     """A function that makes call number `n` of a kind with some operations."""
     size, filters = shape.batch, shape.filters
-    inside, outside = (size, shape.height, shape.width, shape.channels), (size, shape.out_height, shape.out_width, filters)
+    inside, outside = (
+        (size, shape.height, shape.width, shape.channels),
+        (size, shape.out_height, shape.out_width, filters),
+    )
 
     def random(*sides: int) -> Tensor:
         return torch.randn(runs, *sides, device="cuda").bfloat16()
@@ -152,7 +155,7 @@ def main() -> None:
         for shape in shapes
         for kind in KINDS
         if kind != "data" or shape.channels > 16
-        for tiling in candidates(kind, shape, quick=options.quick)
+        for tiling in candidates(kind, shape, quick=options.quick or shapes[shape] == 1)
     ]
     with ProcessPoolExecutor(14, mp_context=multiprocessing.get_context("spawn")) as pool:
         _, late = wait([pool.submit(compile_one, job) for job in jobs], timeout=options.seconds * 0.5)
@@ -179,7 +182,9 @@ def report(
     expected = calls[counts[0]](0, PlainOperations()).float().clone()
     rows: dict[Tiles | Tiling, list[float]] = {}
     table = TABLES[kind]
-    default = {"forward": tilings.forward_tiles, "data": tilings.data_tiles, "weight": tilings.weight_tiling}[kind](shape)  # type: ignore[operator]
+    default = {"forward": tilings.forward_tiles, "data": tilings.data_tiles, "weight": tilings.weight_tiling}[kind](
+        shape
+    )  # type: ignore[operator]
     for tiling in dict.fromkeys([default, *found]):
         table[key_of(shape)] = tiling  # type: ignore[assignment]
         try:

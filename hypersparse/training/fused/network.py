@@ -255,9 +255,7 @@ def fits_kernels(network: TracedNetwork, *, batch: int, shape: Sequence[int]) ->
     ) and all(batch * height * width % SMALLEST == 0 for _, height, width in pools)
 
 
-def activation_sizes(
-    activations: Sequence[Activation], batch: int, shape: Sequence[int]
-) -> list[tuple[int, int, int]]:
+def activation_sizes(activations: Sequence[Activation], batch: int, shape: Sequence[int]) -> list[tuple[int, int, int]]:
     """Channels, height and width of the images, and of each activation."""
     channels, height, width = shape
     sizes = [(channels, height, width)]

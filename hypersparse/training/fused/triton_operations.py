@@ -12,14 +12,13 @@ from hypersparse.training.kernels import fused_conv, fused_norm
 from hypersparse.training.kernels.conv_tiling import Convolution
 
 CHUNK = 64  # tiles whose sums are added at once
-PROGRAMS = 264  # two for each processor of an H200; a constant, so that every GPU adds in the same order
+PROGRAMS = 132  # that pass over pixels, one for each processor of an H200: each adds up the sums of all tiles first
+BLOCK = 8192  # numbers that such a program has at once
+SMALL_BLOCK = 2048
 
 
 class TritonOperations:
-    """Launches the kernels; with `early` each before the last one ends, so that it starts without delay."""
-
-    def __init__(self, *, early: bool = False) -> None:
-        self._launch: dict[str, bool] = {"early": early, "launch_pdl": early}
+    """Launches the kernels."""
 
     def conv(self, convolution: Convolution, images: Tensor, weights: Tensor, norm: Norm) -> Normed:
         """A convolution, with the sums for its batch norm."""
@@ -39,7 +38,6 @@ class TritonOperations:
             pixels=pixels,
             **_sizes(convolution),
             **_blocks(tiles),
-            **self._launch,
         )
         return Normed(norm, values, moments, tiles.pixels)
 
@@ -48,7 +46,7 @@ class TritonOperations:
         runs, batch, height, width, channels = first.values.shape
         results = first.values.new_empty(runs, batch, height // pool, width // pool, channels)
         pixels = batch * (height // pool) * (width // pool)
-        grid, blocks = _grid(pixels, channels, runs)
+        grid, blocks = _grid(pixels, channels, runs, BLOCK)
         other = second or first
         fused_norm.activate[grid](
             first.values,
@@ -74,7 +72,6 @@ class TritonOperations:
             chunk=CHUNK,
             num_warps=4,
             **blocks,
-            **self._launch,
         )
         return results
 
@@ -85,7 +82,7 @@ class TritonOperations:
         runs, batch, height, width, channels = first.values.shape
         norms = 1 if second is None else 2
         pixels = batch * (height // pool) * (width // pool)
-        _, blocks = _grid(pixels, channels, runs)
+        _, blocks = _grid(pixels, channels, runs, SMALL_BLOCK)
         tiles = pixels // blocks["block_pixels"]
         results = torch.empty_like(first.values)
         sums = gradients.new_empty(runs, tiles, 1 + norms, channels, dtype=torch.float32)
@@ -109,7 +106,6 @@ class TritonOperations:
             pixels=pixels,
             num_warps=4,
             **blocks,
-            **self._launch,
         )
         return Sums(results, sums)
 
@@ -118,7 +114,7 @@ class TritonOperations:
         runs, batch, height, width, channels = normed.values.shape
         norm, results = normed.norm, torch.empty_like(normed.values)
         pixels = batch * height * width
-        grid, blocks = _grid(pixels, channels, runs)
+        grid, blocks = _grid(pixels, channels, runs, BLOCK if channels <= 32 else SMALL_BLOCK)
         fused_norm.norm_gradient[grid](
             sums.gradients,
             normed.values,
@@ -138,7 +134,6 @@ class TritonOperations:
             chunk=CHUNK,
             num_warps=4,
             **blocks,
-            **self._launch,
         )
         return results
 
@@ -194,7 +189,6 @@ class TritonOperations:
             norms=len(norms),
             **_sizes(convolution),
             **_blocks(tiles),
-            **self._launch,
         )
         return Sums(results, sums)
 
@@ -218,7 +212,6 @@ class TritonOperations:
             block=tiling.block,
             num_warps=tiling.warps,
             num_stages=tiling.stages,
-            early=False,  # it has a stream of its own
         )
         chunk = min(triton.next_power_of_2(shares), 16)
         block = 1024 // chunk
@@ -232,7 +225,6 @@ class TritonOperations:
             chunk=chunk,
             block=block,
             num_warps=4,
-            early=False,
         )
 
 
@@ -265,10 +257,10 @@ def _blocks(tiles: Tiles) -> dict[str, int]:
     }
 
 
-def _grid(pixels: int, channels: int, runs: int) -> tuple[tuple[int, int, int], dict[str, Any]]:
+def _grid(pixels: int, channels: int, runs: int, block: int) -> tuple[tuple[int, int, int], dict[str, Any]]:
     """Programs for passes over pixels, and their blocks."""
     block_channels = min(channels & -channels, 64)
-    block_pixels = pixel_block(pixels, 2048 // block_channels)
+    block_pixels = pixel_block(pixels, block // block_channels)
     across = channels // block_channels
     programs = max(1, min(pixels // block_pixels, PROGRAMS // across))
     return (programs, across, runs), {"block_pixels": block_pixels, "block_channels": block_channels}

@@ -7,15 +7,6 @@ The next kernel adds these in a fixed order, so that the same input gives the sa
 
 import triton
 import triton.language as tl
-from triton.language.extra import cuda
-
-
-@triton.jit
-def wait_for_inputs(early: tl.constexpr):
-    """Let the next kernel start, then wait until the one before is complete; both where `launch_pdl` is set."""
-    if early:
-        cuda.gdc_launch_dependents()
-        cuda.gdc_wait()
 
 
 @triton.jit
@@ -38,9 +29,7 @@ def conv_forward(
     block_pixels: tl.constexpr,
     block_filters: tl.constexpr,
     block_channels: tl.constexpr,
-    early: tl.constexpr,
 ):
-    wait_for_inputs(early)
     tile, run = tl.program_id(0), tl.program_id(2)
     images += run * (pixels // (out_height * out_width) * height * width * channels)
     weights += run * weight_stride
@@ -100,9 +89,7 @@ def conv_data_gradient(
     block_pixels: tl.constexpr,
     block_filters: tl.constexpr,
     block_channels: tl.constexpr,
-    early: tl.constexpr,
 ):
-    wait_for_inputs(early)
     tile, run = tl.program_id(0), tl.program_id(2)
     gradients += run * (pixels // (height * width) * out_height * out_width * filters)
     weights += run * weight_stride
@@ -129,9 +116,7 @@ def conv_data_gradient(
         up, back = tap // taps_across, tap % taps_across
         y, x = line - up, across - back
         there = (y >= 0) & (y < out_height) & (x >= 0) & (x < out_width)
-        values = tl.load(
-            from_gradients + (begin - (up * out_width + back) * filters), mask=there[:, None], other=0.0
-        )
+        values = tl.load(from_gradients + (begin - (up * out_width + back) * filters), mask=there[:, None], other=0.0)
         tap_of_all = (first_row + up * stride) * side + first_column + back * stride
         kernel = tl.load(from_weights + (begin * side * side + tap_of_all) * channels)
         total = tl.dot(values, kernel, total)
@@ -181,9 +166,7 @@ def conv_weight_gradient(
     tile_channels: tl.constexpr,
     taps: tl.constexpr,
     block: tl.constexpr,
-    early: tl.constexpr,
 ):
-    wait_for_inputs(early)
     tile, share, run = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     images += run * (pixels // (out_height * out_width) * height * width * channels)
     gradients += run * (pixels * filters)
@@ -229,9 +212,7 @@ def add_shares(
     result_stride,
     chunk: tl.constexpr,
     block: tl.constexpr,
-    early: tl.constexpr,
 ):
-    wait_for_inputs(early)
     run = tl.program_id(1)
     weight = tl.program_id(0) * block + tl.arange(0, block)
     inside = weight < weights

@@ -7,8 +7,6 @@ channels, always in the same order; the first one also stores what they make: st
 import triton
 import triton.language as tl
 
-from hypersparse.training.kernels.fused_conv import wait_for_inputs
-
 
 @triton.jit
 def _mean_and_variance(moments, run, channel, channels: tl.constexpr, tiles, count, chunk: tl.constexpr):
@@ -103,9 +101,7 @@ def activate(
     block_pixels: tl.constexpr,
     block_channels: tl.constexpr,
     chunk: tl.constexpr,
-    early: tl.constexpr,
 ):
-    wait_for_inputs(early)
     run = tl.program_id(2)
     channel = tl.program_id(1) * block_channels + tl.arange(0, block_channels)
     scale, shift = _scale_and_shift(
@@ -169,9 +165,7 @@ def relu_gradient(
     pixels: tl.constexpr,  # of the gradients, of one run
     block_pixels: tl.constexpr,
     block_channels: tl.constexpr,
-    early: tl.constexpr,
 ):
-    wait_for_inputs(early)
     tile, run = tl.program_id(0), tl.program_id(2)
     pixel = tile * block_pixels + tl.arange(0, block_pixels)
     channel = tl.program_id(1) * block_channels + tl.arange(0, block_channels)
@@ -240,9 +234,7 @@ def norm_gradient(
     block_pixels: tl.constexpr,
     block_channels: tl.constexpr,
     chunk: tl.constexpr,
-    early: tl.constexpr,
 ):
-    wait_for_inputs(early)
     run = tl.program_id(2)
     channel = tl.program_id(1) * block_channels + tl.arange(0, block_channels)
     totals = tl.zeros([chunk, block_channels], tl.float32)

@@ -94,9 +94,11 @@ def results(
 
 
 def _moments(values: Tensor) -> tuple[Tensor, int]:
-    tiles = values.float().flatten(1, 3).unflatten(1, (2, -1))
-    mean = tiles.mean(2)
-    return torch.stack([mean, (tiles - mean[:, :, None]).square().sum(2)], 2), tiles.shape[2]
+    """By two tiles, run by run: torch adds in another order where there are more runs."""
+    tiles = [each.float().flatten(0, 2).unflatten(0, (2, -1)) for each in values]
+    means = [tile.mean(1) for tile in tiles]
+    squares = [(tile - mean[:, None]).square().sum(1) for tile, mean in zip(tiles, means, strict=True)]
+    return torch.stack([torch.stack(means), torch.stack(squares)], 2), tiles[0].shape[1]
 
 
 def inputs_of(convolution: Convolution, *, runs: int, like: Tensor) -> tuple[dict[str, Tensor], list[Norm]]:

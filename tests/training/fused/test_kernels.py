@@ -51,14 +51,13 @@ def test_as_plain_python_they_agree_with_their_twins() -> None:
 @NEEDS_TRITON
 @NEEDS_GPU
 @pytest.mark.gpu
-@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("convolution", shapes(), ids=str)
-def test_on_a_gpu_they_agree_with_their_twins(convolution: Convolution, early: bool) -> None:
+def test_on_a_gpu_they_agree_with_their_twins(convolution: Convolution) -> None:
     from hypersparse.training.fused.triton_operations import TritonOperations
 
     torch.manual_seed(0)
     like = torch.zeros((), device="cuda", dtype=torch.bfloat16)
-    found = errors(TritonOperations(early=early), convolution, runs=2, like=like)
+    found = errors(TritonOperations(), convolution, runs=2, like=like)
     assert {name: error for name, error in found.items() if not error < BF16} == {}
 
 
@@ -75,7 +74,10 @@ def test_a_run_has_the_same_bits_alone_and_among_others(convolution: Convolution
 
     def of(runs: slice) -> list[Tensor]:
         mine = {name: value[runs].contiguous() for name, value in made.items()}
-        return [value for _, value in results(TritonOperations(), convolution, mine, [runs_of(each, runs) for each in norms])]
+        return [
+            value
+            for _, value in results(TritonOperations(), convolution, mine, [runs_of(each, runs) for each in norms])
+        ]
 
     together = of(slice(None))
     for run in range(3):
