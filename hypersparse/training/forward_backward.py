@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch._dynamo.config
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -19,6 +20,7 @@ from hypersparse.training.kernels.convolution import function_cached, kernel_ser
 from hypersparse.training.machine import Machine
 
 PLAIN = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+MOST_RUNS = 64  # that are compiled in a process
 log = logging.getLogger("hypersparse")
 
 
@@ -91,7 +93,8 @@ class LossFunction:
         if self._loss is self._plain:
             yield
             return
-        with warnings.catch_warnings(), function_cached():
+        # Each run of a process has a tail of its own; beyond torch's limit of 8 they would run eagerly.
+        with warnings.catch_warnings(), function_cached(), torch._dynamo.config.patch(recompile_limit=MOST_RUNS):
             warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
             yield
 
