@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.sparsity.eval_mode import eval_mode
+from hypersparse.training.compile_once import compile_once, compiling, is_compiler_error
 from hypersparse.training.loaders import EvalLoader, Images
 from hypersparse.training.machine import Machine
 
@@ -22,14 +23,14 @@ class CompiledEval:
         self._model, self._machine = model, machine
         self._wanted = machine.captures()
         self._size = 0  # of the batches it is compiled for
-        self._compiled = torch.compile(model, dynamic=False) if self._wanted else model
+        self._compiled = compile_once(_outputs, model) if self._wanted else _outputs
 
     def run(self, model: nn.Module, images: Tensor) -> Tensor:
         """The outputs of `model`, the network of the run or another one."""
         scored = not (model.training or torch.is_grad_enabled())  # as compiled
-        fast = scored and model is self._model and len(images) == self._size
-        outputs: Tensor = self._compiled(images) if fast else model(images)
-        return outputs
+        if not (scored and model is self._model and len(images) == self._size):
+            return _outputs(model, images)
+        return self._compiled(model, images)
 
     def prepare(self, images: Images) -> None:
         """Compile for full batches, before concurrent runs use the device."""
@@ -39,8 +40,15 @@ class CompiledEval:
             return
         batch, _ = next(iter(full))
         try:
-            with torch.no_grad(), eval_mode(self._model), self._machine.autocast():
-                self._compiled(batch)
+            with torch.no_grad(), eval_mode(self._model), self._machine.autocast(), compiling():
+                self._compiled(self._model, batch)
             self._size = full.batch_size
-        except RuntimeError as error:
+        except Exception as error:
+            if not (isinstance(error, RuntimeError) or is_compiler_error(error)):
+                raise
             log.warning("Images are scored eagerly, since that cannot be compiled: %s", str(error).splitlines()[0])
+
+
+def _outputs(model: nn.Module, images: Tensor) -> Tensor:
+    outputs: Tensor = model(images)
+    return outputs

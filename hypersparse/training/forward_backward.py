@@ -2,25 +2,21 @@
 
 import copy
 import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch._dynamo.config
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hypersparse.distributed import Ranks
 from hypersparse.methods.task import Metric
+from hypersparse.training.compile_once import compile_once, compiling, is_compiler_error
 from hypersparse.training.flat_memory import FlatMemory
-from hypersparse.training.kernels.convolution import function_cached, kernel_serves, use_kernel_
+from hypersparse.training.kernels.convolution import kernel_serves, use_kernel_
 from hypersparse.training.machine import Machine
 
 PLAIN = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
-MOST_RUNS = 64  # that are compiled in a process
 log = logging.getLogger("hypersparse")
 
 
@@ -58,58 +54,55 @@ class LossFunction:
     """Loss and scores of a network, compiled if possible."""
 
     def __init__(self, network: nn.Module, metric: Metric, machine: Machine, *, compiled: bool) -> None:
-        self._machine, self._compiled = machine, compiled
-        self._plain = _Loss(network, metric)
-        self._loss: Any = torch.compile(self._plain, dynamic=False) if compiled else self._plain
+        self._network, self._metric, self._machine, self._compiled = network, metric, machine, compiled
+        self._extra: nn.Module | None = None
+        self._set_function()
 
     def set_extra(self, extra: nn.Module | None) -> None:
         """Add this term of (images, outputs) to the loss."""
-        if extra is self._plain.extra:
-            return
-        self._plain = _Loss(self._plain.network, self._plain.metric, extra)
-        self._loss = torch.compile(self._plain, dynamic=False) if self._compiled else self._plain
+        if extra is not self._extra:
+            self._extra = extra
+            self._set_function()
+
+    def _set_function(self) -> None:
+        self._loss = compile_once(_loss, self._network, self._extra) if self._compiled else _loss
 
     def __call__(self, images: Tensor, labels: Tensor, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mean loss and the score of each sample, from the images or from `inputs` that were made of them."""
+        arguments = self._network, self._metric, self._extra, images, labels, inputs
         with self._machine.autocast(), self._compiling():
             try:
-                return self._loss(images, labels, inputs)  # type: ignore[no-any-return]
-            except RuntimeError as error:
-                if self._loss is self._plain or not type(error).__module__.startswith("torch._"):
+                return self._loss(*arguments)
+            except Exception as error:
+                if not (self._compiled and is_compiler_error(error)):
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 log.warning("The network runs eagerly, since it cannot be compiled: %s", reason)
-                self._loss = self._plain
-                return self._loss(images, labels, inputs)  # type: ignore[no-any-return]
+                self._loss, self._compiled = _loss, False
+                return _loss(*arguments)
 
     def backward_(self, loss: Tensor) -> None:
         """Run the backward pass."""
         with self._compiling():
             loss.backward()  # type: ignore[no-untyped-call]
 
-    @contextmanager
-    def _compiling(self) -> Iterator[None]:
-        """Cache compiled functions, and suppress the compiler's warning about a split softmax."""
-        if self._loss is self._plain:
-            yield
-            return
-        # Each run of a process has a tail of its own; beyond torch's limit of 8 they would run eagerly.
-        with warnings.catch_warnings(), function_cached(), torch._dynamo.config.patch(recompile_limit=MOST_RUNS):
-            warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
-            yield
+    def _compiling(self) -> AbstractContextManager[None]:
+        return compiling() if self._compiled else nullcontext()
 
 
-class _Loss(nn.Module):
-    def __init__(self, network: nn.Module, metric: Metric, extra: nn.Module | None = None) -> None:
-        super().__init__()
-        self.network, self.metric, self.extra = network, metric, extra
-
-    def forward(self, images: Tensor, labels: Tensor, inputs: Tensor | None) -> tuple[Tensor, Tensor | float]:
-        outputs = self.network(images if inputs is None else inputs).float()
-        with torch.no_grad():
-            scores = self.metric(outputs, labels)
-        loss = functional.cross_entropy(outputs, labels)
-        return loss if self.extra is None else loss + self.extra(images, outputs), scores
+def _loss(
+    network: nn.Module,
+    metric: Metric,
+    extra: nn.Module | None,
+    images: Tensor,
+    labels: Tensor,
+    inputs: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    outputs = network(images if inputs is None else inputs).float()
+    with torch.no_grad():
+        scores = metric(outputs, labels)
+    loss = functional.cross_entropy(outputs, labels)
+    return loss if extra is None else loss + extra(images, outputs), scores
 
 
 class Bf16Replica:

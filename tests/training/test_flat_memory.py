@@ -106,3 +106,28 @@ def test_gradients_cannot_be_copied_where_weights_could_not_be_moved() -> None:
     weights = PrunableWeights(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)))
     with pytest.raises(ModelError, match="lie in one memory only where the weights do"):
         FlatMemory(weights).copy_gradients_([torch.ones(3, 3)] * 2)
+
+
+def test_gradients_in_a_vector_from_elsewhere_are_used_without_a_copy() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Linear(4, 3)).to(memory_format=torch.channels_last)
+    memory = FlatMemory(PrunableWeights(model))
+    weights = list(memory.weights.values())
+    memory.defer_penalty_gradient_()
+    memory.copy_gradients_([torch.ones_like(weight) for weight in weights])
+    memory.add_gradient_of_(penalty)
+    given = torch.arange(300.0)
+    memory.use_gradients_(given)
+    assert memory.take_penalty_gradient() is None  # it was that of another step
+    assert memory.gradients is given
+    for weight, part in zip(weights, memory.split(given), strict=True):
+        assert weight.grad is not None
+        assert torch.equal(weight.grad, part)
+        assert weight.grad.data_ptr() == part.data_ptr()
+    parts = [weight.grad for weight in weights]
+    memory.use_gradients_(given)
+    assert all(weight.grad is part for weight, part in zip(weights, parts, strict=True))
+    memory.copy_gradients_([torch.ones_like(weight) for weight in weights])  # as for a partial batch
+    assert memory.gradients is given
+    assert given.eq(1).all()
+    weights[0].grad = None
+    assert memory.gradients is None

@@ -1,6 +1,7 @@
 """Concurrent work on one device: a thread and a stream each."""
 
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -11,6 +12,7 @@ import torch
 T = TypeVar("T")
 # A signal may reach any thread, but only the main one can act on it, and not while it waits without end.
 SECONDS_OF_WAITING = 0.5
+STREAMS_OF_A_DEVICE = 32  # that torch hands out
 
 
 class CaptureLock:
@@ -93,7 +95,7 @@ def run_concurrently(works: Sequence[Callable[[], T]], device: torch.device) -> 
 @cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream on which the main thread captures steps, which the default stream does not allow."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return STREAMS.take(device)
 
 
 @contextmanager
@@ -104,9 +106,51 @@ def own_stream(device: torch.device) -> Iterator[None]:
         return
     with torch.cuda.device(device):
         device = torch.device("cuda", torch.cuda.current_device())  # one name for it
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        while stream == side_stream(device):  # there are 32 only: after that many the first one comes again
-            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.default_stream(device))  # where shared data was put on the device
-        with torch.cuda.stream(stream):
-            yield
+        with STREAMS.taken(device) as stream:
+            stream.wait_stream(torch.cuda.default_stream(device))  # where shared data was put on the device
+            with torch.cuda.stream(stream):
+                yield
+
+
+class Streams:
+    """The streams in use: torch has 32 for a device and hands them out in turn, whether or not they are free.
+
+    A stream that one run captures must not be another's.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[torch.cuda.Stream] = set()
+        self._lock = threading.Lock()
+
+    def take(self, device: torch.device) -> torch.cuda.Stream:
+        """A stream that nobody uses; where all are taken, the next one."""
+        with self._lock:
+            for _ in range(STREAMS_OF_A_DEVICE):
+                stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+                if stream not in self._taken:
+                    break
+            self._taken.add(stream)
+            return stream
+
+    def give_back(self, stream: torch.cuda.Stream) -> None:
+        """It is free again."""
+        with self._lock:
+            self._taken.discard(stream)
+
+    def take_for(self, owner: object, device: torch.device) -> torch.cuda.Stream:
+        """A stream that nobody else uses as long as its owner exists."""
+        stream = self.take(device)
+        weakref.finalize(owner, self.give_back, stream)
+        return stream
+
+    @contextmanager
+    def taken(self, device: torch.device) -> Iterator[torch.cuda.Stream]:
+        """A stream that nobody else uses inside the block."""
+        stream = self.take(device)
+        try:
+            yield stream
+        finally:
+            self.give_back(stream)
+
+
+STREAMS = Streams()  # of this process

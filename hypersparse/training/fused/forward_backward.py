@@ -1,5 +1,7 @@
 """`FusedForwardBackward`: loss, scores and gradients of a batch, with fused kernels for convolutions and norms."""
 
+import logging
+
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +14,8 @@ from hypersparse.training.fused.operations import Operations
 from hypersparse.training.fused.trace import TracedNetwork, trace_network
 from hypersparse.training.kernels.convolution import kernel_serves
 from hypersparse.training.machine import Machine
+
+log = logging.getLogger("hypersparse")
 
 
 class FusedForwardBackward(ForwardBackward):
@@ -63,23 +67,32 @@ class FusedForwardBackward(ForwardBackward):
 
 def fuse(memory: FlatMemory, metric: Metric, machine: Machine, batch: tuple[int, ...]) -> FusedForwardBackward | None:
     """The fused passes for batches [N, C, H, W], or None if the device or the network does not fit."""
-    made = triton_operations() if kernel_serves(machine.torch_device()) else None
-    size, *shape = batch
-    if made is None or memory.values is None or len(shape) != 3:
-        return None
-    traced = trace_network(memory.weights.model, tuple(shape))
-    if traced is None or not fits_kernels(traced, batch=size, shape=shape) or not owns(memory, traced):
-        return None
-    return FusedForwardBackward(memory, metric, machine, traced, made, batch=batch)
+    model, (size, *shape) = memory.weights.model, batch
+    operations = triton_operations() if kernel_serves(machine.torch_device()) else None
+    if operations is None:
+        return _not_fused(model, "the kernels need Triton and a GPU such as an A100 or H100")
+    if len(shape) != 3:
+        return _not_fused(model, f"its batches have {len(batch)} axes instead of 4")
+    traced = trace_network(model, tuple(shape))
+    if traced is None:
+        return _not_fused(model, "tracing finds too few of them in a form that the kernels compute")
+    if not fits_kernels(traced, batch=size, shape=shape):
+        return _not_fused(model, "the kernels take batches and channels in multiples of 16")
+    if not owns(memory, traced):
+        return _not_fused(model, "its weights do not lie in one memory, channels last")
+    return FusedForwardBackward(memory, metric, machine, traced, operations, batch=batch)
+
+
+def _not_fused(model: nn.Module, reason: str) -> None:
+    log.info("The convolutions and batch norms of %s are not fused: %s.", type(model).__name__, reason)
 
 
 def owns(memory: FlatMemory, traced: TracedNetwork) -> bool:
-    """Whether the weights of all fused convolutions lie in the memory, and everything fused learns."""
-    inside = {id(weight) for weight in memory.weights.values()}
+    """Whether the weights of all fused convolutions lie in the memory, channels last."""
+    inside = {id(weight) for weight in memory.weights.values()} if memory.values is not None else set()
     branches = [branch for activation in traced.activations for branch in activation.branches]
-    layers = [layer for branch in branches for layer in (branch.conv, branch.norm) if layer is not None]
-    learns = all(parameter.requires_grad for layer in layers for parameter in layer.parameters())
-    return learns and all(id(branch.conv.weight) in inside for branch in branches if branch.conv is not None)
+    weights = [branch.conv.weight for branch in branches if branch.conv is not None]
+    return all(id(weight) in inside and weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
 
 
 @import_if_triton

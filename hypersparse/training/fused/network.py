@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from hypersparse.training.concurrency.cuda_streams import STREAMS
 from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.fused.operations import Norm, Normed, Operations, Sums
 from hypersparse.training.fused.tilings import SMALLEST, fits
@@ -70,7 +71,7 @@ class FusedNetwork:
             for branch in _branches(network)
             if branch.norm is not None and branch.norm.num_batches_tracked is not None
         ]
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._side = STREAMS.take_for(self, device) if device.type == "cuda" else None
         self._in_use: list[Tensor] = []
         self._values: list[Tensor] = []  # the images, then all activations
         self._normed: list[tuple[Normed, ...]] = []

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from operator import add, attrgetter, iadd
 from typing import Any, TypeVar
 
@@ -284,9 +285,30 @@ def _halves(node: fx.Node, model: nn.Module) -> bool:
     return sizes and all(options[name] in (default, (default, default)) for name, default in POOL_DEFAULTS.items())
 
 
-def _tail(model: nn.Module, rest: list[fx.Node], last: fx.Node) -> nn.Module:
+class Tail(nn.Module):
+    """What follows the last fused activation; each kind of tail is a class."""
+
+
+def _tail(model: nn.Module, rest: list[fx.Node], last: fx.Node) -> Tail:
     graph = fx.Graph()
     copies = {last: graph.placeholder("activation")}
     for node in rest:
         copies[node] = graph.node_copy(node, copies.__getitem__)
-    return fx.GraphModule(model, graph, class_name="Tail")
+    used = fx.GraphModule(model, graph)  # the modules and tensors of the model that the graph uses, and no others
+    code = graph.python_code("self")
+    tail = _tail_class(code.src, tuple(code.globals.items()))()
+    for kind in ("_modules", "_parameters", "_buffers"):
+        getattr(tail, kind).update(getattr(used, kind))
+    tail.training = model.training
+    return tail
+
+
+@cache
+def _tail_class(source: str, names: tuple[tuple[str, Any], ...]) -> type[Tail]:
+    """One class for all graphs with the same source: torch.compile compiles it once for all runs of a process.
+
+    A `GraphModule` has a class of its own, for which it compiles again.
+    """
+    scope = dict(names)
+    exec(source, scope)  # what torch.fx wrote
+    return type("Tail", (Tail,), {"forward": scope["forward"]})

@@ -1,5 +1,6 @@
 """Who builds is alone; who works is not."""
 
+import itertools
 import signal
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from hypersparse.cli.signals import stopped_by_signals
-from hypersparse.training.concurrency.cuda_streams import CaptureLock, run_concurrently
+from hypersparse.training.concurrency.cuda_streams import CaptureLock, Streams, run_concurrently
 from hypersparse.training.stop import StopRequest
 
 
@@ -106,3 +107,22 @@ def test_a_signal_that_reaches_another_thread_is_heard() -> None:
 
     with stopped_by_signals(stop):
         assert run_concurrently([work], torch.device("cpu")) == [True]
+
+
+def test_a_stream_in_use_is_not_handed_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = itertools.cycle(range(4))  # torch's own are 32, in turn
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: next(turn))
+    streams, device = Streams(), torch.device("cpu")
+
+    class Owner:
+        pass
+
+    owner = Owner()
+    assert streams.take_for(owner, device) == 0
+    with streams.taken(device) as used:
+        assert used == 1
+        assert [streams.take(device) for _ in range(2)] == [2, 3]
+    assert streams.take(device) == 1  # the others are still in use
+    del owner
+    assert streams.take(device) == 0
+    assert streams.take(device) in range(4)  # where all are, two share one
