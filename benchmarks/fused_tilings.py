@@ -55,7 +55,9 @@ def candidates(kind: str, shape: Convolution, *, quick: bool) -> Iterator[Tiles 
     pixels = shape.pixels if kind == "forward" else shape.batch * shape.height * shape.width // shape.stride**2
     made, summed = (shape.filters, shape.channels) if kind == "forward" else (shape.channels, shape.filters)
     for block, across, deep, warps, stages in itertools.product(
-        (64, 128, 256), {min(made & -made, n) for n in (32, 64, 128)}, {min(summed & -summed, n) for n in (32, 64, 128)},
+        (64, 128, 256),
+        {min(made & -made, n) for n in (32, 64, 128)},
+        {min(summed & -summed, n) for n in (32, 64, 128)},
         (4, 8), (3, 4),
     ):  # fmt: skip
         shared = stages * (block + across) * deep * 2
@@ -131,7 +133,7 @@ def compile_one(job: Job) -> None:
     TABLES[kind][key_of(shape)] = tiling  # type: ignore[assignment]
     try:
         inputs(kind, shape, 1)(0, TritonOperations())
-    except Exception as error:  # noqa: BLE001  # the timing will say it
+    except Exception as error:  # the timing will say it
         print("compile", job, str(error).splitlines()[:1], file=sys.stderr)
 
 
@@ -194,7 +196,7 @@ def report(
                 print(f"WRONG {kind} {shape} {tiling}: {error:.3g}", flush=True)
                 continue
             rows[tiling] = [microseconds(lambda number, call=call: call(number, operations)) for call in calls.values()]
-        except Exception as error:  # noqa: BLE001  # one of many
+        except Exception as error:  # one of many
             print(f"failed {kind} {tiling}: {(str(error).splitlines() or [''])[0][:100]}", flush=True)
     table.pop(key_of(shape), None)
     if not rows:

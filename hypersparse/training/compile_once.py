@@ -34,8 +34,8 @@ def compiling() -> Iterator[None]:
     """
     from torch._dynamo import config  # takes a second, and only who compiles needs it
 
-    limits = {"recompile_limit": MOST_VARIANTS, "fail_on_recompile_limit_hit": True}
-    with warnings.catch_warnings(), function_cached(), config.patch(**limits):
+    limits: dict[str, Any] = {"recompile_limit": MOST_VARIANTS, "fail_on_recompile_limit_hit": True}
+    with warnings.catch_warnings(), function_cached(), config.patch(limits):
         warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
         yield
 

@@ -3,6 +3,7 @@
 import copy
 import logging
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +98,7 @@ def _loss(
     images: Tensor,
     labels: Tensor,
     inputs: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Any]:
     outputs = network(images if inputs is None else inputs).float()
     with torch.no_grad():
         scores = metric(outputs, labels)

@@ -83,8 +83,9 @@ def fuse(memory: FlatMemory, metric: Metric, machine: Machine, batch: tuple[int,
     return FusedForwardBackward(memory, metric, machine, traced, operations, batch=batch)
 
 
-def _not_fused(model: nn.Module, reason: str) -> None:
+def _not_fused(model: nn.Module, reason: str) -> FusedForwardBackward | None:
     log.info("The convolutions and batch norms of %s are not fused: %s.", type(model).__name__, reason)
+    return None
 
 
 def owns(memory: FlatMemory, traced: TracedNetwork) -> bool:

@@ -62,7 +62,7 @@ class FusedNetwork:
         self._gradients = torch.zeros(runs, row, device=device)[:, :total]
         self._rows = list(self._gradients)
         self._padded: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # of images with few channels
-        self._other_gradients: list[tuple[nn.Parameter, Tensor]] = []  # of norms and biases
+        self._other_gradients: list[tuple[Tensor, Tensor]] = []  # of norms and biases
         channels, height, width = shape
         self._images = torch.zeros(runs, batch, height, width, _padded(channels), dtype=dtype, device=device)
         self._counters = [
@@ -112,8 +112,7 @@ class FusedNetwork:
                 break
             begin += weight.numel()
         filters, channels, side, _ = conv.weight.shape
-        part = values[:, begin : begin + conv.weight.numel()]
-        return part.unflatten(1, (filters, side, side, channels))
+        return values[:, begin : begin + conv.weight.numel()].view(-1, filters, side, side, channels)
 
     def _norm(self, branches: Sequence[Branch]) -> Norm:
         norms = [branch.norm for branch in branches if branch.norm is not None]
@@ -122,7 +121,7 @@ class FusedNetwork:
         scale_gradients, shift_gradients = torch.zeros_like(scales), torch.zeros_like(shifts)
         for number, norm in enumerate(norms):
             self._other_gradients += [(norm.weight, scale_gradients[number]), (norm.bias, shift_gradients[number])]
-        self._other_gradients += [(bias, torch.zeros_like(bias)) for bias in biases]
+        self._other_gradients.extend((bias, torch.zeros_like(bias)) for bias in biases)
         return Norm(
             scales=scales,
             shifts=shifts,

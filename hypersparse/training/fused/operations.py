@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.nn import functional, grad
 
 from hypersparse.training.kernels.conv_tiling import Convolution
 
@@ -147,7 +147,7 @@ class PlainOperations:
         """The gradients of the images of a convolution, plus `skip`."""
         shape = (convolution.batch, convolution.channels, convolution.height, convolution.width)
         made = [
-            torch.nn.grad.conv2d_input(
+            grad.conv2d_input(  # type: ignore[no-untyped-call]
                 shape,
                 _channels_first(weight),
                 _channels_first(gradient),
@@ -179,7 +179,7 @@ class PlainOperations:
         """Write the gradients of the weights [runs, K, S, S, C]."""
         shape = (convolution.filters, convolution.channels, convolution.side, convolution.side)
         for image, gradient, result in zip(images.float(), gradients.float(), results, strict=True):
-            made = torch.nn.grad.conv2d_weight(
+            made = grad.conv2d_weight(  # type: ignore[no-untyped-call]
                 _channels_first(image),
                 shape,
                 _channels_first(gradient),
@@ -226,4 +226,4 @@ def _pooled(values: Tensor, pool: int) -> Tensor:
     if pool == 1:
         return values
     pooled = functional.max_pool2d(_channels_first(values).flatten(0, 1), pool)
-    return _channels_last(pooled.unflatten(0, values.shape[:2]))
+    return _channels_last(pooled.view(*values.shape[:2], *pooled.shape[1:]))

@@ -1,4 +1,4 @@
-"""Runs on the fused path, with the plain operations and without a capture: the same training as on the ordinary path."""
+"""Runs on the fused path, with plain operations and without a capture: trained as on the ordinary path."""
 
 from dataclasses import replace
 from pathlib import Path
