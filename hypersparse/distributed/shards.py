@@ -135,10 +135,10 @@ class Shards:
 
     def __init__(self, layers: Mapping[str, Tensor]) -> None:
         self.layers = layers
-        found = {_group_of(name, layer) for name, layer in layers.items()}
-        if len(found) > 1:
+        found = [_group_of(name, layer) for name, layer in layers.items()]
+        if len({tuple(distributed.get_process_group_ranks(group)) for group in found}) > 1:
             raise ModelError("All prunable weights must be sharded over the same ranks, or none of them.")
-        self.group = ShardGroup(found.pop())
+        self.group = ShardGroup(found[0])  # every call of `fully_shard` may make a group of its own
         self._rank = distributed.get_rank(self.group.group)
         self._parts = {name: local(layer) for name, layer in layers.items()}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 
 import hypersparse
@@ -105,6 +105,20 @@ def test_shards_are_pruned_as_the_whole_network_is(tmp_path: Path, count: int) -
             assert all(torch.equal(first[name][layer], other[name][layer]) for other in others)
             assert torch.equal(first[name][layer] == 0, alone[layer] == 0), name
             torch.testing.assert_close(first[name][layer], alone[layer], rtol=1e-4, atol=1e-5)
+
+
+def train_in_groups_of_their_own() -> Found:
+    """As `fully_shard` makes a group for each call where the default one is gloo's and there are GPUs."""
+    model = network()
+    for module in (model.get_submodule("first"), model):
+        fully_shard(module, mesh=DeviceMesh.from_group(distributed.new_group(), "cpu"))
+    return outcome(train(model, METHODS["art"], share()))
+
+
+def test_calls_may_shard_over_groups_of_the_same_ranks(tmp_path: Path) -> None:
+    found = in_processes(2, train_in_groups_of_their_own, tmp_path)
+    alone = outcome(train(network(), METHODS["art"], batches()))
+    assert [(each["epochs"], each["kept"]) for each in found] == [(alone["epochs"], alone["kept"])] * 2
 
 
 def refuse() -> None:

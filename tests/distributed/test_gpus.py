@@ -1,7 +1,7 @@
 """Several processes on GPUs: DDP, SyncBatchNorm, `fully_shard`, `train` and torchrun, by NCCL.
 
 NCCL refuses two processes on one GPU. Where there is only one, a single process runs by NCCL, and two share the GPU by
-gloo, so that CUDA tensors are exchanged.
+gloo, so that CUDA tensors are exchanged. `fully_shard` uses NCCL for CUDA tensors whatever the default group is.
 """
 
 import os
@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Pruning still 
 GPUS = max(1, torch.cuda.device_count())
 GROUPS = [(GPUS, "nccl"), *([(2, "gloo")] if GPUS == 1 else [])]
 each_group = pytest.mark.parametrize(("count", "backend"), GROUPS)
+each_sharded_group = pytest.mark.parametrize(("count", "backend"), GROUPS[:1])
 Found = dict[str, Any]
 
 
@@ -128,7 +129,7 @@ def train_sharded() -> dict[str, Found]:
     }
 
 
-@each_group
+@each_sharded_group
 def test_shards_are_pruned_as_the_whole_network_is(tmp_path: Path, count: int, backend: str) -> None:
     first, *others = in_processes(count, train_sharded, tmp_path, backend=backend, gpus=True)
     for name, method in test_fsdp.METHODS.items():
@@ -153,7 +154,7 @@ def continue_sharded(folder: str, stop: int | None) -> Found:
     return home(test_fsdp.outcome(sparsifier))
 
 
-@each_group
+@each_sharded_group
 def test_a_sharded_checkpoint_goes_on_as_if_there_was_none(tmp_path: Path, count: int, backend: str) -> None:
     wanted = in_processes(count, continue_sharded, tmp_path, str(tmp_path), 4, backend=backend, gpus=True)
     (resumed,) = in_processes(1, continue_sharded, tmp_path, str(tmp_path), None, backend="nccl", gpus=True)

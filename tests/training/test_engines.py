@@ -126,7 +126,7 @@ def test_no_step_waits_for_the_gpu(tmp_path: Path, engine: Literal["eager", "cud
         {},
         {"training": {"optimizer": "adamw", "lr": 0.001}},
         {"training": {"momentum": 0.0}},
-        {"training": {"batch_size": 30}, "data": {"last": "keep"}},
+        {"training": {"batch_size": 30}, "data": {"drop_last": False}},
         {"model": {"name": "wide_resnet", "depth": 10, "factor": 1, "dropout": 0.3}},
     ],
 )

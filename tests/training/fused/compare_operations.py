@@ -70,10 +70,10 @@ def results(
         yield "activate and pool", (pooled := operations.activate(normed, None, None, pool=2))
         sums = operations.relu_gradient(pooled + 1, pooled, normed, None, pool=2)
         yield "pool gradient", sums.gradients
-        yield "pool sums", sums.tiles.sum(1)
+        yield "pool sums", _sum(sums.tiles)
     sums = operations.relu_gradient(gradients, made["cut"], normed, other, pool=1)
     yield "relu gradient", sums.gradients
-    yield "relu sums", sums.tiles.sum(1)
+    yield "relu sums", _sum(sums.tiles)
     yield "norm gradient", operations.norm_gradient(sums, other, number=2)
     yield "scale gradients", second.scale_gradients
     yield "shift gradients", second.shift_gradients
@@ -87,14 +87,19 @@ def results(
             convolution, gradients, weights, skip if two else None, made["images"], before, two
         )
         yield f"data gradient before {name}", sums.gradients
-        yield f"sums of {name}", sums.tiles.sum(1)
+        yield f"sums of {name}", _sum(sums.tiles)
     found = torch.empty_like(weights, dtype=torch.float32)
     operations.conv_weight_gradient_(convolution, images, gradients, found)
     yield "weight gradient", found
 
 
+def _sum(tiles: Tensor) -> Tensor:
+    """Of all tiles, run by run: torch adds in another order where there are more runs."""
+    return torch.stack([each.sum(0) for each in tiles])
+
+
 def _moments(values: Tensor) -> tuple[Tensor, int]:
-    """By two tiles, run by run: torch adds in another order where there are more runs."""
+    """By two tiles, run by run as well."""
     tiles = [each.float().flatten(0, 2).unflatten(0, (2, -1)) for each in values]
     means = [tile.mean(1) for tile in tiles]
     squares = [(tile - mean[:, None]).square().sum(1) for tile, mean in zip(tiles, means, strict=True)]
