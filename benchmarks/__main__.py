@@ -81,6 +81,7 @@ def train(options: TrainBenchOptions) -> None:
         labels=parse_names(options.models) if options.models else None,
         engines=parse_names(options.engines) if options.engines else None,
         runs=parse_counts(options.runs) if options.runs else None,
+        precision=precision,
     )
     effort = workloads.effort_for(place, quick=quick, steps=options.steps)
     minutes = (1.0 if quick else 8.0) if options.minutes is None else options.minutes

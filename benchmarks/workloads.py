@@ -103,8 +103,9 @@ def plan_cases(
     labels: Sequence[str] | None = None,
     engines: Sequence[str] | None = None,
     runs: Sequence[int] | None = None,
+    precision: str = "bf16",
 ) -> list[TrainingCase]:
-    """All cases, the most important first; an argument of None selects the default of the device.
+    """All cases, the most important first; an argument of None selects the default of the device and precision.
 
     Captured steps and several runs at once exist on CUDA only. The large shape is measured with the reference and
     one captured run.
@@ -114,6 +115,7 @@ def plan_cases(
         labels = MODELS if cuda and not quick else MODELS[:2]
     if engines is None:
         engines = ENGINES if cuda else (REFERENCE, "eager") if quick else (REFERENCE, "eager", "compiled")
+        engines = [engine for engine in engines if engine != "fused" or precision == "bf16"]
     captured = not set(CAPTURED).isdisjoint(engines)
     if runs is None:
         runs = RUNS if cuda and captured else (1,)

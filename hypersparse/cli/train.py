@@ -34,7 +34,7 @@ from hypersparse.training.stop import Stopped
 class StepOptions:
     """How the steps of a run are trained."""
 
-    engine: str = option("auto", "eager, compiled, cudagraph or auto.", panel=MACHINE)
+    engine: str = option("auto", "eager, compiled, cudagraph, fused or auto.", panel=MACHINE)
     deterministic: bool = option(False, "Bit-identical on CUDA too, but slower.", "--deterministic", panel=MACHINE)
     threads: int | None = option(None, "CPU threads.", panel=MACHINE, min=1)
     on_collapse: str = option(

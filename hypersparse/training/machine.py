@@ -66,13 +66,13 @@ class Machine:
 
     def chosen_engine(self) -> Engine:
         """The engine: on a GPU fused in bf16 and cudagraph otherwise unless `deterministic`, on a CPU eager."""
+        if self.engine == "fused" and self.precision != "bf16":
+            raise OptionError("`--engine fused` computes in bf16; add `--precision bf16`, or use `--engine cudagraph`.")
         cuda = self.torch_device().type == "cuda"
-        fastest: Engine = "fused" if self.precision == "bf16" else "cudagraph"
         if self.engine == "auto":
+            fastest: Engine = "fused" if self.precision == "bf16" else "cudagraph"
             return fastest if cuda and not self.deterministic else "eager"
-        if self.engine not in CAPTURED:
-            return self.engine
-        return "eager" if not cuda else fastest if self.engine == "fused" else "cudagraph"
+        return self.engine if cuda or self.engine not in CAPTURED else "eager"
 
     def captures(self) -> bool:
         """Whether steps are captured as CUDA graphs."""

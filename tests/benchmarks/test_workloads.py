@@ -15,6 +15,15 @@ def test_all_cases_of_a_gpu_are_planned_most_important_first() -> None:
     assert cases == [(model, *engine) for model in ("resnet32", "vgg19") for engine in engines] + large
 
 
+def test_fused_kernels_are_measured_in_bf16_alone() -> None:
+    assert {case.engine for case in plan_cases(CUDA, quick=False, precision="tf32")} == {
+        "reference",
+        "cudagraph",
+        "eager",
+        "compiled",
+    }
+
+
 def test_on_a_cpu_nothing_is_captured_and_quick_compiles_nothing() -> None:
     full, quick = plan_cases(CPU, quick=False), plan_cases(CPU, quick=True)
     assert [case.engine for case in full] == ["reference", "eager", "compiled"] * 2

@@ -20,3 +20,9 @@ def test_a_device_that_is_not_there_is_one_sentence() -> None:
         Machine(device="gpu0").torch_device()
     with pytest.raises(OptionError, match="`precision` should be 'fp32', 'tf32' or 'bf16'"):
         Machine(precision="fp8")  # type: ignore[arg-type]
+
+
+def test_fused_kernels_in_another_precision_are_refused() -> None:
+    with pytest.raises(OptionError, match="add `--precision bf16`, or use `--engine cudagraph`"):
+        Machine(device="cpu", engine="fused").chosen_engine()
+    assert Machine(device="cpu", engine="fused", precision="bf16").chosen_engine() == "eager"

@@ -184,7 +184,7 @@ def test_a_partial_batch_takes_the_ordinary_path(tmp_path: Path, chosen: Engines
 @pytest.mark.parametrize(
     "tables",
     [
-        {},
+        {"method": {"max_regularized_epochs": 1}},  # else the rounding of a CPU may decide when they end
         {"training": {"optimizer": "adamw", "lr": 0.001}},
         {"data": {"images": 56, "drop_last": False}},
         {"method": {"name": "rigl", "sparsity": 0.5, "update_every": 3}},
