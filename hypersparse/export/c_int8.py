@@ -154,13 +154,6 @@ def _clip(calls: IntegerCalls, node: QuantizedNode, prefix: str) -> str:
     return calls.writer.call(function, node, calls.writer.size(node.output), *calls.limits(node.output))
 
 
-def _flatten(calls: IntegerCalls, node: QuantizedNode, prefix: str) -> str:
-    writer = calls.writer
-    if writer.pointer(node.inputs[0]) == writer.pointer(node.output):
-        return f"/* {node.output} is the same numbers as a vector */"
-    return writer.call(calls.name("copy", node.output), node, writer.size(node.output))
-
-
 CALLS: Mapping[str, Callable[[IntegerCalls, QuantizedNode, str], str]] = MappingProxyType(
     {
         "conv": _conv,
@@ -173,7 +166,6 @@ CALLS: Mapping[str, Callable[[IntegerCalls, QuantizedNode, str], str]] = Mapping
         "concat": _concat,
         "relu": _clip,
         "clip": _clip,
-        "flatten": _flatten,
     }
 )
 

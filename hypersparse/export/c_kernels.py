@@ -1,7 +1,8 @@
 """The functions of C that an exported file begins with: those that it calls, for the types that it calls them with.
 
 In the kernel files `X_t`, `Y_t` and `Z_t` stand for types. A function `name_X_Y` is written once for each pair of types
-that is called, as `name_i8_u8` and so on. A blank line ends each function and each type.
+that is called, as `name_i8_u8` and so on. `name_F` applies a function `of_F` of elements: `apply_silu` calls `of_silu`.
+A blank line ends each function and each type.
 """
 
 import re
@@ -15,8 +16,8 @@ TYPES: Mapping[str, str] = MappingProxyType(
     {"f32": "float", "i8": "int8_t", "u8": "uint8_t", "i16": "int16_t", "i32": "int32_t"}
 )
 _DEFINED = re.compile(r"^(?:static \w+ (\w+)\(|\} (\w+);)", re.MULTILINE)
-_USED = re.compile(r"\b(\w+(?=\()|(?:window|layer|merge)_t\b)")
-_LETTER = re.compile(r"_([XYZ])(?![A-Za-z0-9])")
+_USED = re.compile(r"\b(\w+(?=\()|(?:window|layer|merge|view)_t\b)")
+_LETTER = re.compile(r"_([XYZF])(?![A-Za-z0-9])")
 
 Key = tuple[str, int]  # a name without its types, and how many these are
 
@@ -33,13 +34,13 @@ def functions_for(text: str, files: Sequence[str]) -> list[str]:
 
 def _used_by(text: str, parts: Mapping[Key, str], seen: set[str]) -> Iterator[str]:
     for name in dict.fromkeys(_USED.findall(text)):
-        base, kinds = _split(name)
-        key = (base, len(kinds)) if (base, len(kinds)) in parts else (name, 0)
-        if name not in seen and key in parts:
-            seen.add(name)
-            part = _written_for(parts[key], kinds if key[1] else [])
-            yield from _used_by(part, parts, seen)
-            yield part
+        base, _, function = name.rpartition("_")
+        for known, kinds in (_split(name), (name, []), (base, [function])):
+            if name not in seen and (known, len(kinds)) in parts:
+                seen.add(name)
+                part = _written_for(parts[known, len(kinds)], kinds)
+                yield from _used_by(part, parts, seen)
+                yield part
 
 
 def _split(name: str) -> tuple[str, list[str]]:

@@ -1,7 +1,7 @@
 """A network as C99 source: constant arrays of its kept weights and one `predict` function, without malloc."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -14,13 +14,15 @@ from hypersparse.errors import ModelError
 from hypersparse.export.arena import Step, plan_arena
 from hypersparse.export.c_int8 import IN_PLACE, ConvAdd, IntegerCalls, kinds_of, scratch_bytes
 from hypersparse.export.c_kernels import TYPES
-from hypersparse.export.c_writer import BYTES, FLOAT, AnyNode, CWriter, fused_sums
+from hypersparse.export.c_writer import BYTES, FLOAT, AnyNode, CWriter, N, fused_sums
+from hypersparse.export.constants import computed
 from hypersparse.export.operations import TORCH_OPERATIONS
 from hypersparse.export.quantization import QuantizedGraph, QuantizedNode
 from hypersparse.storage.files import write_text
 from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, shapes
 
 SUMS = ("conv", "conv_add")  # that may add a value to their own
+VIEWS = ("flatten", "reshape")  # whose output is the memory of the input
 
 
 def save_c(network: Graph | QuantizedGraph, path: str | Path) -> int:
@@ -46,23 +48,41 @@ def c_source(network: Graph | QuantizedGraph, name: str) -> tuple[str, str]:
 
 
 def _of_floats(graph: Graph) -> CWriter:
-    strange = next((node.op for node in graph.nodes if node.opaque or not TORCH_OPERATIONS[node.op].in_c), None)
+    nodes, constants = _dependent(graph)
+    strange = next((node.op for node in nodes if node.opaque or not TORCH_OPERATIONS[node.op].in_c), None)
     if strange is not None:
         raise ModelError(f"C source has no function for `{strange}`; export this network as .hsp or .onnx.")
-    sums = fused_sums(graph.nodes)
+    sums = fused_sums(nodes)
     gone = {node.output for node, _ in sums.values()}
-    nodes = [node for node in graph.nodes if node.output not in gone]
+    nodes = [node for node in nodes if node.output not in gone]
     nodes = [_with_sum(node, *sums[node.output]) if node.output in sums else node for node in nodes]
     sides = shapes(graph)
-    operations = [TORCH_OPERATIONS[node.op] for node in nodes]
-    steps = [
-        _step(node, 4 * prod(sides[node.output]), is_view=operation.c_is_view, in_place=operation.c_in_place)
-        for node, operation in zip(nodes, operations, strict=True)
-    ]
-    writer = _writer(steps, sides, dict.fromkeys(sides, FLOAT), graph.output, graph.tensors)
-    for index, (node, operation) in enumerate(zip(nodes, operations, strict=True)):
-        writer.calls.append(operation.c_call(writer, node, f"l{index}"))
+    outside = {INPUT: "input", **{name: f"constant_{place}" for place, name in enumerate(constants)}}
+    nodes = _without_views_of(outside, nodes)
+    in_place = {node.op for node in nodes if TORCH_OPERATIONS[node.op].c_in_place}
+    steps = [_step(node, sides, 4 * prod(sides[node.output]), in_place, outside) for node in nodes]
+    writer = _writer(steps, sides, dict.fromkeys(sides, FLOAT), graph.output, outside, graph.tensors)
+    for name, value in constants.items():
+        writer.array(outside[name], value)
+    for index, node in enumerate(nodes):
+        if node.op not in VIEWS:
+            writer.calls.append(TORCH_OPERATIONS[node.op].c_call(writer, node, f"l{index}"))
     return _finished(writer)
+
+
+def _dependent(graph: Graph) -> tuple[list[Node], dict[str, NDArray[Any]]]:
+    """The nodes whose values depend on the input, and the values of the others."""
+    nodes: list[Node] = []
+    constants: dict[str, NDArray[Any]] = {}
+    for node in graph.nodes:
+        if node.op == "constant":
+            constants[node.output] = graph.tensors[node.tensors["value"]]
+        elif not node.opaque and all(name in constants for name in node.inputs):
+            constants[node.output] = computed(graph, node, [constants[name] for name in node.inputs])
+        else:
+            nodes.append(node)
+    read = {name for node in nodes for name in node.inputs} | {graph.output}
+    return nodes, {name: value for name, value in constants.items() if name in read}
 
 
 def _with_sum(node: Node, total: Node, other: str) -> Node:
@@ -79,24 +99,41 @@ def _of_integers(network: QuantizedGraph) -> CWriter:
             nodes.append(ConvAdd(node, total, (*node.inputs, other)))
         elif node.output not in gone:
             nodes.append(node)
-    types, steps = kinds_of(network), []
+    types, sides, steps, outside = kinds_of(network), network.shapes, [], {INPUT: "input"}
+    nodes = _without_views_of(outside, nodes)
     for each in nodes:
-        shape = network.shapes[each.output]
-        size, in_place = BYTES[types[each.output]] * prod(shape), each.op in IN_PLACE
-        step = _step(each, size, is_view=each.op == "flatten", in_place=in_place)
+        shape = sides[each.output]
+        step = _step(each, sides, BYTES[types[each.output]] * prod(shape), IN_PLACE, outside)
         steps.append(replace(step, scratch=scratch_bytes(each, shape)))
-    writer = _writer(steps, network.shapes, types, network.output)
+    writer = _writer(steps, sides, types, network.output, outside)
     calls = IntegerCalls(writer, network.values)
     for index, each in enumerate(nodes):
-        writer.calls.append(calls.of(each, f"l{index}"))
+        if each.op not in VIEWS:
+            writer.calls.append(calls.of(each, f"l{index}"))
     return _finished(writer)
 
 
-def _step(node: AnyNode, size: int, *, is_view: bool, in_place: bool) -> Step:
+def _without_views_of(outside: dict[str, str], nodes: Sequence[N]) -> list[N]:
+    """The nodes but for those that only give what lies outside of the arena other axes; these values lie there too."""
+    left = []
+    for node in nodes:
+        if node.op in VIEWS and node.inputs[0] in outside:
+            outside[node.output] = outside[node.inputs[0]]
+        else:
+            left.append(node)
+    return left
+
+
+def _step(
+    node: AnyNode, sides: Mapping[str, Shape], size: int, in_place: Collection[str], outside: Collection[str]
+) -> Step:
     """A node's step; a convolution with a sum may lie over what it adds, but not over what it reads at other places."""
-    is_sum = node.op in SUMS and len(node.inputs) > 1
-    over = node.inputs[-1] if is_sum or is_view or in_place else None
-    return Step(node.inputs, node.output, size, over=over, elementwise=not is_sum, is_view=is_view)
+    is_sum, is_view = node.op in SUMS and len(node.inputs) > 1, node.op in VIEWS
+    inside = [name for name in node.inputs if name not in outside]
+    alike = [name for name in inside if sides[name] == sides[node.output]]
+    over = node.inputs[-1] if is_sum or is_view else alike[-1] if alike and node.op in in_place else None
+    elementwise = not is_sum and len(alike) == len(inside)
+    return Step(node.inputs, node.output, size, over=over, elementwise=elementwise, is_view=is_view)
 
 
 def _writer(
@@ -104,13 +141,15 @@ def _writer(
     sides: Mapping[str, Shape],
     types: Mapping[str, str],
     output: str,
+    outside: dict[str, str],
     tensors: Mapping[str, NDArray[Any]] = MappingProxyType({}),
 ) -> CWriter:
-    """A writer whose arena has a place for every value but the input and, if nothing else needs it, the output."""
-    last = steps[-1]
-    is_own = not last.is_view and not any(output in step.inputs for step in steps)
-    outside = frozenset({INPUT, output} if is_own else {INPUT})
-    return CWriter(sides, types, output, plan_arena(steps, kept=output, outside=outside), tensors)
+    """A writer whose arena has a place for every value but those outside and, if nothing else needs it, the output."""
+    is_own = bool(steps) and not steps[-1].is_view and not any(output in step.inputs for step in steps)
+    if is_own and output not in outside:
+        outside[output] = "output"
+    arena = plan_arena(steps, kept=output, outside=frozenset(outside))
+    return CWriter(sides, types, output, arena, outside, tensors)
 
 
 def _finished(writer: CWriter) -> CWriter:

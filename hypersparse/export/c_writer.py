@@ -1,5 +1,6 @@
 """`CWriter`: the arrays, the memory and the calls of a network in C."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 from hypersparse.errors import ModelError
 from hypersparse.export.arena import Arena
 from hypersparse.export.c_kernels import FLOATS, INTEGERS, SHARED, TYPES, functions_for
+from hypersparse.export.c_views import MOST_AXES, CView
 from hypersparse_runtime.graph import INPUT, Shape
 
+MATHEMATICS = re.compile(r"INFINITY|\b(?:exp|expm1|log|log1p|tanh|erf|sqrt|fabs)f\(")
 NUMBERS_PER_LINE = 8
 MOST_NUMBERS = 2**24  # 200 MB of text
 FLOAT = "f32"
@@ -42,10 +45,11 @@ class CWriter:
     types: Mapping[str, str]  # of the elements of each value, as in `TYPES`
     output: str
     arena: Arena
+    outside: Mapping[str, str]  # what values that do not lie in the arena are called
     tensors: Mapping[str, NDArray[Any]]  # of a graph, by name
     arrays: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
-    windows: dict[str, str] = field(default_factory=dict)  # the name of each set of sizes
+    shared: dict[tuple[str, str], str] = field(default_factory=dict)  # the names of structs, by type and content
     largest_side: int = 0
     largest_index: int = 0
     largest_count: int = 0
@@ -62,10 +66,8 @@ class CWriter:
 
     def pointer(self, name: str) -> str:
         """Where a value lies."""
-        if name == INPUT:
-            return "input"
-        if name not in self.arena.values:
-            return "output"
+        if name in self.outside:
+            return self.outside[name]
         return self._in_arena(self.arena.values[name], self.types[name])
 
     def scratch(self, node: AnyNode) -> str:
@@ -104,12 +106,23 @@ class CWriter:
 
     def window(self, sizes: Sequence[int]) -> str:
         """The sizes of a convolution or pooling as a struct that equal ones share."""
-        text = ", ".join(map(str, sizes))
         self.largest_side = max(self.largest_side, *map(abs, sizes))
-        if text not in self.windows:
-            self.windows[text] = f"window_{len(self.windows)}"
-            self.struct("window_t", self.windows[text], sizes)
-        return f"&{self.windows[text]}"
+        return self._shared("window", sizes)
+
+    def view(self, view: CView) -> str:
+        """A view as a struct that equal ones share."""
+        *sides, length = view.sides or (1,)
+        *steps, step = view.steps or (0,)
+        rest = ["0"] * (MOST_AXES - 1 - len(sides))
+        axes = (f"{{{', '.join([*map(str, each), *rest])}}}" for each in (sides, steps))
+        return self._shared("view", (view.first, prod(sides), length, step, len(sides), *axes))
+
+    def _shared(self, kind: str, members: Sequence[object]) -> str:
+        key = kind, ", ".join(map(str, members))
+        if key not in self.shared:
+            self.shared[key] = f"{kind}_{len(self.shared)}"
+            self.struct(f"{kind}_t", self.shared[key], members)
+        return f"&{self.shared[key]}"
 
     def layer_arrays(self, prefix: str, weight: NDArray[Any], kind: str) -> tuple[str, str, str]:
         """Write a layer's nonzero weights row by row: where rows begin, indices in the row, values."""
@@ -139,20 +152,20 @@ class CWriter:
         calls = "\n    ".join(self.calls)
         given, made = (TYPES[self.types[name]] for name in (INPUT, self.output))
         of_floats = self.types[self.output] == FLOAT
-        math = "#include <math.h>\n" if "INFINITY" in calls or "softmax(" in calls else ""
         typedefs = {
             "side_t": "int16_t" if self.largest_side < 2**15 else "int32_t",
             "place_t": _index_type(self.largest_index),
             "count_t": _index_type(self.largest_count),
             "sum_t": "float" if of_floats else "int32_t",
         }
+        used = functions_for("\n".join([*self.arrays, calls]), (SHARED, FLOATS if of_floats else INTEGERS))
+        math = "#include <math.h>\n" if of_floats and MATHEMATICS.search("".join([*used, calls])) else ""
         head = f'{math}#include <stddef.h>\n#include <stdint.h>\n#include "{stem}.h"\n\n' + "".join(
             f"typedef {kind} {name};\n" for name, kind in typedefs.items()
         )
         words, content = self.arena.size // WORD, "/* every value between input and output */"
         memory = [f"static {typedefs['sum_t']} arena[{words}]; {content}\n"] if words else []
         body = f"void {prefix}_predict(const {given} *input, {made} *output)\n{{\n    {calls}\n}}\n"
-        used = functions_for("\n".join([*self.arrays, calls]), (SHARED, FLOATS if of_floats else INTEGERS))
         return "\n".join([head, *used, *self.arrays, *memory, body])
 
 
@@ -169,12 +182,12 @@ def fused_sums(nodes: Sequence[N]) -> dict[str, tuple[N, str]]:
     Such a sum is part of the convolution: it lies over the other value, so that one value less is needed at once.
     """
     reads = Counter(name for node in nodes for name in node.inputs)
-    made = {INPUT: -1, **{node.output: place for place, node in enumerate(nodes)}}
+    made = {node.output: place for place, node in enumerate(nodes)}
     found = {}
     for node in nodes:
         if node.op != "add" or node.inputs[0] == node.inputs[1]:
             continue
-        last, other = sorted(node.inputs, key=lambda name: -made[name])
-        if last != INPUT and nodes[made[last]].op == "conv" and reads[last] == 1:
+        last, other = sorted(node.inputs, key=lambda name: -made.get(name, -1))
+        if last in made and nodes[made[last]].op == "conv" and reads[last] == 1:
             found[last] = (node, other)
     return found

@@ -97,3 +97,27 @@ static void fill_X(X_t *x, int size, X_t value)
     for (; size > 0; size--)
         *x++ = value;
 }
+
+/* A value with other axes: rows of `length` elements that are `step` apart, and the axes that tell where rows begin. */
+typedef struct {
+    int32_t first, rows, length, step, axes, sides[7], steps[7];
+} view_t;
+
+static int32_t row_start(const view_t *at, int32_t row)
+{
+    int32_t place = at->first;
+    for (int32_t axis = at->axes - 1; axis >= 0; axis--) {
+        place += row % at->sides[axis] * at->steps[axis];
+        row /= at->sides[axis];
+    }
+    return place;
+}
+
+static void move_X(const X_t *x, X_t *y, const view_t *at)
+{
+    for (int32_t row = 0; row < at->rows; row++) {
+        const X_t *from = x + row_start(at, row);
+        for (int32_t place = 0; place < at->length; place++)
+            *y++ = from[place * at->step];
+    }
+}

@@ -95,3 +95,237 @@ static void log_softmax(const float *x, float *y, int size)
     for (int at = 0; at < size; at++)
         y[at] = x[at] - most - logf(sum);
 }
+
+static void copy_rows(const float *x, float *y, int rows, int length, int apart)
+{
+    for (; rows > 0; rows--, x += length, y += apart)
+        copy_f32(x, y, length);
+}
+
+static void apply_F(const float *x, float *y, int size)
+{
+    for (int at = 0; at < size; at++)
+        y[at] = of_F(x[at]);
+}
+
+/* Two values element by element, read with the same sides. */
+static void join_F(const float *x, const float *z, float *y, const view_t *of_x, const view_t *of_z)
+{
+    for (int32_t row = 0; row < of_x->rows; row++) {
+        const float *one = x + row_start(of_x, row), *two = z + row_start(of_z, row);
+        for (int32_t place = 0; place < of_x->length; place++)
+            *y++ = of_F(one[place * of_x->step], two[place * of_z->step]);
+    }
+}
+
+static void fold_F(const float *x, float *y, int rows, int length)
+{
+    for (int row = 0; row < rows; row++, x += length) {
+        y[row] = x[0];
+        for (int at = 1; at < length; at++)
+            y[row] = of_F(y[row], x[at]);
+    }
+}
+
+static float of_add(float x, float z)
+{
+    return x + z;
+}
+
+static float of_sub(float x, float z)
+{
+    return x - z;
+}
+
+static float of_mul(float x, float z)
+{
+    return x * z;
+}
+
+static float of_div(float x, float z)
+{
+    return x / z;
+}
+
+static float of_maximum(float x, float z)
+{
+    return x > z ? x : z;
+}
+
+static float of_minimum(float x, float z)
+{
+    return x < z ? x : z;
+}
+
+static float of_sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+static float of_tanh(float x)
+{
+    return tanhf(x);
+}
+
+static float of_silu(float x)
+{
+    return x / (1.0f + expf(-x));
+}
+
+static float of_gelu(float x)
+{
+    return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+}
+
+static float of_gelutanh(float x)
+{
+    return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+}
+
+static float of_hardsigmoid(float x)
+{
+    return x <= -3.0f ? 0.0f : x >= 3.0f ? 1.0f : (x + 3.0f) / 6.0f;
+}
+
+static float of_hardswish(float x)
+{
+    return x * of_hardsigmoid(x);
+}
+
+static float of_softplus(float x)
+{
+    return (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
+}
+
+static float of_mish(float x)
+{
+    return x * tanhf(of_softplus(x));
+}
+
+static float of_exp(float x)
+{
+    return expf(x);
+}
+
+static float of_erf(float x)
+{
+    return erff(x);
+}
+
+static float of_sqrt(float x)
+{
+    return sqrtf(x);
+}
+
+static float of_rsqrt(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+
+static float of_log(float x)
+{
+    return logf(x);
+}
+
+static float of_abs(float x)
+{
+    return fabsf(x);
+}
+
+static float of_neg(float x)
+{
+    return -x;
+}
+
+static void leaky_relu(const float *x, float *y, int size, float slope)
+{
+    for (int at = 0; at < size; at++)
+        y[at] = x[at] > 0.0f ? x[at] : x[at] * slope;
+}
+
+static void elu(const float *x, float *y, int size, float scale)
+{
+    for (int at = 0; at < size; at++)
+        y[at] = x[at] > 0.0f ? x[at] : scale * expm1f(x[at]);
+}
+
+static void embedding(const float *x, float *y, int count, int width, const float *table)
+{
+    for (; count > 0; count--, y += width)
+        copy_f32(table + (size_t)*x++ * width, y, width);
+}
+
+static void token_linear(const float *x, float *y, int rows, int inputs, int outputs, const layer_t *layer)
+{
+    for (; rows > 0; rows--, x += inputs, y += outputs)
+        linear(x, y, outputs, layer);
+}
+
+static void softmax_rows(const float *x, float *y, int rows, int length)
+{
+    for (; rows > 0; rows--, x += length, y += length)
+        softmax(x, y, length);
+}
+
+/* (x - mean) / deviation */
+static void standardize(const float *x, float *y, int size, float epsilon)
+{
+    float sum = 0.0f, squares = 0.0f;
+    for (int at = 0; at < size; at++)
+        sum += x[at];
+    float mean_of_x = sum / (float)size;
+    for (int at = 0; at < size; at++)
+        squares += (x[at] - mean_of_x) * (x[at] - mean_of_x);
+    float factor = 1.0f / sqrtf(squares / (float)size + epsilon);
+    for (int at = 0; at < size; at++)
+        y[at] = (x[at] - mean_of_x) * factor;
+}
+
+static void layer_norm(const float *x, float *y, int rows, int length, const float *gain, const float *shift,
+                       float epsilon)
+{
+    for (; rows > 0; rows--, x += length, y += length) {
+        standardize(x, y, length, epsilon);
+        for (int at = 0; at < length; at++)
+            y[at] = y[at] * (gain ? gain[at] : 1.0f) + (shift ? shift[at] : 0.0f);
+    }
+}
+
+static void group_norm(const float *x, float *y, int groups, int channels, int area, const float *gain,
+                       const float *shift, float epsilon)
+{
+    for (int group = 0; group < groups; group++)
+        standardize(x + group * channels * area, y + group * channels * area, channels * area, epsilon);
+    for (int channel = 0; channel < groups * channels; channel++)
+        for (int at = channel * area; at < (channel + 1) * area; at++)
+            y[at] = y[at] * (gain ? gain[channel] : 1.0f) + (shift ? shift[channel] : 0.0f);
+}
+
+/* Matrices (rows, terms) times matrices (terms, columns); those of x and of z lie `x_apart` and `z_apart` apart. */
+static void matmul(const float *x, const float *z, float *y, int batches, int rows, int terms, int columns, int x_apart,
+                   int z_apart, float factor)
+{
+    for (; batches > 0; batches--, x += x_apart, z += z_apart)
+        for (int row = 0; row < rows; row++)
+            for (int column = 0; column < columns; column++) {
+                float sum = 0.0f;
+                for (int term = 0; term < terms; term++)
+                    sum += x[row * terms + term] * z[term * columns + column];
+                *y++ = sum * factor;
+            }
+}
+
+/* Weighted sums over rows and columns, the same for every channel. */
+static void resample(const float *x, float *y, int channels, int height, int width, int out_height, int out_width,
+                     const layer_t *down, const layer_t *right)
+{
+    for (; channels > 0; channels--, x += height * width)
+        for (int row = 0; row < out_height; row++)
+            for (int column = 0; column < out_width; column++) {
+                float sum = 0.0f;
+                for (count_t one = down->rows[row]; one < down->rows[row + 1]; one++)
+                    for (count_t two = right->rows[column]; two < right->rows[column + 1]; two++)
+                        sum += down->values[one] * right->values[two] * x[down->places[one] * width + right->places[two]];
+                *y++ = sum;
+            }
+}

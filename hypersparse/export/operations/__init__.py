@@ -5,30 +5,14 @@ from types import MappingProxyType
 
 from hypersparse.export.operations.activations import Clip, LogSoftmax, Relu, Softmax
 from hypersparse.export.operations.base import TorchOperation
+from hypersparse.export.operations.elementwise import Arithmetic, Elementwise
 from hypersparse.export.operations.layers import BatchNorm, Conv, Linear
 from hypersparse.export.operations.merging import Add, Concat, Flatten, Plane
 from hypersparse.export.operations.pooling import AvgPool, MaxPool, Mean
-from hypersparse.export.operations.values import (
-    AdaptivePool,
-    Arithmetic,
-    Constant,
-    ConvTranspose,
-    Elementwise,
-    Embedding,
-    Expand,
-    GroupNorm,
-    Gru,
-    LayerNorm,
-    Lstm,
-    MatMul,
-    Permute,
-    Reduce,
-    Reshape,
-    Resize,
-    Slice,
-    SoftmaxLast,
-    TokenLinear,
-)
+from hypersparse.export.operations.recurrent import Gru, Lstm
+from hypersparse.export.operations.resampling import AdaptivePool, ConvTranspose, Resize
+from hypersparse.export.operations.shaping import Constant, Embedding, Expand, Permute, Reshape, Slice
+from hypersparse.export.operations.tokens import GroupNorm, LayerNorm, MatMul, Reduce, SoftmaxLast, TokenLinear
 
 _ALL = (
     *(Conv, Linear, BatchNorm, Relu, Clip, Add, Concat, Plane, MaxPool, AvgPool, Mean, Flatten, Softmax, LogSoftmax),

@@ -22,7 +22,6 @@ class TorchOperation(ABC):
     module_roles: ClassVar[Mapping[str, str]] = MappingProxyType({"weight": "weight", "bias": "bias"})  # in a module
     in_c: ClassVar[bool] = True  # whether C source can have it
     c_in_place: ClassVar[bool] = False  # whether C may write the output over the input
-    c_is_view: ClassVar[bool] = False  # whether the output is the input's memory in C
 
     def from_aten(self, call: Call) -> Node | None:
         """The node for one of its calls; None if the operation does not compute what the call does."""
@@ -47,3 +46,9 @@ class TorchOperation(ABC):
     def module(self, graph: Graph, node: Node, *, flat: bool) -> nn.Module | None:
         """A PyTorch module without values for a node with arrays; `flat` for vectors."""
         return None
+
+
+class ByRule(TorchOperation):
+    """An operation that rules create (`hypersparse.export.rules`), not a call by itself."""
+
+    calls = ()

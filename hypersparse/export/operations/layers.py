@@ -89,7 +89,7 @@ class Conv(TorchOperation):
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         """With a second input, the sum of that and the output."""
         sizes = conv_window(node, writer.tensors[node.tensors["weight"]].shape, writer.shapes)
-        window, layer = writer.window(sizes), _c_layer(writer, node, prefix)
+        window, layer = writer.window(sizes), c_layer(writer, node, prefix)
         other = writer.pointer(node.inputs[1]) if len(node.inputs) > 1 else "NULL"
         return writer.call("conv", node, window, layer, other)
 
@@ -119,10 +119,11 @@ class Linear(TorchOperation):
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         (outputs,) = writer.shapes[node.output]
-        return writer.call("linear", node, outputs, _c_layer(writer, node, prefix))
+        return writer.call("linear", node, outputs, c_layer(writer, node, prefix))
 
 
-def _c_layer(writer: CWriter, node: Node, prefix: str) -> str:
+def c_layer(writer: CWriter, node: Node, prefix: str) -> str:
+    """Write a layer's kept weights and its bias; returns a pointer to them."""
     weight = writer.tensors[node.tensors["weight"]].astype(np.float32)
     bias = writer.tensors[node.tensors["bias"]] if "bias" in node.tensors else None
     arrays = (*writer.layer_arrays(prefix, weight, "float"), writer.array(f"{prefix}_bias", bias))

@@ -1,11 +1,11 @@
 """Sums, concatenations and flattening in PyTorch and C."""
 
 from collections.abc import Mapping
+from math import prod
 
 import torch
 from torch import Tensor, fx
 
-from hypersparse.errors import ModelError
 from hypersparse.export.aten_call import Call
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
@@ -76,12 +76,13 @@ class Concat(TorchOperation):
         return torch.cat(inputs, 1 + node.options.get("axis", 0))
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        if node.options.get("axis", 0):
-            raise ModelError("C source joins values along the first axis only; export this network as .hsp or .onnx.")
+        axis = node.options.get("axis", 0)
+        rows, apart = prod(writer.shapes[node.output][:axis]), prod(writer.shapes[node.output][axis:])
         calls, first = [], 0
         for name in node.inputs:
-            size = writer.size(name)
-            calls.append(f"copy_f32({writer.pointer(name)}, {writer.pointer(node.output)} + {first}, {size});")
+            size = prod(writer.shapes[name][axis:])
+            target = f"{writer.pointer(node.output)} + {first}"
+            calls.append(f"copy_rows({writer.pointer(name)}, {target}, {rows}, {size}, {apart});")
             first += size
         return "\n    ".join(calls)
 
@@ -89,7 +90,7 @@ class Concat(TorchOperation):
 class Flatten(TorchOperation):
     """`nn.Flatten`, `view` and `reshape` to vectors."""
 
-    name, c_is_view = "flatten", True
+    name = "flatten"
     calls = ("flatten.using_ints", "view.default", "reshape.default")
 
     def from_aten(self, call: Call) -> Node | None:
@@ -101,8 +102,3 @@ class Flatten(TorchOperation):
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return inputs[0].flatten(1)
-
-    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        if writer.pointer(node.inputs[0]) == writer.pointer(node.output):
-            return f"/* {node.output} is the same numbers as a vector */"
-        return writer.call("copy_f32", node, writer.size(node.output))

@@ -1,0 +1,43 @@
+"""LSTM and GRU in PyTorch. C source has no functions for them."""
+
+from collections.abc import Mapping
+from math import prod
+
+import torch
+from torch import Tensor
+
+from hypersparse.export.operations.base import ByRule
+from hypersparse_runtime.graph import Node
+
+
+class Lstm(ByRule):
+    """A layer of `nn.LSTM` in one direction."""
+
+    name, floats_only, in_c = "lstm", True, False
+
+    def work(self, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> int:
+        """Multiplications."""
+        return prod(inputs[0].shape[:2]) * sum(array.numel() for array in tensors.values())
+
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        params = [tensors[role] for role in roles[:2]]
+        if "bias_ih" in tensors or "bias_hh" in tensors:
+            params += [tensors.get(role, params[1].new_zeros(len(params[1]))) for role in roles[2:]]
+        x = inputs[0].flip(1) if node.options["reverse"] else inputs[0]
+        made = self._run(x, x.new_zeros(1, len(x), params[1].shape[1]), params)
+        return made.flip(1) if node.options["reverse"] else made
+
+    def _run(self, x: Tensor, state: Tensor, params: list[Tensor]) -> Tensor:
+        made: Tensor = torch.lstm(x, [state, state], params, len(params) > 2, 1, 0.0, False, False, True)[0]
+        return made
+
+
+class Gru(Lstm):
+    """A layer of `nn.GRU` in one direction."""
+
+    name = "gru"
+
+    def _run(self, x: Tensor, state: Tensor, params: list[Tensor]) -> Tensor:
+        made: Tensor = torch.gru(x, state, params, len(params) > 2, 1, 0.0, False, False, True)[0]
+        return made
