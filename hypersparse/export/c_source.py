@@ -49,7 +49,7 @@ def c_source(network: Graph | QuantizedGraph, name: str) -> tuple[str, str]:
 
 def _of_floats(graph: Graph) -> CWriter:
     nodes, constants = _dependent(graph)
-    strange = next((node.op for node in nodes if node.opaque or not TORCH_OPERATIONS[node.op].in_c), None)
+    strange = next((node.op for node in nodes if node.opaque), None)
     if strange is not None:
         raise ModelError(f"C source has no function for `{strange}`; export this network as .hsp or .onnx.")
     sums = fused_sums(nodes)
@@ -60,7 +60,10 @@ def _of_floats(graph: Graph) -> CWriter:
     outside = {INPUT: "input", **{name: f"constant_{place}" for place, name in enumerate(constants)}}
     nodes = _without_views_of(outside, nodes)
     in_place = {node.op for node in nodes if TORCH_OPERATIONS[node.op].c_in_place}
-    steps = [_step(node, sides, 4 * prod(sides[node.output]), in_place, outside) for node in nodes]
+    steps = []
+    for node in nodes:
+        step = _step(node, sides, BYTES[FLOAT] * prod(sides[node.output]), in_place, outside)
+        steps.append(replace(step, scratch=TORCH_OPERATIONS[node.op].c_scratch(sides[node.output])))
     writer = _writer(steps, sides, dict.fromkeys(sides, FLOAT), graph.output, outside, graph.tensors)
     for name, value in constants.items():
         writer.array(outside[name], value)

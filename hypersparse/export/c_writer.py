@@ -70,9 +70,9 @@ class CWriter:
             return self.outside[name]
         return self._in_arena(self.arena.values[name], self.types[name])
 
-    def scratch(self, node: AnyNode) -> str:
-        """Where the node's own int32 numbers lie."""
-        return self._in_arena(self.arena.scratch[node.output], "i32")
+    def scratch(self, node: AnyNode, kind: str = "i32") -> str:
+        """Where the node's own numbers lie."""
+        return self._in_arena(self.arena.scratch[node.output], kind)
 
     def _in_arena(self, offset: int, kind: str) -> str:
         base = f"({TYPES[kind]} *)arena"

@@ -329,3 +329,68 @@ static void resample(const float *x, float *y, int channels, int height, int wid
                 *y++ = sum;
             }
 }
+
+static void conv_transpose(const float *x, float *y, const window_t *at, const layer_t *layer)
+{
+    int area = at->out_height * at->out_width, taps = at->kernel_height * at->kernel_width;
+    for (int channel = 0; channel < at->channels; channel++, y += area) {
+        const float *in = x + (size_t)(channel / at->group_outputs) * at->group_inputs * at->height * at->width;
+        fill_f32(y, area, layer->bias ? layer->bias[channel] : 0.0f);
+        for (count_t kept = layer->rows[channel]; kept < layer->rows[channel + 1]; kept++) {
+            int place = (int)layer->places[kept];
+            const float *from = in + (size_t)(place / taps) * at->height * at->width;
+            int top = place % taps / at->kernel_width * at->dilation_y - at->pad_y;
+            int left = place % at->kernel_width * at->dilation_x - at->pad_x;
+            for (int row = 0; row < at->height; row++)
+                for (int column = 0; column < at->width; column++, from++) {
+                    int to_y = top + row * at->stride_y, to_x = left + column * at->stride_x;
+                    if (to_y >= 0 && to_y < at->out_height && to_x >= 0 && to_x < at->out_width)
+                        y[to_y * at->out_width + to_x] += layer->values[kept] * *from;
+                }
+        }
+    }
+}
+
+/* `scratch` has two sums for each gate, the cell, and the state before the first step. */
+static void lstm(const float *x, float *y, int steps, int inputs, int size, int reverse, const layer_t *into,
+                 const layer_t *back, float *scratch)
+{
+    float *sums = scratch, *more = sums + 4 * size, *cell = more + 4 * size;
+    const float *before = cell + size;
+    fill_f32(cell, 2 * size, 0.0f);
+    for (int step = 0; step < steps; step++) {
+        int at = reverse ? steps - 1 - step : step;
+        float *now = y + at * size;
+        linear(x + at * inputs, sums, 4 * size, into);
+        linear(before, more, 4 * size, back);
+        for (int gate = 0; gate < 4 * size; gate++)
+            sums[gate] += more[gate];
+        for (int place = 0; place < size; place++) {
+            float gain = of_sigmoid(sums[place]) * tanhf(sums[2 * size + place]);
+            cell[place] = of_sigmoid(sums[size + place]) * cell[place] + gain;
+            now[place] = of_sigmoid(sums[3 * size + place]) * tanhf(cell[place]);
+        }
+        before = now;
+    }
+}
+
+static void gru(const float *x, float *y, int steps, int inputs, int size, int reverse, const layer_t *into,
+                const layer_t *back, float *scratch)
+{
+    float *sums = scratch, *more = sums + 3 * size;
+    const float *before = more + 3 * size;
+    fill_f32(more + 3 * size, size, 0.0f);
+    for (int step = 0; step < steps; step++) {
+        int at = reverse ? steps - 1 - step : step;
+        float *now = y + at * size;
+        linear(x + at * inputs, sums, 3 * size, into);
+        linear(before, more, 3 * size, back);
+        for (int place = 0; place < size; place++) {
+            float reset = of_sigmoid(sums[place] + more[place]);
+            float keep = of_sigmoid(sums[size + place] + more[size + place]);
+            float made = tanhf(sums[2 * size + place] + reset * more[2 * size + place]);
+            now[place] = made + keep * (before[place] - made);
+        }
+        before = now;
+    }
+}

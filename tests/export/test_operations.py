@@ -65,7 +65,6 @@ SLIDE = {"stride": (2, 1), "padding": (1, 0)}
 STATISTICS = {role: (4,) for role in ("weight", "bias", "mean", "variance")}
 CONV = {**SLIDE, "dilation": (1, 2), "groups": 1}
 TOKENS = (9, 4)
-NO_C = ("c",)
 PARAMETERS = {"leaky_relu": 0.1, "elu": 0.5}
 FUNCTION_OPTIONS = [
     {"function": name, **({"parameter": PARAMETERS[name]} if name in PARAMETERS else {})} for name in FUNCTIONS
@@ -119,11 +118,11 @@ ROWS = (
     *(Row("reduce", TOKENS, options={"function": name}) for name in REDUCTIONS),
     Row("softmax_last", TOKENS),
     Row("matmul", (2, 5, 5), inputs=2, options={"scale": 0.5}),
-    Row("conv_transpose", arrays={"weight": (4, 6, 3, 2), "bias": (6,)}, options=CONV_TRANSPOSE, unsupported=NO_C),
+    Row("conv_transpose", arrays={"weight": (4, 6, 3, 2), "bias": (6,)}, options=CONV_TRANSPOSE),
     *(Row("resize", options=options) for options in RESIZES),
     Row("adaptive_pool", options={"size": (4, 3)}),
     *(
-        Row(op, TOKENS, arrays=_recurrent(gates), options={"reverse": way}, unsupported=NO_C)
+        Row(op, TOKENS, arrays=_recurrent(gates), options={"reverse": way})
         for op, gates in (("lstm", 4), ("gru", 3))
         for way in (0, 1)
     ),

@@ -1,8 +1,5 @@
 """Networks of common kinds, sparse, in every way the package can run them."""
 
-import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -12,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from hypersparse.export.c_source import save_c
 from hypersparse.export.onnx import in_onnx_runtime, save_graph_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_sparse, save_sparse
@@ -21,6 +17,7 @@ from hypersparse_runtime import Graph, SparseModel
 from hypersparse_runtime.dense_engines import DENSE_ENGINES
 from hypersparse_runtime.kernel_library import load_kernel
 from tests import architectures
+from tests.export.compiled_c import needs_gcc, predicted
 from tests.runtime.networks import sparse_
 
 KINDS = ("mobile_net", "squeeze_net", "dense_net")
@@ -125,24 +122,9 @@ def test_onnx_files(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("shrunk", [False, True])
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
+@needs_gcc
 def test_c_source(name: str, shrunk: bool, tmp_path: Path) -> None:
     model = made(name)
     graph = traced(name)
     wanted = expected(model, images(3))
-    assert_close(compiled(shrink_graph(graph).graph if shrunk else graph, images(3), tmp_path), wanted)
-
-
-def compiled(graph: Graph, given: torch.Tensor, folder: Path) -> np.ndarray:
-    """What the C source of a network gives, called twice, as the second call finds the buffers used."""
-    save_c(graph, folder / "net.c")
-    strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wno-sign-conversion"]
-    command = ["gcc", *strict, "-O1", "-shared", "-fPIC", "-o", str(folder / "net.so"), str(folder / "net.c"), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    predict = ctypes.CDLL(str(folder / "net.so")).net_predict
-    found = np.zeros((len(given), 4), np.float32)
-    for one, out in zip(given.numpy(), found, strict=True):
-        for _ in range(2):
-            predict(np.ascontiguousarray(one).ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p))
-    return found
+    assert_close(predicted(shrink_graph(graph).graph if shrunk else graph, images(3), tmp_path), wanted)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hypersparse.export.aten_call import Call
 from hypersparse.export.c_writer import CWriter
-from hypersparse_runtime.graph import Graph, Node
+from hypersparse_runtime.graph import Graph, Node, Shape
 
 
 class TorchOperation(ABC):
@@ -20,7 +20,6 @@ class TorchOperation(ABC):
     floats_only: ClassVar[bool] = False  # values and arrays have one floating-point type
     costs_as: ClassVar[str] = ""  # the operation of PyTorch that takes as long; elements are counted without it
     module_roles: ClassVar[Mapping[str, str]] = MappingProxyType({"weight": "weight", "bias": "bias"})  # in a module
-    in_c: ClassVar[bool] = True  # whether C source can have it
     c_in_place: ClassVar[bool] = False  # whether C may write the output over the input
 
     def from_aten(self, call: Call) -> Node | None:
@@ -38,6 +37,10 @@ class TorchOperation(ABC):
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         """The call of its C function. Names of arrays begin with the prefix."""
         return writer.call(self.name, node, writer.size(node.output))
+
+    def c_scratch(self, shape: Shape) -> int:
+        """Bytes that its C function needs besides its values, by the shape of the output."""
+        return 0
 
     def compute_constant(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         """The output for one input of any size, with which `shrink` computes constants."""

@@ -1,12 +1,14 @@
 """Layers in PyTorch and C: convolution, linear layer and batch norm."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,6 +19,7 @@ from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.graph import Graph, Node
 from hypersparse_runtime.names import MADE
 
+LAYER_ROLES = ("weight", "bias")
 MAX_COPIED = 2**24  # numbers that a convolution of constants copies at once; 128 MB
 ROLES = MappingProxyType({"weight": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"})
 
@@ -122,11 +125,13 @@ class Linear(TorchOperation):
         return writer.call("linear", node, outputs, c_layer(writer, node, prefix))
 
 
-def c_layer(writer: CWriter, node: Node, prefix: str) -> str:
-    """Write a layer's kept weights and its bias; returns a pointer to them."""
-    weight = writer.tensors[node.tensors["weight"]].astype(np.float32)
-    bias = writer.tensors[node.tensors["bias"]] if "bias" in node.tensors else None
-    arrays = (*writer.layer_arrays(prefix, weight, "float"), writer.array(f"{prefix}_bias", bias))
+def c_layer(
+    writer: CWriter, node: Node, prefix: str, *, weight: NDArray[Any] | None = None, roles: Sequence[str] = LAYER_ROLES
+) -> str:
+    """Write a layer's kept weights, of its own or in another order, and its bias; returns a pointer to them."""
+    own = writer.tensors[node.tensors[roles[0]]] if weight is None else weight
+    bias = writer.tensors[node.tensors[roles[1]]] if roles[1] in node.tensors else None
+    arrays = (*writer.layer_arrays(prefix, own.astype(np.float32), "float"), writer.array(f"{prefix}_bias", bias))
     return writer.struct("layer_t", prefix, arrays)
 
 

@@ -1,4 +1,4 @@
-"""LSTM and GRU in PyTorch. C source has no functions for them."""
+"""LSTM and GRU in PyTorch and C."""
 
 from collections.abc import Mapping
 from math import prod
@@ -6,18 +6,32 @@ from math import prod
 import torch
 from torch import Tensor
 
+from hypersparse.export.c_writer import FLOAT, CWriter
 from hypersparse.export.operations.base import ByRule
-from hypersparse_runtime.graph import Node
+from hypersparse.export.operations.layers import c_layer
+from hypersparse_runtime.graph import Node, Shape
 
 
 class Lstm(ByRule):
     """A layer of `nn.LSTM` in one direction."""
 
-    name, floats_only, in_c = "lstm", True, False
+    name, floats_only = "lstm", True
+    c_gates = 4
 
     def work(self, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> int:
         """Multiplications."""
         return prod(inputs[0].shape[:2]) * sum(array.numel() for array in tensors.values())
+
+    def c_scratch(self, shape: Shape) -> int:
+        """Two sums for each gate, the cell, and the state before the first step."""
+        return 4 * (2 * self.c_gates + 2) * shape[-1]
+
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
+        layers = [
+            c_layer(writer, node, f"{prefix}_{kind}", roles=(f"weight_{kind}", f"bias_{kind}")) for kind in ("ih", "hh")
+        ]
+        sizes = (*writer.shapes[node.inputs[0]], writer.shapes[node.output][-1], node.options["reverse"])
+        return writer.call(self.name, node, *sizes, *layers, writer.scratch(node, FLOAT))
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -36,7 +50,7 @@ class Lstm(ByRule):
 class Gru(Lstm):
     """A layer of `nn.GRU` in one direction."""
 
-    name = "gru"
+    name, c_gates = "gru", 3
 
     def _run(self, x: Tensor, state: Tensor, params: list[Tensor]) -> Tensor:
         made: Tensor = torch.gru(x, state, params, len(params) > 2, 1, 0.0, False, False, True)[0]

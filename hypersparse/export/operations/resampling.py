@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hypersparse.export.c_windows import conv_window
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import ByRule
+from hypersparse.export.operations.layers import c_layer
 from hypersparse_runtime.graph import Node
 from hypersparse_runtime.operations import operation
 from hypersparse_runtime.operations.resampling import Resampling
@@ -18,12 +20,19 @@ from hypersparse_runtime.operations.resampling import Resampling
 class ConvTranspose(ByRule):
     """`nn.ConvTranspose2d` and `nn.ConvTranspose1d`."""
 
-    name, costs_as, floats_only, in_c = "conv_transpose", "conv_transpose2d", True, False
+    name, costs_as, floats_only = "conv_transpose", "conv_transpose2d", True
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         names = ("stride", "padding", "output_padding", "groups", "dilation")
         how = (node.options[name] for name in names)
         return functional.conv_transpose2d(inputs[0], tensors["weight"], tensors.get("bias"), *how)
+
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
+        groups, given = node.options["groups"], writer.tensors[node.tensors["weight"]]
+        by_outputs = given.reshape(groups, -1, *given.shape[1:]).swapaxes(1, 2)
+        weight = by_outputs.reshape(-1, *by_outputs.shape[2:])
+        layer = c_layer(writer, node, prefix, weight=weight)
+        return writer.call("conv_transpose", node, writer.window(conv_window(node, weight.shape, writer.shapes)), layer)
 
 
 class Resampled(ByRule):
