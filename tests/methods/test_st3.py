@@ -1,8 +1,12 @@
 """ST-3: a step and a threshold by hand."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
+import hypersparse
 from hypersparse import ST3, Sparsifier
 from hypersparse.methods.st3 import RawWeights
 from tests.techniques.one_layer import one_layer, step, values
@@ -52,3 +56,27 @@ def test_layers_are_compared_by_their_width() -> None:
     assert ST3(scale_by_width=True).scale(torch.zeros(2, 3, 3, 3)) == pytest.approx(27**0.5)
     assert ST3().scale(torch.zeros(2, 3, 3, 3)) == 1.0
     assert values(one_layer([1.0], method=ST3())) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "used"),
+    [  # of half the weights; scores of the first layer are twice its weights where layers are compared by their width
+        ({}, [[0.6, 0.0, 0.0, 0.0], [0.5, 0.1]]),  # 1, 0.9 and 0.5 stay, and lose 0.4
+        ({"scale_by_width": True}, [[0.7, 0.0, 0.0, 0.1], [0.3, 0.0]]),  # 2, 0.9 and 0.8 stay, and lose 0.6
+        ({"distribution": "uniform"}, [[0.7, 0.0, 0.0, 0.1], [0.4, 0.0]]),  # each layer loses its own third and second
+    ],
+)
+def test_thresholds_of_two_layers_by_hand(options: dict[str, Any], used: list[list[float]]) -> None:
+    model = nn.Sequential(nn.Linear(4, 1, bias=False), nn.Linear(1, 2, bias=False))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0, 0.2, 0.3, 0.4]]))
+        model[1].weight.copy_(torch.tensor([[0.9], [0.5]]))
+    method = ST3(sparsity=0.5, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sparsifier = hypersparse.attach(model, optimizer, method, epochs=3)
+    sparsifier.begin_epoch()
+    method.use_largest(sparsifier.state, 3)
+    for layer, values in zip(model, used, strict=True):
+        found = layer.weight.flatten().tolist()
+        assert found == pytest.approx(values)
+        assert [value == 0.0 for value in found] == [value == 0.0 for value in values]

@@ -75,6 +75,26 @@ def test_a_given_teacher_and_one_that_comes_trained() -> None:
     assert trained.distillation_loss(inputs, model(inputs)).item() == pytest.approx(0.0)
 
 
+def test_the_term_of_a_batch_by_hand() -> None:
+    """Factor x T^2 x KL, a mean over the images; the teacher has no gradient."""
+    model, teacher = nn.Linear(1, 2, bias=False), nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        teacher.weight.copy_(torch.tensor([[2 * log(3.0)], [0.0]]))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    techniques = Techniques(distill=3.0, distill_temperature=2.0)
+    sparsifier = hypersparse.attach(model, optimizer, GMP(), epochs=2, techniques=techniques, teacher=teacher)
+    sparsifier.begin_epoch()
+    inputs, outputs = torch.tensor([[1.0], [0.0]]), torch.zeros(2, 2, requires_grad=True)
+    term = sparsifier.distillation_loss(inputs, outputs)
+    divergence_of_one = 0.75 * log(1.5) + 0.25 * log(0.5)  # of 3/4 and 1/4 from 1/2 and 1/2; the other image has 0
+    assert term.item() == pytest.approx(3 * 4 * divergence_of_one / 2)
+    term.backward()
+    assert outputs.grad is not None
+    assert outputs.grad[0].tolist() == pytest.approx([-3 * 2 * 0.25 / 2, 3 * 2 * 0.25 / 2])
+    assert outputs.grad[1].tolist() == pytest.approx([0.0, 0.0])
+    assert teacher.weight.grad is None
+
+
 def test_what_cannot_work_is_said() -> None:
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -35,6 +35,20 @@ def test_momentum_and_weight_decay_act_on_both_factors() -> None:
     assert found == pytest.approx([w2 * m2])
 
 
+def test_nesterov_momentum_moves_both_factors() -> None:
+    sparsifier = one_layer([2.0], reparametrize=5, reparametrize_balance=3.0, sgd_momentum=0.5, sgd_nesterov=True)
+    # w: 1 - 0.1 (2 + 0.5 x 2); m: 2 - 0.1 (1 + 0.5 x 1).
+    assert step(sparsifier, [1.0]) == pytest.approx([0.7 * 1.85])
+    assert factor(sparsifier) == pytest.approx([1.85])
+
+
+def test_m_stays_above_zero() -> None:
+    sparsifier = one_layer([2.0], reparametrize=5, reparametrize_balance=3.0)
+    least = 1e-3 * 3**0.5
+    assert step(sparsifier, [30.0]) == pytest.approx([-5 * least])  # w: 1 - 0.1 x 60; m would be 2 - 0.1 x 30
+    assert factor(sparsifier) == pytest.approx([least])
+
+
 def test_balanced_again_after_an_epoch_the_weight_is_the_same() -> None:
     sparsifier = one_layer([2.0], reparametrize=1, reparametrize_balance=3.0)
     (before,) = step(sparsifier, [1.0])
