@@ -1,5 +1,7 @@
 """The front of a search: accuracy against sparsity, and where it crosses the accuracy that was asked for."""
 
+from typing import Any
+
 import pandas as pd
 
 from hypersparse.analysis import plotting as plot
@@ -25,6 +27,9 @@ def front(found: Found, min_accuracy: float, *, name: str) -> AnalysisResult:
     for group, style in zip(groups, plot.line_styles(len(groups)), strict=True):
         own = frame[frame["what"] == group].sort_values("sparsity")
         axes.plot(1 - own["sparsity"], own["accuracy"], label=group, linewidth=1.2, markersize=4, **style)
+    if found.best is not None:
+        chosen: dict[str, Any] = {"markersize": 11, "markerfacecolor": "none", "color": plot.GREY, "linestyle": ""}
+        axes.plot([1 - found.best.sparsity], [100 * found.best.held_out], marker="o", label="chosen", **chosen)
     axes.axhline(100 * min_accuracy, color=plot.GREY, linestyle="--", linewidth=1.0, label="asked for")
     if found.dense is not None:
         axes.axhline(100 * found.dense, color=plot.GREY, linestyle=":", linewidth=1.0, label="dense, held-out images")

@@ -99,6 +99,8 @@ class LiveDisplay(TerminalView):
         if not self.entries or self.sparsifier is None:
             return "not known yet"
         seconds, is_bound = seconds_left(self.plan, self.sparsifier.phase, self.entries)
+        if is_bound and not seconds:  # of the last phase
+            return "not known yet"
         return f"{'at least ' if is_bound else ''}{duration(seconds)}"
 
     def _done(self, phase: Phase) -> int:

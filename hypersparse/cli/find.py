@@ -10,7 +10,7 @@ from hypersparse.analysis.front import front
 from hypersparse.cli.console import Console, table, table_console
 from hypersparse.cli.formats import percent
 from hypersparse.cli.option_groups import grouped, option
-from hypersparse.cli.recipe_options import RecipeOptions, parse_seeds, parse_sparsities
+from hypersparse.cli.recipe_options import RecipeOptions, parse_sparsities
 from hypersparse.cli.session import Search
 from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.errors import OptionError
@@ -27,7 +27,7 @@ class Goal:
 
     min_accuracy: float = option(..., "Accuracy on held-out images that the network must hold, such as 0.92.")
     sparsity: str = option(LEVELS, "The sparsities to choose from.")
-    seed: str = option("0", "Random seed.")
+    seed: int = option(0, "Random seed.", min=0)
     out: Path = option(Path("front"), "The picture and its numbers, as OUT.png, OUT.svg and OUT.csv.", "--out", "-o")
 
 
@@ -41,11 +41,10 @@ def find(goal: Goal, chosen: RecipeOptions, options: TrainingOptions) -> None:
     """
     if not 0 < goal.min_accuracy <= 1:
         raise OptionError(f"`--min-accuracy` is a share in (0, 1], such as 0.92; got {goal.min_accuracy:g}.")
-    (seed,) = parse_seeds(goal.seed)[:1]
-    levels, search = parse_sparsities(goal.sparsity), Search(chosen, options, seed, method="art")
+    levels, search = parse_sparsities(goal.sparsity), Search(chosen, options, goal.seed, method="art")
     train = search.trainer(most_trainings(levels))
     with search.session.stoppable(options.runs_dir):
-        found = search_levels(search.recipe, goal.min_accuracy, levels, train, store=options.store, seed=seed)
+        found = search_levels(search.recipe, goal.min_accuracy, levels, train, store=options.store, seed=goal.seed)
     picture, *_ = plotting.write(goal.out.parent, front(found, goal.min_accuracy, name=goal.out.name))
     _say(search.session.console, found, goal.min_accuracy, picture)
 
@@ -58,10 +57,10 @@ def _say(console: Console, found: Found, wanted: float, picture: Path) -> None:
     table_console().print(table("sparsity", ">held out", ">test", "run", rows=rows))
     console.say(f"picture: {picture}")
     if found.best is None:
-        least = min(found.points, key=lambda point: point.sparsity)
+        most = max(found.points, key=lambda point: point.held_out)
         console.say(
-            f"No network holds {percent(wanted)} %. At {100 * least.sparsity:g} % it has {percent(least.held_out)} %: "
-            "ask for less, give lower sparsities, or train longer (--epochs)."
+            f"No network holds {percent(wanted)} %. The most accurate one has {percent(most.held_out)} %, at "
+            f"{100 * most.sparsity:g} %: ask for less, give lower sparsities, or train longer (--epochs)."
         )
         raise typer.Exit(NOTHING_FOUND)
     best = found.best

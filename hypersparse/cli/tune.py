@@ -10,7 +10,7 @@ from hypersparse.analysis.tables import plain_text
 from hypersparse.cli.console import Console, table, table_console
 from hypersparse.cli.formats import percent
 from hypersparse.cli.option_groups import grouped, option
-from hypersparse.cli.recipe_options import RecipeOptions, parse_seeds
+from hypersparse.cli.recipe_options import RecipeOptions
 from hypersparse.cli.session import Search
 from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.integrations.optuna import Range, Study
@@ -30,7 +30,7 @@ class TuneOptions:
     method: str | None = option(None, "art, gmp, ... or package.file:Class.")
     sparsity: float | None = option(None, "Fraction of weights removed, such as 0.98.")
     study: Path | None = option(None, "Folder of the search; by default in --runs-dir, by the recipe's name.")
-    seed: str = option("0", "Random seed of the runs and of the search.")
+    seed: int = option(0, "Random seed of the runs and of the search.", min=0)
 
 
 @grouped
@@ -40,11 +40,10 @@ def tune(asked: TuneOptions, chosen: RecipeOptions, options: TrainingOptions) ->
     Trials below the median of the earlier ones are ended early. Without --validation a sixth of the training images is
     held out. The same command resumes.
     """
-    (seed,) = parse_seeds(asked.seed)[:1]
     space = [Range.parse(text) for text in asked.search or ()]
-    search = Search(chosen, options, seed, method=asked.method, sparsity=asked.sparsity)
+    search = Search(chosen, options, asked.seed, method=asked.method, sparsity=asked.sparsity)
     recipe, session = search.recipe, search.session
-    study = Study(asked.study or options.runs_dir / f"tune-{recipe.label}", space, recipe, seed=seed)
+    study = Study(asked.study or options.runs_dir / f"tune-{recipe.label}", space, recipe, seed=asked.seed)
     with session.stoppable(study.folder):
         study.run(asked.trials, search.trainer(asked.trials), session.stop)
     _say(session.console, study)

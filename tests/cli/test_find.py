@@ -31,7 +31,7 @@ def test_find_on_digits(tmp_path: Path) -> None:
     assert " epoch " not in again.stdout
     too_much = run("find", *SMALL, "--min-accuracy", "1", folder=tmp_path)
     assert too_much.returncode == 1
-    assert "No network holds 100.00 %." in too_much.stdout
+    assert f"No network holds 100.00 %. The most accurate one has {max(held.values()):.2f} %, at " in too_much.stdout
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,8 @@ def test_find_on_digits(tmp_path: Path) -> None:
     [
         (["--min-accuracy", "92"], "is a share in (0, 1], such as 0.92; got 92"),
         (["--min-accuracy", "0.9", "--until", "regularize"], "leave `--until` out"),
+        (["--min-accuracy", "0.9", "--seed", "0,1"], "Invalid value for '--seed'"),
+        (["--min-accuracy", "0.9", "--sparsity", "0.9,1.5"], "must be in [0, 1); got 1.5"),
         ([], "Missing option '--min-accuracy'"),
     ],
 )

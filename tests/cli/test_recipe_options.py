@@ -40,6 +40,9 @@ def test_a_named_recipe_is_one_of_the_preset_or_an_error(tmp_path: Path) -> None
     )  # the digits are the default
     assert own.techniques.distill == 2.0
     assert set(NAMED_RECIPES) == {"best", "short"}
+    short = RecipeOptions(data="digits", recipe=Path("short")).make(tmp_path)
+    # The preset takes 12 + 31 + 30 epochs: half of them is at most 36 for the regularized phase and the fine-tuning.
+    assert (short.training.epochs, getattr(short.method, "pretrain_epochs", None)) == (10, 0)
 
 
 def test_a_teacher_has_its_digest(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def test_tune_on_digits(tmp_path: Path) -> None:
     ("words", "said"),
     [
         ([], "needs an option to vary: --search"),
+        (["--search", "method.growth=1.0..2.0", "--seed", "0-4"], "Invalid value for '--seed'"),
         (["--search", "growth=1..2"], "expects TABLE.NAME=LOW..HIGH"),
         (["--search", "methd.growth=1.0..2.0"], "is no option of a recipe"),
         (["--search", "method.grow=1.0..2.0"], "did you mean `growth`"),

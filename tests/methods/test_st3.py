@@ -76,7 +76,7 @@ def test_thresholds_of_two_layers_by_hand(options: dict[str, Any], used: list[li
     sparsifier = hypersparse.attach(model, optimizer, method, epochs=3)
     sparsifier.begin_epoch()
     method.use_largest(sparsifier.state, 3)
-    for layer, values in zip(model, used, strict=True):
+    for layer, expected in zip(model, used, strict=True):
         found = layer.weight.flatten().tolist()
-        assert found == pytest.approx(values)
-        assert [value == 0.0 for value in found] == [value == 0.0 for value in values]
+        assert found == pytest.approx(expected)
+        assert [value == 0.0 for value in found] == [value == 0.0 for value in expected]
