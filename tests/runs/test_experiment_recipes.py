@@ -19,7 +19,7 @@ pytestmark = [
 ]
 FOLDER = Path(__file__).parents[2] / "experiments"
 WAITING = ("techniques", "competitors")
-WIDTHS = {"resnet32": 8, "vgg19": 16}
+WIDTHS = {"resnet32": 4, "vgg19": 16}
 SHORT = {
     "art": {"pretrain_epochs": 1, "max_regularized_epochs": 2},
     "rigl": {"update_every": 2},
@@ -39,18 +39,18 @@ def sparsity_of(recipe: Recipe) -> float:
 
 
 def tiny(recipe: Recipe) -> Recipe:
-    """The recipe with a narrow network, 128 synthetic images and two epochs of each phase at most."""
+    """The recipe with a narrow network, 64 synthetic images and two epochs of each phase at most."""
     classes = {"cifar10": 10, "cifar100": 100}[recipe.data.name]
     tables = recipe.to_mapping()
     method = dict(tables["method"])
     short = {name: min(value, method.get(name, value)) for name, value in SHORT.get(method["name"], {}).items()}
     tables = {
         **tables,
-        "data": {"name": "synthetic", "images": 128, "test_images": 64, "size": 16, "classes": classes, "padding": 4},
+        "data": {"name": "synthetic", "images": 64, "test_images": 32, "size": 16, "classes": classes, "padding": 4},
         "model": {"name": recipe.model.name, "width": WIDTHS[recipe.model.name]},
         "method": {**method, **short},
     }
-    return Recipe.from_mapping(merge(tables, {"training": {"epochs": 2}}))
+    return Recipe.from_mapping(merge(tables, {"training": {"epochs": 2, "batch_size": 32}}))
 
 
 @pytest.fixture
