@@ -3,7 +3,7 @@
     python -m benchmarks.conv_weight_gradient [--quick] [--models resnet32,vgg19] [--seconds 50]
 
 Every figure is the mean of calls that follow each other in one CUDA graph, in bf16 and channels-last. As in a training
-step, the images of each call are others, which the cache holds no more, and the gradients of the output are the same.
+step, each call has other images, which are not in the cache. The gradients of the output are the same.
 """
 
 import argparse

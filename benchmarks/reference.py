@@ -18,7 +18,7 @@ def measure(case: TrainingCase, effort: Effort, device: str) -> list[Timing]:
     """Time every phase. Convolutions use TF32 on a GPU, PyTorch's default, as in the authors' code.
 
     The authors' code starts its workers again for every pass over the data. The time to the first batch is therefore
-    measured on its own and counted once per pass: once per epoch, twice if a pruned copy is scored.
+    measured on its own and counted once per pass. An epoch has one pass, or two if a pruned copy is scored.
     """
     steps = effort.steps if case.workload.shape[1] <= 32 else min(effort.steps, LARGE_STEPS)
     machine = Machine(device=device, precision="tf32", engine="eager", threads=effort.threads)

@@ -33,8 +33,8 @@ class ExactZeros:
         if any(counts):
             first = next(name for name, count in zip(self._weights, counts, strict=True) if count)
             raise LoopError(
-                f"{sum(counts)} dropped weights are not 0.0, the first in `{first}`: something changed them after the "
-                "optimizer's step, such as Lookahead around it, another optimizer or loaded weights. Attach to the "
+                f"{sum(counts)} dropped weights are not 0.0, the first in `{first}`. They were changed after the "
+                "optimizer's step, such as by Lookahead around it, another optimizer or loaded weights. Attach to the "
                 "outermost optimizer, or call `sparsifier.mask.apply_to_(model)` after it."
             )
 

@@ -10,9 +10,8 @@ from hypersparse.methods.base import Phase
 from hypersparse.sparsity.schedules import Schedule
 
 FOREIGN_SCHEDULE = (
-    "The sparsifier sets the learning rate across phases: remove the other scheduler and pass "
-    "`attach(..., lr=schedule)`, a factor as a function of progress in [0, 1), such as "
-    "`hypersparse.schedules.cosine`."
+    "The sparsifier sets the learning rate across phases. Remove the other scheduler and pass `attach(..., "
+    "lr=schedule)`. A schedule is a factor as a function of progress in [0, 1), such as `hypersparse.schedules.cosine`."
 )
 
 

@@ -1,8 +1,8 @@
 """User code named `package.file:name`, and the only place that decides whether it is imported.
 
-A recipe names its model and method as text, and it may come from someone else: in a run folder, a pack or an `.hsp`
-file. A name alone therefore imports nothing. The caller passes the names that may be imported: a program its own,
-the command line those typed by the user, and with `--trust-code` those it has printed.
+A recipe names its model and method as text. It may come from someone else, in a run folder, a pack or an `.hsp` file.
+A name alone therefore imports nothing. The caller passes the names that may be imported. A program passes its own. The
+command line passes those typed by the user, and with `--trust-code` those it has printed.
 """
 
 import sys

@@ -7,12 +7,12 @@ as a tap reaches over the edge.
 There are two layouts for taps to the side:
 
 - `rows`: a row is a whole number of vectors, or a vector holds several rows, so that loads are aligned. Taps at the
-  same distance to the side are summed first, and the sum is shifted once.
+  same distance to the side are summed first. The sum is shifted once.
 - `padded`: there are zero columns between two rows too.
 
 A convolution with a stride reads phases of its input: every stride-th row and column, copied to planes of their own.
 
-Rows of half a vector may be folded: vector i of a plane is row i and row i + fold, so that a tap up or down is a whole
+Rows of half a vector may be folded: vector i of a plane is row i and row i + fold. A tap up or down is then a whole
 vector away. Above the first vector and below the last, rows fold - 1 and fold are repeated for it, beside zeros.
 """
 

@@ -15,7 +15,7 @@ def quantize_rows(array: NDArray[Any]) -> tuple[NDArray[np.int8], Scales]:
     """Steps in -127..127 and a scale for each row, so that `array` is about `steps * scales`.
 
     A scale is the row's largest magnitude / 127, rounded to bfloat16. The largest magnitude becomes 127 steps, and
-    products of steps and scales are exact in float32: quantizing what was quantized gives the same steps and scales.
+    products of steps and scales are exact in float32. Quantizing what was quantized gives the same steps and scales.
     What is not zero does not become zero: magnitudes of less than half a step become one step.
 
     >>> steps, scales = quantize_rows(np.array([[127.0, -2.6, 0.25], [0.0, 0.0, 0.0]]))

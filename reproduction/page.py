@@ -170,11 +170,11 @@ FIGURES = (
         heading="Compression Position",
         draw=positions_section.analyze,
         table_below=positions_section.table_below,
-        text="The order in which training images are learned, from 0 (first) to 1 (last): by the pruned copies, or by "
-        "the dense network in pre-training ([definition](positions.md)). Hardness is the number of CIFAR-N's "
-        "annotators who chose a wrong label, of three for CIFAR-10 and of one for CIFAR-100. The paper's numbers are "
-        "in brackets (its table 3, and table 2 of its supplement). They are for CIFAR-10 only, and the paper does not "
-        "name the network.",
+        text="The order in which training images are learned, from 0 (first) to 1 (last) ([definition](positions.md)). "
+        "They are learned by the pruned copies, or by the dense network in pre-training. Hardness is the number of "
+        "CIFAR-N's annotators who chose a wrong label, of three for CIFAR-10 and of one for CIFAR-100. The paper's "
+        "numbers are in brackets (its table 3, and table 2 of its supplement). They are for CIFAR-10 only, and the "
+        "paper does not name the network.",
     ),
 )
 HEADINGS = (CLAIMS, *(section.heading for section in (*TABLES, *FIGURES)), RUNS)

@@ -54,9 +54,10 @@ def lines(entries: Sequence[Entry]) -> list[str]:
         "",
         *markdown(pd.DataFrame(rows)),
         "",
-        "[Networks of the package](docs/zoo.md) by ART: accuracy of the file in per cent, time of one image on one",
-        "thread of an AMD EPYC (Zen 5), and of its dense twin in the faster of ONNX Runtime and OpenVINO",
-        f"([measurement](benchmarks/{TIMES.stem}.md)). Try one with `hypersparse serve NAME`.",
+        "These are [networks of the package](docs/zoo.md), trained by ART. The accuracy is that of the file in per",
+        "cent. Times are for one image on one thread of an AMD EPYC (Zen 5). The dense twin runs in the",
+        f"faster of ONNX Runtime and OpenVINO ([measurement](benchmarks/{TIMES.stem}.md)).",
+        "Try one with `hypersparse serve NAME`.",
     ]
 
 

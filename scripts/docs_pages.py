@@ -1,7 +1,7 @@
 """Hook of mkdocs: pages of the site that are written from code, and pages that stand outside `docs/`.
 
-The command line's own help, the recipe's options and the errors are written when the site is built, so that they
-cannot be out of date. Links to files that the site does not have lose their link.
+The command line's own help, the recipe's options and the errors are written when the site is built. So they cannot be
+out of date. Links to files that the site does not have lose their link.
 """
 
 import inspect

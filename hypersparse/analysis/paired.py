@@ -42,9 +42,9 @@ def markdown(table: pd.DataFrame) -> str:
     header, rows = cells(table)
     lines = ["## Comparison with the best method, seed by seed", "", *markdown_table(header, rows)]
     note = (
-        "Accuracy of the last epoch minus the best method's with the same seed, in points: mean, 95 % interval, "
-        "two-sided p of Student's t, and p of the sign-flip test, which is at least 2 / 2^seeds. With many comparisons "
-        "a small p is likely somewhere."
+        "Accuracy of the last epoch minus the best method's with the same seed, in points: mean and 95 % interval. "
+        "Then two-sided p of Student's t, and p of the sign-flip test, which is at least 2 / 2^seeds. With many "
+        "comparisons a small p is likely somewhere."
     )
     return "\n".join([*lines, "", note]) + "\n"
 

@@ -71,8 +71,8 @@ def _about_best(row: RunRow) -> str:
     if row.best_picked_on == "validation":
         return "All accuracies are on the test set; the best epoch was picked on the validation set."
     return (
-        "All accuracies are on the test set, and the best epoch was picked on it too, so `best` is optimistic: "
-        "report `last`, or hold out images with --validation."
+        "All accuracies are on the test set. The best epoch was picked on it too, so `best` is optimistic. Report "
+        "`last`, or hold out images with --validation."
     )
 
 

@@ -19,7 +19,7 @@ from hypersparse.errors import HypersparseError, LoopError
 
 T = TypeVar("T")
 APART = (
-    "The ranks did not meet ({reason}). Every rank must make the same steps and calls: give all of them loaders of the "
+    "The ranks did not meet ({reason}). Every rank must make the same steps and calls. Give all of them loaders of the "
     "same length, for instance by DistributedSampler, and see whether one of them failed."
 )
 

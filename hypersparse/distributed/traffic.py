@@ -16,8 +16,8 @@ OUTPUTS_FIRST = {  # operations whose first argument is what they fill
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside the block, counts the bytes of this process's tensors in collectives.
 
-    On a ring of N ranks, an all-reduce sends 2 (N - 1) / N times as many, a reduce-scatter (N - 1) / N times, an all-
-    gather N - 1 times. Network headers come on top.
+    On a ring of N ranks, an all-reduce sends 2 (N - 1) / N times as many bytes. A reduce-scatter sends (N - 1) / N
+    times as many, an all-gather N - 1 times. Network headers come on top.
 
     >>> with Traffic() as traffic:
     ...     total = Tensor([1.0, 2.0]).sum()

@@ -38,8 +38,8 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         epochs: Length of the main training; by default all of the trainer's epochs that the plan leaves for it. ART
             decides itself when to prune, and needs the length of its fine-tuning.
         task: Loss and samples, for methods that score the network.
-        steps_per_epoch: Optimizer steps in an epoch, where the trainer does not know: for loaders without a length,
-            and for manual optimization with other than one step for every batch.
+        steps_per_epoch: Optimizer steps in an epoch, where the trainer does not know. That is so for loaders without a
+            length, and for manual optimization with other than one step for every batch.
         options: Further arguments of `hypersparse.attach`, such as `trained=True`.
     """
 

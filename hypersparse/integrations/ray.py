@@ -1,7 +1,7 @@
 """`RayCluster`: the runs of a sweep on the machines of a Ray cluster.
 
-Ray selects the machine of a run and notices when a worker dies. Everything else is as on one machine: run folders are
-on a path that all machines share, a run resumes from its checkpoint there, and progress is read from its log.
+Ray selects the machine of a run and notices when a worker dies. Everything else is as on one machine. Run folders are
+on a path that all machines share. A run resumes from its checkpoint there, and progress is read from its log.
 """
 
 import json

@@ -22,8 +22,8 @@ from hypersparse.sparsity.weights import PrunableWeights
 
 MISSING_TASK = "This method scores the network; pass `task=Task(criterion, loader)` to hypersparse.attach."
 DISTRIBUTION_HELP = (
-    "Distribution of kept weights: the largest scores of all layers (`global`), the same share in each layer "
-    "(`uniform`), by the layers' shapes (`erk`), or falling with depth (`sratio`)."
+    "Distribution of kept weights: `global` (largest scores of all layers), `uniform` (same share in each layer), "
+    "`erk` (by the layers' shapes) or `sratio` (falls with depth)."
 )
 T = TypeVar("T")
 Sparsity = Annotated[float, AfterValidator(check_sparsity)]

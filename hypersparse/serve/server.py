@@ -1,7 +1,7 @@
 """The server of the page and its requests; anything else gets one sentence.
 
-It uses asyncio and two threads. uvicorn has no deadline for a request's head, no limit per client, and accepts no new
-clients when it is full. With it this file and `connection` would be needed as well.
+It uses asyncio and two threads. An ASGI server such as uvicorn has no deadline for a request's head and no limit per
+client. When it is full, it accepts no new clients. With it this file and `connection` would be needed as well.
 """
 
 import asyncio

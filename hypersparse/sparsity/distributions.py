@@ -266,7 +266,7 @@ def _kept_at_end(size: int, keep: int, linear_keep: float | None) -> int:
             return kept
     raise OptionError(
         f"With `linear_keep` {fraction:g} the last layer keeps {kept} of its {size} weights, but only {keep} are to be "
-        "kept in all: none is left for the other layers. Pass a smaller `linear_keep`, a lower sparsity, "
+        "kept in all. None is left for the other layers. Pass a smaller `linear_keep`, a lower sparsity, "
         "or with other methods than SRatio another distribution."
     )
 
@@ -313,8 +313,8 @@ def _check_informative(scores: Scores) -> None:
     # Shards are left out: of one rank all may be 0.
     if not is_sharded(scores) and not any(bool(layer.any()) for layer in scores.values()):
         raise OptionError(
-            "All scores are 0, so that no mask is better than another: the loss does not depend on the weights, "
-            "nothing flows through the network, or its weights are 0. Look at the loss and the initialization, or "
+            "All scores are 0, so that no mask is better than another. Either the loss does not depend on the weights, "
+            "or nothing flows through the network, or its weights are 0. Look at the loss and the initialization, or "
             "lower the sparsity."
         )
 

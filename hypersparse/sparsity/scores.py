@@ -198,7 +198,7 @@ def _copied(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model)
     except RuntimeError as error:  # a tensor with a history, which torch does not copy
         raise ModelError(
-            f"{type(model).__name__} is scored as a copy, and cannot be copied: it holds a tensor that was computed, "
+            f"{type(model).__name__} is scored as a copy, and cannot be copied. It holds a tensor that was computed, "
             "such as an activation it keeps, or a weight under the old weight_norm. Remove that first."
         ) from error
 

@@ -13,8 +13,8 @@ from hypersparse.sparsity.weights import PrunableWeights
 class FlatMemory:
     """The memory of all prunable weights and of their gradients, for a loop that owns its model.
 
-    One kernel can then process all weights. `values` is None if the weights stay separate: they have several types, or
-    some would not start at a multiple of 16 bytes, where kernels are slow.
+    One kernel can then process all weights. `values` is None if the weights stay separate. The reason is several types,
+    or weights that would not start at a multiple of 16 bytes, where kernels are slow.
     """
 
     def __init__(self, weights: PrunableWeights) -> None:

@@ -143,7 +143,7 @@ function networkField() {
 }
 
 const single = data.networks.length === 1 ? data.networks[0].name : "Sparse networks";
-pageFrame(single, "a sparse network comparisonCard its dense twin", data.version, networkField() || "");
+pageFrame(single, "a sparse network beside its dense twin", data.version, networkField() || "");
 main.replaceChildren(
   notes,
   el("div", { class: "try" }, picker.node, el("div", { class: "right" }, result, comparisonCard)),
