@@ -13,13 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hypersparse_runtime.limits import SMALL
+
 MOST_BYTES = 2**30
 MOST_RUN_SECONDS = 60
+MOST_LOAD_SECONDS = 2.0  # of a file of at most SMALL bytes
 CASES_PER_PROCESS = 20
 
 
 class FindingError(Exception):
     """Something that must not happen."""
+
+
+def check_seconds(seconds: float, size: int) -> None:
+    """Refuse a slow load; larger files may take longer, as in `limits.py`."""
+    if seconds > MOST_LOAD_SECONDS * max(1, size / SMALL):
+        raise FindingError(f"loading {size} bytes took {seconds:.1f} s")
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,14 @@ export function shapesOf(graph) {
   const { nodes } = graph;
   if (!nodes.length) throw new NetworkError("A network needs at least one operation; this one has none.");
   if (nodes.length > MOST_NODES) throw tooMuch("The network", nodes.length, "operations", MOST_NODES);
-  if (![1, 3].includes(graph.input.length)) {
-    throw new NetworkError(
-      `This runtime takes images (channels, height, width) or vectors; this network takes (${graph.input}).`,
-    );
-  }
+  if (!graph.input.length) throw new NetworkError("This runtime takes arrays; this network takes a number.");
   const shapes = new Map([[INPUT, graph.input]]);
   const total = { elements: checkValue(INPUT, graph.input), products: 0 };
   for (const node of nodes) {
     const shape = shapeOf(graph, node, shapes);
     total.elements += checkValue(node.output, shape);
-    total.products += operationOf(node).products?.(graph, node, shape) ?? 0;
+    const inputs = node.inputs.map((name) => shapes.get(name));
+    total.products += operationOf(node).products?.(graph, node, shape, inputs) ?? 0;
     shapes.set(node.output, shape);
   }
   if (total.elements > MOST_OF_ALL_VALUES) {

@@ -50,6 +50,11 @@ export class Entries {
 
 const SOFTMAX = ["softmax", "log_softmax"];
 
+export const isWhole = (layer) => Boolean(layer.work);
+
+/** All values that a step reads. */
+export const readsOf = ({ input, residual, work }) => [input, residual, work?.other].filter(Boolean);
+
 /** The layers without channels that are always zero and channels that are never read. */
 export function withoutDeadChannels(network) {
   return withoutUnread(network, withoutZeros(network));
@@ -75,7 +80,7 @@ function withoutZeros(network) {
 }
 
 function markZeroRows(layer, zero) {
-  if (SOFTMAX.includes(layer.kind)) return;
+  if (SOFTMAX.includes(layer.kind) || isWhole(layer)) return;
   const [source, known] = [zero(layer.input), zero(layer.output)];
   if (!layer.entries) {
     for (const row of layer.rows) known[row] = source[row];
@@ -107,6 +112,11 @@ function withoutUnread(network, layers) {
     const wanted = read(layer.output);
     const rows = layer.rows.filter((row) => wanted[row]);
     if (!rows.length) continue;
+    if (isWhole(layer)) {
+      for (const name of readsOf(layer)) read(name).fill(1);
+      kept.push(layer);
+      continue;
+    }
     const entries = layer.entries?.where((place) => wanted[layer.entries.row[place]]);
     const source = read(layer.input);
     for (const channel of entries ? entries.channel : rows) source[channel] = 1;

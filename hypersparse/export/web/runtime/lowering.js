@@ -4,26 +4,31 @@ import { WorkBudget, product } from "./checks.js";
 import { INPUT } from "./file.js";
 import { shapesOf } from "./graph.js";
 import { Entries, withoutDeadChannels } from "./layers.js";
+import { channelsOf } from "./operands.js";
 import { OPERATIONS } from "./operations.js";
+import { View, sidesOf } from "./views.js";
 
 const MOST_WORK = 2 ** 28; // numbers that are touched while a network is prepared: seconds
 
 /** The layers of a graph, their values' shapes as (channels, height, width), and the output. */
 export function layersOf(graph) {
   const lowering = new Lowering(graph);
-  for (const node of graph.nodes) OPERATIONS[node.op].lower(lowering, node);
+  for (const node of graph.nodes) {
+    if (!OPERATIONS[node.op].takesViews) for (const name of node.inputs) lowering.makePlain(name);
+    OPERATIONS[node.op].lower(lowering, node);
+  }
   const network = lowering.network();
   return { ...network, layers: withoutDeadChannels(network) };
 }
 
 /** Multiplications for one image if no weight were zero. */
 export function denseProducts(graph, shapes) {
-  const weighted = graph.nodes.filter((node) => OPERATIONS[node.op].products && node.tensors.has("weight"));
+  const weighted = graph.nodes.filter((node) => OPERATIONS[node.op].uses);
   return weighted.reduce((sum, node) => sum + denseProductsOf(graph, node, shapes), 0);
 }
 
 export const denseProductsOf = (graph, node, shapes) =>
-  product(graph.arrays.get(node.tensors.get("weight")).shape) * product(shapes.get(node.output).slice(1));
+  product(graph.arrays.get(node.tensors.get("weight")).shape) * OPERATIONS[node.op].uses(node, shapes);
 
 class Lowering {
   constructor(graph) {
@@ -35,7 +40,10 @@ class Lowering {
     this.layers = []; // null: another one took it in
     this.made = new Map(); // of each value, the places of the layers that make it
     this.same = new Map([[INPUT, INPUT]]); // where a node's value really lies
-    this.laid = new Map([[INPUT, graph.input.length === 3 ? graph.input : [graph.input[0], 1, 1]]]);
+    this.views = new Map(); // of values that lie otherwise than their shape says
+    this.constants = new Map(); // values that are the same for every input, not yet in memory
+    this.copies = new Map(); // by view and sides, the values with a view's elements in their order
+    this.laid = new Map([[INPUT, sidesOf(graph.input)]]);
     this.vectors = new Set(graph.input.length === 1 ? [INPUT] : []);
     this.joined = new Set(); // values that several layers make, each some of the channels
   }
@@ -43,6 +51,7 @@ class Lowering {
   network() {
     const { nodes } = this.graph;
     const last = nodes[nodes.length - 1].output;
+    this.makePlain(last);
     let output = this.same.get(last);
     if (output === INPUT) {
       this.append(this.copy(INPUT, "copy"));
@@ -89,14 +98,149 @@ class Lowering {
   /** Give the node's output its own place in memory. */
   addValue(node) {
     const shape = this.shapes.get(node.output);
-    this.laid.set(node.output, shape.length === 3 ? shape : [shape[0], 1, 1]);
+    this.laid.set(node.output, sidesOf(shape));
     this.same.set(node.output, node.output);
     if (shape.length === 1) this.vectors.add(node.output);
+  }
+
+  /** The view of a node's value over a value of the engine. */
+  view(name) {
+    const constant = this.constants.get(name);
+    if (constant) this.writeConstant(name, constant);
+    return this.views.get(name) ?? View.whole(this.same.get(name), this.shapes.get(name));
+  }
+
+  writeConstant(name, constant) {
+    this.constants.delete(name);
+    const places = this.indices(View.whole(name, this.shapes.get(name)));
+    this.addWhole("copy", "constant", INPUT, name, { places, constant }, sidesOf(this.shapes.get(name)));
+    this.same.set(name, name);
+  }
+
+  /** The positions of a view's elements. */
+  indices(view) {
+    this.budget.spend(4 * product(view.shape));
+    return view.indices();
+  }
+
+  /** Add a layer of whole values, whose output has these sides. */
+  addWhole(kind, name, input, output, work, sides) {
+    this.append({ kind, name, input, output, rows: channelsOf(sides[0]), work });
+    this.addSides(output, sides, kind);
+  }
+
+  addSides(output, sides, kind) {
+    this.laid.set(output, sides);
+    // a convolution writes whole vectors, over what is beside
+    if (sides[1] === 1 && sides[2] === 1 && kind !== "conv") this.vectors.add(output);
+  }
+
+  /** The same for the layer that makes a node's value, seen through a view. */
+  emitWhole(node, kind, input, work, sides, view = null) {
+    this.addWhole(kind, nameOf(node), input, node.output, work, sides);
+    this.see(node, view);
+  }
+
+  see(node, view) {
+    this.same.set(node.output, node.output);
+    if (view && !this.isPlain(view, this.shapes.get(node.output))) this.views.set(node.output, view);
+  }
+
+  isPlain(view, shape) {
+    const sides = this.laid.get(view.value);
+    return view.isWhole(sides) && (shape.length === 1 || String(sides) === String(sidesOf(shape)));
+  }
+
+  /** Copy a node's value to its own shape, (channels, rows, columns), or to consecutive elements. */
+  makePlain(name) {
+    const [view, shape] = [this.view(name), this.shapes.get(name)];
+    if (!this.views.has(name)) return;
+    this.same.set(name, this.isPlain(view, shape) ? view.value : this.arranged(view, sidesOf(shape)));
+    this.views.delete(name);
+  }
+
+  /** A value with the elements of a view in their order. */
+  arranged(view, sides) {
+    const key = JSON.stringify([view.value, view.axes, view.first, sides]);
+    if (!this.copies.has(key)) {
+      const name = `${view.value} copy ${this.copies.size}`;
+      this.addWhole("copy", "copy", view.value, name, { places: this.indices(view) }, sides);
+      this.copies.set(key, name);
+    }
+    return this.copies.get(key);
+  }
+
+  /** Add a layer that copies elements of a value, at these places, to a node's output. */
+  gathered(node, value, places) {
+    this.emitWhole(node, "copy", value, { places }, sidesOf(this.shapes.get(node.output)));
+  }
+
+  /** Whether a value is a view of another layout, or a constant that is not in memory yet. */
+  isLaid(name) {
+    return this.views.has(name) || this.constants.has(name);
+  }
+
+  /** The view of a node's value, over a value without other elements. */
+  covering(name) {
+    const [view, shape] = [this.view(name), this.shapes.get(name)];
+    return view.covers(this.laid.get(view.value)) ? view : View.whole(this.arranged(view, sidesOf(shape)), shape);
+  }
+
+  /** The view with its last axis over consecutive channels; without `groups`, over all channels. */
+  planesLast(name, groups = true) {
+    const view = this.covering(name);
+    const { shape } = view;
+    const count = shape[shape.length - 1];
+    const [channels, ...sides] = this.laid.get(view.value);
+    const merged = view.merged();
+    const last = JSON.stringify(count > 1 ? [[count, product(sides)]] : []);
+    if (JSON.stringify(merged[merged.length - 1]) === last && (channels === count || (groups && count > 1))) {
+      return view;
+    }
+    const order = shape.map((_, axis) => axis);
+    const rest = shape.slice(0, -1);
+    const value = this.arranged(view.permuted([order.length - 1, ...order.slice(0, -1)]), [count, 1, product(rest)]);
+    return View.whole(value, [count, ...rest]).permuted([...order.slice(1), 0]);
+  }
+
+  /** Fuse the sum of two values into the layer that makes the second, if both have the same layout. */
+  addValues(node, first, second) {
+    if (this.constants.has(first) || this.constants.has(second) || !this.canTake(second, false)) return false;
+    const [one, two] = [this.view(first), this.view(second)];
+    const sides = this.laid.get(two.value);
+    const alike = one.isLike(two) && one.first === 0 && String(this.laid.get(one.value)) === String(sides);
+    if (!alike || this.vectors.has(one.value) !== this.vectors.has(two.value)) return false;
+    const layer = this.open(node, node.inputs.indexOf(second), false);
+    this.emitView(node, { ...layer, residual: one.value }, sides, two);
+    return true;
+  }
+
+  /** Add a layer of sums that makes a node's value, which a view over another value says. */
+  emitView(node, layer, sides, view) {
+    this.append({ ...layer, output: node.output });
+    this.addSides(node.output, sides, layer.kind);
+    this.see(node, view.of(node.output));
+  }
+
+  changeView(node, change, sums) {
+    const [name] = node.inputs;
+    if (!this.canTake(name, sums)) {
+      this.makePlain(name);
+      this.emit(node, { ...change(this.copy(name, node.output)), output: node.output });
+      return;
+    }
+    const view = this.views.get(name);
+    this.emitView(node, change(this.open(node, 0, sums)), this.laid.get(name), view);
   }
 
   /** Change the layers that make a value: one layer, or several that each make some of its channels. */
   change(node, change, sums) {
     const [name] = node.inputs;
+    this.view(name); // a constant is written
+    if (this.views.has(name)) {
+      this.changeView(node, change, sums);
+      return;
+    }
     const joined = this.joined.has(name) && this.readersOf(name) === 1;
     if (!joined || this.makers(name).some(isActivated)) {
       this.emit(node, { ...change(this.open(node, 0, sums)), output: node.output });
@@ -153,14 +297,14 @@ class Lowering {
   copy(name, output) {
     const [value, shape] = [this.same.get(name) ?? name, this.shapes.get(name)];
     const count = shape[0];
-    const [, height, width] = shape.length === 3 ? [0, 1, 1] : this.laid.get(value);
+    const [, height, width] = shape.length > 1 ? [0, 1, 1] : this.laid.get(value);
     const entries = Entries.build(this.budget, count, (add) => {
       for (let at = 0; at < count; at += 1) {
         add(at, Math.floor(at / (height * width)), Math.floor(at / width) % height, at % width, 1);
       }
     });
     const window = { stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
-    const kind = shape.length === 3 ? "conv" : "dot";
+    const kind = shape.length > 1 ? "conv" : "dot";
     return {
       kind,
       name: "copy",
@@ -183,4 +327,6 @@ class Lowering {
   }
 }
 
+/** What a layer of whole values is shown as. */
+const nameOf = (node) => node.options.function ?? node.options.operator ?? node.op;
 const isActivated = (layer) => Boolean(layer.relu || layer.clip);

@@ -86,7 +86,7 @@ function describeLayers(graph, shapes, network) {
   for (const layer of network.layers) {
     computed.set(layer.name, (computed.get(layer.name) ?? 0) + productsOf(layer, network));
   }
-  const weighted = graph.nodes.filter((node) => OPERATIONS[node.op].products && node.tensors.has("weight"));
+  const weighted = graph.nodes.filter((node) => OPERATIONS[node.op].uses);
   return weighted.map((node) => {
     const weight = graph.arrays.get(node.tensors.get("weight"));
     const name = node.tensors.get("weight").replace(/\.weight$/, "");

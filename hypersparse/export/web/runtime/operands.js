@@ -3,6 +3,10 @@
 import { need, product } from "./checks.js";
 import { own } from "./container.js";
 
+const MOST_AXES = 8; // of a value
+
+export const sameShape = (graph, node, [shape]) => shape;
+
 export function pair(node, name, least) {
   const value = own(node.options, name);
   const fits =
@@ -10,6 +14,17 @@ export function pair(node, name, least) {
   need(fits, node, `no \`${name}\`, a pair of whole numbers of at least ${least}`, value);
   return value;
 }
+
+/** One to eight whole numbers. */
+export function wholeNumbers(node, name, least) {
+  const value = own(node.options, name);
+  const given = Array.isArray(value) ? value : [value];
+  const fits = given.length && given.length <= MOST_AXES && given.every((each) => Number.isInteger(each) && each >= least);
+  need(fits, node, `no \`${name}\` of up to ${MOST_AXES} whole numbers of at least ${least}`, value);
+  return given;
+}
+
+export const wholeNumber = (node, name, least) => wholeNumbers(node, name, least)[0];
 
 export function arrayOf(graph, node, role) {
   const array = graph.arrays.get(node.tensors.get(role));
@@ -27,6 +42,13 @@ export function vectorOf(graph, node, role, length) {
   );
   return dense(array);
 }
+
+/** Biases of a node; zeros if it has none. */
+export const biasOf = (graph, node, length, role = "bias") =>
+  node.tensors.has(role) ? vectorOf(graph, node, role, length).slice() : new Float64Array(length);
+
+/** What the layer with a node's weight is called. */
+export const layerName = (node) => node.tensors.get("weight").replace(/\.weight$/, "");
 
 /** All elements of an array. */
 export function dense(array) {

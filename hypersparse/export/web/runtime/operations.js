@@ -2,42 +2,66 @@
 
 import { need, product } from "./checks.js";
 import { own } from "./container.js";
+import { arithmetic, elementwise, lowerArithmetic } from "./elementwise.js";
+import { INPUT } from "./file.js";
 import { Entries } from "./layers.js";
-import { arrayOf, channelsOf, dense, eachNonzero, isImage, pair, slid, vectorOf } from "./operands.js";
+import {
+  arrayOf,
+  biasOf,
+  channelsOf,
+  dense,
+  eachNonzero,
+  isImage,
+  layerName,
+  pair,
+  sameShape,
+  slid,
+  vectorOf,
+  wholeNumber,
+} from "./operands.js";
+import { gru, lstm } from "./recurrent.js";
+import { adaptivePool, convTranspose, resize } from "./resampling.js";
+import { constant, embedding, expand, permute, reshape, slice } from "./shaping.js";
+import { groupNorm, layerNorm, matmul, reduce, softmaxLast } from "./tokens.js";
+import { View, sidesOf } from "./views.js";
 
 const MAX_BOUND = 3.4028234663852886e38; // of a `clip`
 const MAX_JOINED = 2 ** 20; // inputs times channels of a concatenation that is written in place
 
-const sameShape = (graph, node, [shape]) => shape;
 function weightProducts(graph, node, shape) {
   return arrayOf(graph, node, "weight").values.length * product(shape.slice(1));
 }
 
-function weightedLayer(lowering, node, kind, entries) {
-  const rows = lowering.shapes.get(node.output)[0];
-  const bias = node.tensors.has("bias") ? vectorOf(lowering.graph, node, "bias", rows) : new Float64Array(rows);
-  const name = node.tensors.get("weight").replace(/\.weight$/, "");
+function weightedLayer(lowering, node, kind, entries, rows = lowering.shapes.get(node.output)[0]) {
   return {
     kind,
-    name,
+    name: layerName(node),
     input: lowering.same.get(node.inputs[0]),
     output: node.output,
     rows: channelsOf(rows),
     entries,
-    bias: bias.slice(),
+    bias: biasOf(lowering.graph, node, rows),
   };
 }
+
+/** How many products each weight is in, for one image. */
+const uses = (node, shapes) => product(shapes.get(node.output).slice(1));
+const POINT = { stride: [1, 1], padding: [0, 0], dilation: [1, 1] }; // of a convolution of one tap
+
+/** The shape of a weight; that of a convolution over a sequence as one over an image of one row. */
+const kernelsOf = ({ shape }) => (shape.length === 3 ? [shape[0], shape[1], 1, shape[2]] : shape);
 
 const conv = {
   options: ["groups", "stride", "padding", "dilation"],
   inputs: 1,
+  uses,
   products: weightProducts,
   shape(graph, node, [x]) {
-    const { shape } = arrayOf(graph, node, "weight");
-    const groups = own(node.options, "groups");
-    need(Number.isInteger(groups) && groups > 0, node, "wrong groups", groups);
+    const shape = kernelsOf(arrayOf(graph, node, "weight"));
+    const groups = wholeNumber(node, "groups", 1);
     const fits = isImage(x) && shape.length === 4 && shape[1] * groups === x[0] && shape[0] % groups === 0;
     need(fits && shape.every((side) => side > 0), node, "a weight that does not fit its input", `${shape}; ${x}`);
+    biasOf(graph, node, shape[0]);
     const dilation = pair(node, "dilation", 1);
     return [
       shape[0],
@@ -50,7 +74,7 @@ const conv = {
   },
   lower(lowering, node) {
     const weight = arrayOf(lowering.graph, node, "weight");
-    const [rows, columns, height, width] = weight.shape;
+    const [rows, columns, height, width] = kernelsOf(weight);
     const perGroup = rows / own(node.options, "groups");
     const entries = Entries.build(lowering.budget, weight.values.length, (add) =>
       eachNonzero(weight, (at, value) => {
@@ -69,18 +93,22 @@ const conv = {
   },
 };
 
+/** The features that a linear layer makes of the last axis. */
+function featuresOf(graph, node, x) {
+  const { shape } = arrayOf(graph, node, "weight");
+  const fits = shape.length === 2 && shape[1] === x[x.length - 1];
+  need(fits, node, "a weight that does not fit its input", `${shape}; ${x}`);
+  biasOf(graph, node, shape[0]);
+  return shape[0];
+}
+
 const linear = {
   inputs: 1,
+  uses,
   products: weightProducts,
   shape(graph, node, [x]) {
-    const { shape } = arrayOf(graph, node, "weight");
-    need(
-      shape.length === 2 && x.length === 1 && shape[1] === x[0],
-      node,
-      "a weight that does not fit its input",
-      `${shape}; ${x}`,
-    );
-    return [shape[0]];
+    need(x.length === 1, node, "an input that is no vector", x);
+    return [featuresOf(graph, node, x)];
   },
   lower(lowering, node) {
     const weight = arrayOf(lowering.graph, node, "weight");
@@ -94,6 +122,32 @@ const linear = {
       }),
     );
     lowering.emit(node, weightedLayer(lowering, node, "dot", entries));
+  },
+};
+
+const tokenLinear = {
+  inputs: 1,
+  takesViews: true,
+  uses: (node, shapes) => product(shapes.get(node.output).slice(0, -1)),
+  products: (graph, node, shape) => arrayOf(graph, node, "weight").values.length * product(shape.slice(0, -1)),
+  shape(graph, node, [x]) {
+    need(x.length > 1, node, "an input of one axis", x);
+    return [...x.slice(0, -1), featuresOf(graph, node, x)];
+  },
+
+  /** Features are channels and tokens are positions, so that this is a convolution of one tap. */
+  lower(lowering, node) {
+    const weight = arrayOf(lowering.graph, node, "weight");
+    const [rows, columns] = weight.shape;
+    const view = lowering.planesLast(node.inputs[0], false);
+    const [, ...sides] = lowering.laid.get(view.value);
+    const entries = Entries.build(lowering.budget, weight.values.length, (add) =>
+      eachNonzero(weight, (at, value) => add(Math.floor(at / columns), at % columns, 0, 0, value)),
+    );
+    const kind = lowering.vectors.has(view.value) ? "dot" : "conv";
+    const layer = { ...weightedLayer(lowering, node, kind, entries, rows), ...POINT, input: view.value };
+    const axes = [...view.axes.slice(0, -1), [[rows, product(sides)]]];
+    lowering.emitView(node, layer, [rows, ...sides], new View(node.output, axes));
   },
 };
 
@@ -125,6 +179,7 @@ const batchNorm = {
 
 const relu = {
   inputs: 1,
+  takesViews: true,
   shape: sameShape,
   lower: (lowering, node) => lowering.change(node, (layer) => ({ ...layer, relu: true }), true),
 };
@@ -145,6 +200,7 @@ function boundsOf(node) {
 const clip = {
   options: ["low", "high"],
   inputs: 1,
+  takesViews: true,
   shape(graph, node, [x]) {
     const [low, high] = boundsOf(node);
     need(low <= high, node, "bounds of which the lower is the larger", [low, high]);
@@ -155,12 +211,18 @@ const clip = {
 
 const add = {
   inputs: 2,
+  takesViews: true,
   shape(graph, node, [first, second]) {
     need(String(first) === String(second), node, "inputs of two shapes", `${first}; ${second}`);
     return first;
   },
   lower(lowering, node) {
     const [first, second] = node.inputs;
+    if (lowering.isLaid(first) || lowering.isLaid(second)) {
+      if (lowering.addValues(node, first, second) || lowering.addValues(node, second, first)) return;
+      lowerArithmetic(lowering, node, "add");
+      return;
+    }
     const taken = lowering.canTake(second, false) || !lowering.canTake(first, false) ? 1 : 0;
     const layer = lowering.open(node, taken, false);
     lowering.emit(node, { ...layer, output: node.output, residual: lowering.materialized(node.inputs[1 - taken]) });
@@ -183,35 +245,68 @@ const plane = {
   },
 };
 
+const axisOf = (node) => (Object.hasOwn(node.options, "axis") ? wholeNumber(node, "axis", 0) : 0);
+
 const concat = {
   options: ["axis"],
   inputs: null,
+  takesViews: true,
   shape(graph, node, inputs) {
-    const [first] = inputs;
-    const fits = inputs.every(
-      (shape) => [1, 3].includes(shape.length) && String(shape.slice(1)) === String(first.slice(1)),
-    );
+    const [[...shape], axis] = [inputs[0], axisOf(node)];
+    need(axis < shape.length, node, "an axis that its inputs do not have", axis);
+    const rest = (sides) => String(sides.map((side, place) => (place === axis ? 0 : side)));
+    const fits = inputs.every((sides) => rest(sides) === rest(shape));
     need(fits, node, "inputs of other heights and widths", inputs.slice(0, 8).join("; "));
-    need(!own(node.options, "axis"), node, "an axis other than that of channels", own(node.options, "axis"));
-    return [inputs.reduce((sum, shape) => sum + shape[0], 0), ...first.slice(1)];
+    shape[axis] = inputs.reduce((sum, sides) => sum + sides[axis], 0);
+    return shape;
   },
   lower(lowering, node) {
-    const channels = lowering.shapes.get(node.output)[0];
-    const inPlace = node.inputs.length * channels <= MAX_JOINED;
-    let first = 0;
-    for (const name of node.inputs) {
-      const start = first;
-      if (inPlace && lowering.isMovable(name)) {
-        lowering.rename(name, (layer) => lowering.moved(layer, node.output, start, channels));
-      } else {
-        lowering.append(lowering.moved(lowering.copy(name, node.output), node.output, start, channels));
-      }
-      first += lowering.shapes.get(name)[0];
-    }
-    if (inPlace) lowering.joined.add(node.output);
-    lowering.addValue(node);
+    const isOfChannels = !axisOf(node) && [1, 3].includes(lowering.shapes.get(node.output).length);
+    const isLaid = node.inputs.some((name) => lowering.isLaid(name));
+    if (isOfChannels && !isLaid) joinChannels(lowering, node);
+    else joinCopies(lowering, node);
   },
 };
+
+function joinChannels(lowering, node) {
+  const channels = lowering.shapes.get(node.output)[0];
+  const inPlace = node.inputs.length * channels <= MAX_JOINED;
+  let first = 0;
+  for (const name of node.inputs) {
+    const start = first;
+    if (inPlace && lowering.isMovable(name)) {
+      lowering.rename(name, (layer) => lowering.moved(layer, node.output, start, channels));
+    } else {
+      lowering.append(lowering.moved(lowering.copy(name, node.output), node.output, start, channels));
+    }
+    first += lowering.shapes.get(name)[0];
+  }
+  if (inPlace) lowering.joined.add(node.output);
+  lowering.addValue(node);
+}
+
+/** Each input is copied to its places; features stay channels where those of the first value are. */
+function joinCopies(lowering, node) {
+  const [axis, shape] = [axisOf(node), lowering.shapes.get(node.output)];
+  const order = shape.map((_, place) => place);
+  const [last, rest] = [shape[shape.length - 1], shape.slice(0, -1)];
+  const first = lowering.view(node.inputs.find((name) => !lowering.constants.has(name)) ?? node.inputs[0]);
+  const plane = product(lowering.laid.get(first.value).slice(1));
+  let [sides, seen] = [sidesOf(shape), View.whole(node.output, shape)];
+  if (rest.length && axis < rest.length && String(first.merged().at(-1)) === String([[shape.at(-1), plane]])) {
+    sides = [last, 1, product(rest)];
+    seen = View.whole(node.output, [last, ...rest]).permuted([...order.slice(1), 0]);
+  }
+  let start = 0;
+  for (const name of node.inputs) {
+    const length = lowering.shapes.get(name)[axis];
+    const constant = lowering.constants.get(name);
+    const view = constant ? View.whole(INPUT, lowering.shapes.get(name)) : lowering.view(name);
+    const [places, targets] = [lowering.indices(view), lowering.indices(seen.sliced(axis, start, length, 1))];
+    lowering.emitWhole(node, "copy", view.value, { places, targets, constant }, sides, seen);
+    start += length;
+  }
+}
 
 const pool = {
   options: ["kernel", "stride", "padding"],
@@ -306,7 +401,9 @@ const softmaxOf = (kind) => ({
 
 export const OPERATIONS = {
   conv,
+  conv_transpose: convTranspose,
   linear,
+  token_linear: tokenLinear,
   batch_norm: batchNorm,
   relu,
   clip,
@@ -319,4 +416,21 @@ export const OPERATIONS = {
   flatten,
   softmax: softmaxOf("softmax"),
   log_softmax: softmaxOf("log_softmax"),
+  elementwise,
+  arithmetic,
+  reshape,
+  permute,
+  slice,
+  expand,
+  constant,
+  embedding,
+  layer_norm: layerNorm,
+  group_norm: groupNorm,
+  reduce,
+  softmax_last: softmaxLast,
+  matmul,
+  resize,
+  adaptive_pool: adaptivePool,
+  lstm,
+  gru,
 };

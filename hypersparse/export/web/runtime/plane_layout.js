@@ -7,8 +7,11 @@
 
 import { NetworkError } from "./errors.js";
 import { INPUT } from "./file.js";
+import { readsOf } from "./layers.js";
 
 const VECTOR = 4; // floats
+// whose output lies as their input does
+const ALIKE = ["elementwise", "arithmetic", "layer_norm", "group_norm", "softmax_planes", "reduce"];
 const MOST_FLOATS = 2 ** 26; // of a workspace, 256 MB
 
 const roundUp = (count) => Math.ceil(count / VECTOR) * VECTOR;
@@ -153,7 +156,7 @@ function layouts(network, steps, shapes) {
   const [groups, reaches, members] = [new Groups(), reachesOf(steps, shapes), new Map()];
   for (const layer of steps) {
     if (layer.residual) groups.join(layer.residual, layer.output);
-    if (layer.kind === "conv") groups.join(layer.input, layer.output);
+    if (layer.kind === "conv" || ALIKE.includes(layer.kind)) groups.join(layer.input, layer.output);
   }
   for (const name of shapes.keys()) {
     const root = groups.find(name);
@@ -186,7 +189,7 @@ function planMemory(network, steps, values) {
   const [at, free, last] = [new Map(), new Map(), new Map([[network.output, steps.length]])];
   let floats = 0;
   steps.forEach((step, number) => {
-    for (const name of [step.input, step.residual]) if (name) last.set(name, Math.max(number, last.get(name) ?? 0));
+    for (const name of readsOf(step)) last.set(name, Math.max(number, last.get(name) ?? 0));
   });
   const keyFor = (name) => {
     const { group, channels, height, width } = values.get(name);

@@ -1,6 +1,11 @@
 // A placed network as a program for the kernel: rows of numbers and tables of constants, as kernel/kernel.h says.
 
+import { NetworkError } from "./errors.js";
+import { isWhole } from "./layers.js";
+import { valueWords } from "./value_steps.js";
+
 const NONE = -1;
+const MOST_WORDS = 2 ** 26; // of tables, 256 MB
 const VECTOR = 4; // floats
 const MAX_TILE = 12; // vectors of a tile with one chain of sums,
 const MAX_TILE_OF_PAIRS = 4; // and with two
@@ -16,6 +21,7 @@ class Tables {
     const [at, size] = [this.words, numbers.length + (numbers.length % 2)];
     this.parts.push([at, new Int32Array(numbers.buffer, numbers.byteOffset, numbers.length)]);
     this.words += size;
+    if (this.words > MOST_WORDS) throw new NetworkError("The network needs tables of more than 256 MB.");
     return at;
   }
 
@@ -81,11 +87,17 @@ class Writer {
   }
 
   step(step) {
-    const words = step.kind === "split" ? this.split(step) : step.entries ? this.sums(step) : this.whole(step);
-    return { name: step.name, words: this.row(step.kind, step.input, step.output, words) };
+    return { name: step.name, words: this.row(step.kind, step.input, step.output, this.words(step)) };
   }
 
-  whole(step) {
+  words(step) {
+    if (step.kind === "split") return this.split(step);
+    if (!isWhole(step)) return step.entries ? this.sums(step) : this.pooled(step);
+    const [valueOf, addressOf] = [this.placed.values, this.placed.at].map((each) => (name) => each.get(name));
+    return valueWords(step, this.tables, valueOf, addressOf);
+  }
+
+  pooled(step) {
     const [kernel, stride, padding] = [step.kernel, step.stride, step.padding].map((each) => each ?? [0, 0]);
     return {
       rows: step.rows.length,
