@@ -18,15 +18,18 @@ BROADCAST = ("arithmetic", "matmul")  # operations that take a constant for one 
 OUTPUT = "output"
 
 
-def to_onnx(graph: Graph, *, batch: int | None = None, dtype: str = "float32") -> bytes:
-    """The bytes of a model with one `input` of this type and one `output`. `batch=None` leaves the batch size open."""
+def to_onnx(graph: Graph, *, batch: int | None = None, dtype: str = "float32", input_dtype: str | None = None) -> bytes:
+    """The bytes of a model of this type with one `input` and one `output`. `batch=None` leaves the batch size open.
+
+    `input_dtype` is the type of the input, if that is another one: `int64` of token numbers.
+    """
     known = shapes(graph)
     names = _Names(graph, known)
     nodes = [_call(call) for node in graph.nodes for call in names.calls(node)]
     arrays = [_tensor(name, array, dtype) for name, array in sorted(names.used.items())]
     body = b"".join(_field(1, node) for node in nodes) + _text(2, "hypersparse")
     body += b"".join(_field(5, array) for array in arrays)
-    body += _field(11, _value(INPUT, graph.input_shape, batch, dtype))
+    body += _field(11, _value(INPUT, graph.input_shape, batch, input_dtype or dtype))
     body += _field(12, _value(OUTPUT, known[graph.output], batch, dtype))
     opset = _text(1, "") + _number(2, OPSET)
     return _number(1, IR_VERSION) + _text(2, "hypersparse") + _field(7, body) + _field(8, opset)
@@ -113,7 +116,7 @@ def _tensor(name: str, array: NDArray[Any], dtype: str) -> bytes:
 def _value(name: str, shape: Sequence[int], batch: int | None, dtype: str) -> bytes:
     first = _text(2, "batch") if batch is None else _number(1, batch)
     sides = b"".join(_field(1, side) for side in (first, *(_number(1, side) for side in shape)))
-    tensor = _number(1, ELEMENT_TYPES[dtype]) + _field(2, sides)
+    tensor = _number(1, INT64 if dtype == "int64" else ELEMENT_TYPES[dtype]) + _field(2, sides)
     return _text(1, name) + _field(2, _field(1, tensor))
 
 

@@ -58,6 +58,11 @@ class PlaneLayout:
         """The distance between a row and the next."""
         return 2 * self.pitch if self.fold else self.pitch
 
+    @property
+    def is_even(self) -> bool:
+        """Whether rows follow each other without padding."""
+        return not self.fold and (self.height == 1 or self.pitch == self.width)
+
     def places(self) -> Array:
         """The position of each row and column in a plane."""
         row = np.arange(self.height)

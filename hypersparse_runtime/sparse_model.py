@@ -20,7 +20,7 @@ from hypersparse_runtime.sparse_engine import SparseEngine
 from hypersparse_runtime.sparse_layers import Network
 
 ENGINES = ("auto", "hypersparse", *(engine.name for engine in DENSE_ENGINES), "numpy")
-SHAPING = ("reshape", "permute", "slice", "expand")  # operations that leave numbers as they are
+SHAPING = ("reshape", "permute", "slice", "expand", "flatten")  # operations that leave numbers as they are
 SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
 SURELY_DENSE = 0.6
 HALF_DENSE = 0.25  # from which dense engines are faster as a rule, where nothing is measured
@@ -211,6 +211,21 @@ def id_count(graph: Graph) -> int | None:
         if node.op == "embedding" and node.inputs[0] in views:
             counts.append(len(graph.tensors[node.tensors["weight"]]))
     return min(counts, default=None)
+
+
+def takes_tokens(graph: Graph) -> bool:
+    """Whether embeddings alone read the input."""
+    views, embeddings = {INPUT}, 0
+    for node in graph.nodes:
+        if node.op == "constant" or views.isdisjoint(node.inputs):
+            continue
+        if node.op in SHAPING:
+            views.add(node.output)
+        elif node.op == "embedding":
+            embeddings += 1
+        else:
+            return False
+    return embeddings > 0 and graph.output not in views
 
 
 def cores() -> int:

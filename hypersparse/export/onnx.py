@@ -16,6 +16,7 @@ from hypersparse.export.trace import trace
 from hypersparse.storage.files import write_atomically
 from hypersparse_runtime.graph import INPUT, Graph
 from hypersparse_runtime.onnx import ELEMENT_TYPES, OUTPUT, to_onnx
+from hypersparse_runtime.sparse_model import takes_tokens
 
 OPSET_OF_TORCH = 18  # the oldest that PyTorch's exporter writes
 MOST_BY_TORCH = 1024  # operations that its exporter is given: for so many it took 71 s here, for 128 of them 3 s
@@ -40,7 +41,7 @@ def save_onnx(
         input_shape: the shape of one input, such as `(3, 32, 32)`, or `(128,)` for 128 tokens.
         batch: how many inputs the file takes at once. None leaves that open, unless the model depends on it: then 1.
         shrink: whether dead structure is removed first.
-        input_dtype: `torch.int64` for token numbers; the file takes them as floating-point numbers.
+        input_dtype: `torch.int64` for token numbers; the file takes them as int64.
 
     Raises:
         ModelError: if an operation of the model cannot be written; the message names it.
@@ -77,7 +78,10 @@ def in_onnx_runtime(path: str | Path, batch: int | None = None) -> Callable[[Ten
         raise OptionError("Running ONNX files needs ONNX Runtime: pip install onnxruntime.") from None
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
+    takes_int64 = session.get_inputs()[0].type == "tensor(int64)"
+
     def run(inputs: Tensor) -> Tensor:
+        inputs = inputs.long() if takes_int64 else inputs
         rest = -len(inputs) % (batch or len(inputs))
         padded = torch.cat([inputs, inputs.new_zeros(rest, *inputs.shape[1:])])
         made = [session.run(None, {INPUT: part.numpy()})[0] for part in torch.split(padded, batch or len(inputs))]
@@ -89,7 +93,8 @@ def in_onnx_runtime(path: str | Path, batch: int | None = None) -> Callable[[Ten
 def _by_hand(graph: Graph, batch: int | None) -> bytes:
     # Not PyTorch's exporter where it can be avoided: for ResNet-32 it took 12 to 30 s here, this takes under 1 s.
     kinds = (str(graph.tensors[name].dtype) for node in graph.nodes for name in node.tensors.values())
-    return to_onnx(graph, batch=batch, dtype=next((kind for kind in kinds if kind in ELEMENT_TYPES), "float32"))
+    dtype = next((kind for kind in kinds if kind in ELEMENT_TYPES), "float32")
+    return to_onnx(graph, batch=batch, dtype=dtype, input_dtype="int64" if takes_tokens(graph) else None)
 
 
 def _by_torch(graph: Graph, batch: int | None) -> bytes:
@@ -100,7 +105,8 @@ def _by_torch(graph: Graph, batch: int | None) -> bytes:
     _check_extra()
     model = to_module(graph)
     like = next(iter(model.state_dict().values()), torch.zeros(()))
-    example = torch.zeros(batch or 2, *graph.input_shape, dtype=like.dtype)
+    dtype = torch.int64 if takes_tokens(graph) else like.dtype
+    example = torch.zeros(batch or 2, *graph.input_shape, dtype=dtype)
     dynamic = ({0: Dim("batch")},) if batch is None else None
     with quiet(), torch.no_grad():
         try:

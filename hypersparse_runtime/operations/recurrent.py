@@ -68,7 +68,8 @@ class Recurrent(Operation):
 
     def lower(self, lowering: Lowering, node: Node) -> None:
         view = lowering.planes_last(node.inputs[0], groups=False)
-        if view.axes[0] != () and view.merged()[0] not in ((), ((view.shape[0], 1),)):
+        is_row = lowering.shapes[view.value][1:] == (1, view.shape[0])  # as the gates are
+        if not is_row or view.merged()[0] not in ((), ((view.shape[0], 1),)):
             value = lowering.arranged(view.permuted((1, 0)), (view.shape[1], 1, view.shape[0]))
             view = View.whole(value, (view.shape[1], view.shape[0])).permuted((1, 0))
         graph, gates = lowering.graph, f"{node.output} gates"

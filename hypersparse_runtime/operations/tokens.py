@@ -238,7 +238,7 @@ class MatMul(Operation):
     def count_work(self, work: WorkCounter, node: Node) -> None:
         first, second = (work.shapes[name] for name in node.inputs)
         made = prod(work.shapes[node.output])
-        moved = made // second[-1] * first[-1] + made // first[-2] * first[-1]
+        moved = made + made // second[-1] * first[-1] + made // first[-2] * first[-1]  # the product may be turned
         work.add_whole(node, products=made * first[-1], moved=moved)
 
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import ModelError, OptionError
-from hypersparse.export.onnx import in_onnx_runtime, save_graph_onnx
+from hypersparse.export.onnx import in_onnx_runtime, save_graph_onnx, save_onnx
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, Node
@@ -62,6 +62,47 @@ def test_the_type_of_the_weights_is_kept(tmp_path: Path) -> None:
     save_graph_onnx(trace(model, SHAPES["mlp"]), tmp_path / "a.onnx")
     inputs = torch.randn(2, *SHAPES["mlp"]).double()
     assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(inputs), outputs(model, inputs), rtol=1e-12)
+
+
+def bert() -> nn.Module:
+    """An encoder of token numbers, as Transformers has it."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(vocab_size=50, max_position_embeddings=12, num_labels=3, **sizes)
+    model: nn.Module = transformers.BertForSequenceClassification(config).eval()
+    return model
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_token_numbers_are_int64(batch: int | None, tmp_path: Path) -> None:
+    onnxruntime, model = pytest.importorskip("onnxruntime"), bert()
+    save_onnx(model, tmp_path / "a.onnx", input_shape=(9,), input_dtype=torch.int64, batch=batch)
+    onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"), full_check=True)
+    session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    assert (given.type, given.shape) == ("tensor(int64)", [batch or "batch", 9])
+    tokens = torch.randint(0, 50, (batch or 3, 9))
+    (logits,) = session.run(None, {"input": tokens.numpy()})
+    with torch.no_grad():
+        assert torch.allclose(torch.from_numpy(logits), model(tokens).logits, atol=1e-5)
+
+
+class Tilted(nn.Module):
+    """Reads token numbers, and also computes with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.words(x).sum(-1) * x
+
+
+def test_token_numbers_that_are_also_computed_with_are_floats(tmp_path: Path) -> None:
+    model, tokens = Tilted(), torch.randint(0, 5, (2, 4))
+    save_onnx(model, tmp_path / "a.onnx", input_shape=(4,), input_dtype=torch.int64)
+    assert torch.allclose(in_onnx_runtime(tmp_path / "a.onnx")(tokens.float()), outputs(model, tokens), atol=1e-5)
 
 
 class Named(nn.Module):

@@ -3,8 +3,8 @@
     nice python -m tests.fuzz.fuzz_runtime --cases 15000 [--seed 0] [--kernel FILE] [--keep FOLDER]
 
 Each network is written, read, loaded by every engine of this package, and run on few and many images. In a kernel that
-checks every access its programs are run in all layouts and with any variants. A load of more than 2 s a megabyte or 1 GB, outputs
-that differ from numpy's, an error that is not of one sentence and a signal are findings. With the sanitizers:
+checks every access its programs are run in all layouts and with any variants. A load of over 2 s a megabyte or 1 GB,
+outputs that differ from numpy's, an error that is not of one sentence and a signal are findings. With the sanitizers:
 
     LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
         ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 nice python -m tests.fuzz.fuzz_runtime --sanitized

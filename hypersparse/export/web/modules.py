@@ -11,7 +11,7 @@ from hypersparse_runtime.compile_wasm import WASM
 from hypersparse_runtime.kernel_tables import FIELDS, KINDS
 
 ENTRY, KERNEL = "index", "kernel"
-IMPORT = re.compile(r'^import \{ ([^}]*) \} from "\./(\w+)\.js";$', re.MULTILINE)
+IMPORT = re.compile(r'^import \{\s+([^}]*?)\s+\} from "\./(\w+)\.js";$', re.MULTILINE)
 REEXPORT = re.compile(r'^export \{ ([^}]*) \} from "\./(\w+)\.js";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) )", re.MULTILINE)
 EXPORTED = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", re.MULTILINE)

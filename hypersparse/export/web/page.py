@@ -20,12 +20,6 @@ from hypersparse_runtime.graph import Graph, GraphError, shapes
 
 SHARED_SCRIPTS = ("elements", "theme", "numbers", "pad", "samples", "verdict", "picker")
 SCRIPTS = ("pixels", "predictor", "demo")
-OPERATIONS = frozenset(  # that runtime/operations.js has
-    {
-        *("conv", "linear", "batch_norm", "relu", "clip", "add", "concat", "plane"),
-        *("max_pool", "avg_pool", "mean", "flatten", "softmax", "log_softmax"),
-    }
-)
 NETWORK = re.compile(r'"network":"([A-Za-z0-9+/=]+)"')
 
 
@@ -73,7 +67,7 @@ def read_page(path: str | Path) -> Graph:
 
 def check_graph(graph: Graph) -> None:
     """Raise ModelError for a network that the page cannot run or show."""
-    strange = next((node.op for node in graph.nodes if node.op not in OPERATIONS or node.options.get("axis")), None)
+    strange = next((node.op for node in graph.nodes if node.opaque), None)
     if strange is not None:
         raise ModelError(
             f"The runtime for browsers has no operation `{strange}`; export this network as .hsp or .onnx."

@@ -16,7 +16,7 @@ from hypersparse.errors import ModelError
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.web.modules import bundle, smaller
 from hypersparse.export.web.package import write_package
-from hypersparse.export.web.page import OPERATIONS, make_page, read_page, save_page, title_of
+from hypersparse.export.web.page import make_page, read_page, save_page, title_of
 from hypersparse.zoo.find_network import in_zoo
 from hypersparse_runtime import Graph, Node
 from hypersparse_runtime.compile_wasm import (
@@ -28,7 +28,6 @@ from hypersparse_runtime.compile_wasm import (
     stored_origin,
 )
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.operations import OPERATIONS as NATIVE
 from tests.export.web.node import NODE
 from tests.serve.made import linear
 
@@ -114,10 +113,6 @@ def test_titles() -> None:
     assert title_of({}) is None
     assert title_of({"recipe": "not TOML ["}) is None
     assert title_of({"recipe": "model = 1"}) is None
-
-
-def test_operations_are_among_those_of_the_python_runtime() -> None:
-    assert set(NATIVE) >= OPERATIONS
 
 
 def test_the_bundle_is_one_scope_for_each_module() -> None:

@@ -23,7 +23,7 @@ export class SparseModel {
   /** The network in the bytes of a `.hsp` file, or in the file at an address, which is fetched. */
   static load(source: Uint8Array | ArrayBuffer | string | URL): Promise<SparseModel>;
 
-  /** Channels, height and width; or the length of a vector. */
+  /** Channels, height and width; or the shape of another input. */
   readonly inputShape: number[];
   readonly outputShape: number[];
   /** What the file says: `classes`, `normalisation` and the like. */
@@ -34,7 +34,7 @@ export class SparseModel {
   readonly denseProducts: number;
   readonly endsInSoftmax: boolean;
 
-  /** Outputs for one image or several, one after another; the images are normalized as in training. */
+  /** Outputs for one image or several, one after another; images are normalized as in training, tokens are numbers. */
   run(images: Float32Array): Float32Array;
 
   /** Milliseconds of each step of the last image, by the name of its layer. */

@@ -12,8 +12,7 @@ export const FUNCTIONS =
     " ",
   );
 export const OPERATORS = ["add", "sub", "mul", "div", "maximum", "minimum", "rsub", "rdiv"];
-const KEEPS_ZERO =
-  "tanh silu gelu gelu_tanh hardswish leaky_relu elu mish erf sqrt abs neg".split(" ");
+const KEEPS_ZERO = "tanh silu gelu gelu_tanh hardswish leaky_relu elu mish erf sqrt abs neg".split(" ");
 const WITH_PARAMETER = ["leaky_relu", "elu"];
 const SWAPPED = { sub: "rsub", div: "rdiv" }; // where the second operand is the first
 
@@ -40,7 +39,11 @@ export const elementwise = {
     const sides = lowering.laid.get(view.value);
     const name = node.options.function;
     lowering.budget.spend(4 * product(sides));
-    const work = { number: FUNCTIONS.indexOf(name), parameter: parameterOf(node), keepsZero: KEEPS_ZERO.includes(name) };
+    const work = {
+      number: FUNCTIONS.indexOf(name),
+      parameter: parameterOf(node),
+      keepsZero: KEEPS_ZERO.includes(name),
+    };
     lowering.emitWhole(node, "elementwise", view.value, work, sides, view.of(node.output));
   },
 };
@@ -53,7 +56,8 @@ export const arithmetic = {
     const name = own(node.options, "operator");
     need(OPERATORS.slice(0, 6).includes(name), node, "an `operator` that this runtime does not have", name);
     const fits =
-      first.length === second.length && first.every((one, axis) => one === second[axis] || one === 1 || second[axis] === 1);
+      first.length === second.length &&
+      first.every((one, axis) => one === second[axis] || one === 1 || second[axis] === 1);
     need(fits, node, "inputs that do not broadcast", `${first}; ${second}`);
     return first.map((one, axis) => Math.max(one, second[axis]));
   },

@@ -2,7 +2,7 @@
 
 import { product } from "./checks.js";
 import { NetworkError } from "./errors.js";
-import { readGraph } from "./file.js";
+import { INPUT, readGraph } from "./file.js";
 import { shapesOf } from "./graph.js";
 import { inflate } from "./inflate.js";
 import { KERNEL } from "./kernel.js";
@@ -17,6 +17,7 @@ const MOST_IMAGES = 4096; // of one call
 const ROUND = 1; // milliseconds of calls of one step that are timed together: clocks of browsers are coarse
 const ROUNDS = 4;
 const MOST_CALLS = 2 ** 16;
+const VIEWS = ["reshape", "permute", "slice", "expand", "flatten"]; // operations whose elements are those of their input
 
 let compiled = null; // the kernel, once for all models
 
@@ -48,6 +49,7 @@ export class SparseModel {
     this.products = network.layers.reduce((sum, layer) => sum + productsOf(layer, network), 0);
     this.denseProducts = denseProducts(graph, shapes);
     this.endsInSoftmax = graph.nodes[graph.nodes.length - 1].op === "softmax";
+    this.ids = idCount(graph);
     this.memory = new Memory(instance, program, product(this.inputShape), product(this.outputShape));
   }
 
@@ -59,6 +61,9 @@ export class SparseModel {
       throw new NetworkError(
         `The network takes 1 to ${MOST_IMAGES} images of ${this.inputShape.join(" x ")} numbers; got ${images.length} numbers.`,
       );
+    }
+    if (this.ids && !images.every((id) => id >= 0 && id < this.ids && Number.isInteger(id))) {
+      throw new NetworkError(`The network takes token numbers, whole numbers from 0 to ${this.ids - 1}.`);
     }
     return this.memory.run(images, count);
   }
@@ -73,6 +78,18 @@ async function fetched(address) {
   const response = await fetch(address);
   if (!response.ok) throw new NetworkError(`${address} cannot be loaded: status ${response.status}.`);
   return response.arrayBuffer();
+}
+
+/** The rows of the smallest embedding that reads the input; 0 if there is none. The kernel would clip other numbers. */
+function idCount(graph) {
+  const views = new Set([INPUT]);
+  const counts = [];
+  for (const { op, inputs, output, tensors } of graph.nodes) {
+    if (!views.has(inputs[0])) continue;
+    if (VIEWS.includes(op)) views.add(output);
+    if (op === "embedding") counts.push(graph.arrays.get(tensors.get("weight")).shape[0]);
+  }
+  return counts.length ? Math.min(...counts) : 0;
 }
 
 function productsOf(layer, network) {

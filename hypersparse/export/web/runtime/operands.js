@@ -19,7 +19,8 @@ export function pair(node, name, least) {
 export function wholeNumbers(node, name, least) {
   const value = own(node.options, name);
   const given = Array.isArray(value) ? value : [value];
-  const fits = given.length && given.length <= MOST_AXES && given.every((each) => Number.isInteger(each) && each >= least);
+  const fits =
+    given.length && given.length <= MOST_AXES && given.every((each) => Number.isInteger(each) && each >= least);
   need(fits, node, `no \`${name}\` of up to ${MOST_AXES} whole numbers of at least ${least}`, value);
   return given;
 }

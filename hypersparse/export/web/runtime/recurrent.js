@@ -32,7 +32,8 @@ const recurrent = (kind, gates) => ({
   lower(lowering, node) {
     const [length, size] = lowering.shapes.get(node.output);
     let view = lowering.planesLast(node.inputs[0], false);
-    if (!["", `${length},1`].includes(String(view.merged()[0]))) {
+    const isRow = String(lowering.laid.get(view.value).slice(1)) === String([1, length]);
+    if (!isRow || !["", `${length},1`].includes(String(view.merged()[0]))) {
       const features = view.shape[1];
       const value = lowering.arranged(view.permuted([1, 0]), [features, 1, length]);
       view = View.whole(value, [features, length]).permuted([1, 0]);

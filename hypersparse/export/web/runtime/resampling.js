@@ -20,7 +20,11 @@ export const convTranspose = {
     const groups = wholeNumber(node, "groups", 1);
     const fits = isImage(x) && shape.length === 4 && shape[0] === x[0] && x[0] % groups === 0;
     need(fits && shape.every((side) => side > 0), node, "a weight that does not fit its input", `${shape}; ${x}`);
-    const [stride, padding, more] = [pair(node, "stride", 1), pair(node, "padding", 0), pair(node, "output_padding", 0)];
+    const [stride, padding, more] = [
+      pair(node, "stride", 1),
+      pair(node, "padding", 0),
+      pair(node, "output_padding", 0),
+    ];
     const dilation = pair(node, "dilation", 1);
     const isLess = AXES.every((axis) => more[axis] < Math.max(stride[axis], dilation[axis]));
     need(isLess, node, "an output padding that is not smaller than its stride or dilation", more);
@@ -78,7 +82,8 @@ export const convTranspose = {
 const resampling = (options, check, most, weightsOf) => ({
   options,
   inputs: 1,
-  products: (graph, node, shape, [x]) => product(shape) * AXES.reduce((all, axis) => all * most(node, x, shape, axis), 1),
+  products: (graph, node, shape, [x]) =>
+    product(shape) * AXES.reduce((all, axis) => all * most(node, x, shape, axis), 1),
   shape(graph, node, [x]) {
     need(isImage(x), node, "an input of a wrong shape", x);
     const size = pair(node, "size", 1);
@@ -127,9 +132,7 @@ function resized(node, old, side, axis) {
   const step = Math.fround(1 / scale[axis]);
   return Array.from({ length: side }, (_, place) => {
     if (mode === "nearest") return [[Math.min(Math.floor(Math.fround(place * step)), old - 1), 1]];
-    const at = corners
-      ? place * ((old - 1) / Math.max(side - 1, 1))
-      : Math.max((place + 0.5) / scale[axis] - 0.5, 0);
+    const at = corners ? place * ((old - 1) / Math.max(side - 1, 1)) : Math.max((place + 0.5) / scale[axis] - 0.5, 0);
     const low = Math.min(Math.floor(at), old - 1);
     return low < old - 1 ? [[low, 1 - (at - low)], [low + 1, at - low]].filter(([, share]) => share) : [[low, 1]]; // prettier-ignore
   });

@@ -20,7 +20,10 @@ const shaping = (options, shape, seen) => ({
     const { view, places } = withPlaces(lowering, before, (each) => seen(node, each));
     if (constant) {
       const from = places ?? lowering.indices(view);
-      lowering.constants.set(node.output, Float32Array.from(from, (at) => constant[at]));
+      lowering.constants.set(
+        node.output,
+        Float32Array.from(from, (at) => constant[at]),
+      );
       return;
     }
     lowering.readers.set(name, lowering.readersOf(name) + lowering.readersOf(node.output)); // who reads the one reads the other

@@ -175,7 +175,10 @@ function isEven(lowering, view) {
 function stridesOf(lowering, view) {
   const [rows, columns] = view.shape.slice(-2);
   const places = lowering.indices(view);
-  const batches = Int32Array.from({ length: places.length / (rows * columns) }, (_, place) => places[place * rows * columns]);
+  const batches = Int32Array.from(
+    { length: places.length / (rows * columns) },
+    (_, place) => places[place * rows * columns],
+  );
   return {
     batches,
     row: rows > 1 ? places[columns] - places[0] : 0,

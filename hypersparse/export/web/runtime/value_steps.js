@@ -88,7 +88,13 @@ function arithmetic({ work, before, after, tables, valueOf, addressOf }) {
   const { constant, other, places } = work;
   const second = constant ? places : addresses(valueOf(other), places);
   const { table, rows, strides } = runsOf([all(after), all(before), second]);
-  const words = { rows, channels: tables.add(table), kernel_y: work.number, stride_y: strides[1], stride_x: strides[2] };
+  const words = {
+    rows,
+    channels: tables.add(table),
+    kernel_y: work.number,
+    stride_y: strides[1],
+    stride_x: strides[2],
+  };
   return { ...words, ...(constant ? constants(tables, constant) : { residual: addressOf(other) }) };
 }
 
