@@ -1,0 +1,51 @@
+"""`scripts/lent-gpu`: an experiment that begins on one machine and ends on another."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+EXPERIMENT = """
+[[grid]]
+data = "synthetic"
+model = "resnet8"
+method = "art"
+sparsity = [0.9, 0.98]
+options.training.epochs = 12
+"""
+
+
+def test_runs_go_on_elsewhere_and_only_new_results_are_collected(tmp_path: Path) -> None:
+    (tmp_path / "all.toml").write_text(EXPERIMENT)
+    (tmp_path / "results/old-run/seed-0").mkdir(parents=True)
+
+    def script(machine: str, *words: str) -> str:
+        environment = {**os.environ, "LENT_GPU_STATE": str(tmp_path / machine), "PYTHON": sys.executable}
+        environment["PYTHONPATH"] = str(ROOT)
+        command = [str(ROOT / "scripts/lent-gpu"), *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    script("one", "start", "all.toml", "--device", "cpu", "--jobs", "1")
+    for _ in range(120):
+        if list((tmp_path / "one/runs").glob("*/seed-0/log.jsonl")):
+            break
+        script("one", "wait", "1")
+    script("one", "stop")
+    script("one", "collect", str(tmp_path / "moved"), "all")
+    assert {path.name.partition(".")[0] for path in (tmp_path / "moved").iterdir()} >= {"results", "unfinished"}
+    script("two", "continue", str(tmp_path / "moved"))
+    script("two", "start", "all.toml", "--device", "cpu")
+    assert "2 runs finished, 0 to go on with" in script("two", "wait", "240")
+    script("two", "collect", str(tmp_path / "home"))
+    listed = subprocess.run(
+        ["tar", "tzf", str(tmp_path / "home/results.tar.gz.00")], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert len([path for path in listed if path.endswith("result.json")]) == 2
+    assert not any("old-run" in path for path in listed)
