@@ -136,16 +136,19 @@ class Search:
         self.dataset = self.session.loader()(recipe)
         self.recipe = with_held_out(recipe, images=len(self.dataset.train))
 
-    def trainer(self, most: int) -> Callable[..., Result]:
-        """A function that trains a recipe in a folder; the display says which of at most `most` trainings it is."""
-        numbers = count(1)
+    def trainer(self, most: int, *, noun: str = "training", done: int = 0) -> Callable[..., Result]:
+        """A function that trains a recipe in a folder; the display says which of at most `most` trainings it is.
+
+        `done` have been trained by an earlier start of the command.
+        """
+        numbers = count(done + 1)
 
         def train(
             recipe: Recipe, folder: Path, title: str, callback: Callback | None = None, stop: StopRequest | None = None
         ) -> Result:
             job, title = (
                 Job(recipe, self.seed, folder, callback),
-                f"training {next(numbers)} of at most {most}: {title}",
+                f"{noun} {next(numbers)} of at most {most}: {title}",
             )
             return self.session.train_one(job, title, dataset=self.dataset, stop=stop)
 

@@ -45,7 +45,8 @@ def tune(asked: TuneOptions, chosen: RecipeOptions, options: TrainingOptions) ->
     recipe, session = search.recipe, search.session
     study = Study(asked.study or options.runs_dir / f"tune-{recipe.label}", space, recipe, seed=asked.seed)
     with session.stoppable(study.folder):
-        study.run(asked.trials, search.trainer(asked.trials), session.stop)
+        train = search.trainer(asked.trials, noun="trial", done=len(study.finished()))
+        study.run(asked.trials, train, session.stop)
     _say(session.console, study)
 
 

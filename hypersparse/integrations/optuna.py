@@ -131,21 +131,19 @@ class Study:
 
     def run(self, trials: int, train: Train, stop: StopRequest) -> None:
         """Train until this many trials are finished, including those of earlier starts."""
-        while (done := len(self.finished())) < trials:
+        while len(self.finished()) < trials:
             trial = self._study.ask()
             values = {each.name: each.suggest(trial) for each in self.space}
-            self._study.tell(
-                trial,
-                **self._outcome(trial, with_values(self._recipe, values), train, stop, title=_title(done, values)),
-            )
+            recipe, title = with_values(self._recipe, values), _title(values)
+            self._study.tell(trial, **self._outcome(trial, recipe, train, stop, title=title))
 
     def finished(self) -> list[Trial]:
-        """The finished trials in order."""
+        """The finished trials in order, counted from 1; Optuna also counts those that were cut off."""
         state = self._optuna.trial.TrialState
+        done = self._study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED))
         return [
-            Trial(each.number, dict(each.params), each.value if each.state == state.COMPLETE else None, each.state.name)
-            for each in self._study.get_trials(deepcopy=False)
-            if each.state in (state.COMPLETE, state.PRUNED)
+            Trial(number, dict(each.params), each.value if each.state == state.COMPLETE else None, each.state.name)
+            for number, each in enumerate(done, 1)
         ]
 
     def best(self) -> Trial | None:
@@ -230,8 +228,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     return Recipe.from_mapping(tables, own_code=recipe.imported)
 
 
-def _title(done: int, values: Mapping[str, Any]) -> str:
-    shown = ", ".join(
+def _title(values: Mapping[str, Any]) -> str:
+    return ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items()
     )
-    return f"trial {done + 1}: {shown}"

@@ -18,15 +18,15 @@ SMALL = [
 def test_tune_on_digits(tmp_path: Path) -> None:
     done = run("tune", *SMALL, "--trials", "3", "--study", "search", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "training 3 of at most 3: trial 3: training.lr=" in done.stdout
+    assert "trial 3 of at most 3: training.lr=" in done.stdout
     rows = list(csv.DictReader((tmp_path / "search" / "trials.csv").read_text().splitlines()))
-    assert sorted(int(row["trial"]) for row in rows) == [0, 1, 2]
+    assert sorted(int(row["trial"]) for row in rows) == [1, 2, 3]
     best = max(rows, key=lambda row: float(row["held_out"] or 0))
     assert f"best:   --set training.lr={best['training.lr']}" in done.stdout
     more = run("tune", *SMALL, "--trials", "4", "--study", "search", folder=tmp_path)
     assert more.returncode == 0
-    assert more.stdout.count("trial 4: ") == 1
-    assert "trial 3: " not in more.stdout
+    assert more.stdout.count("trial 4 of at most 4: ") == 1
+    assert "trial 3 of" not in more.stdout
 
 
 @pytest.mark.parametrize(

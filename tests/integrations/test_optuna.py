@@ -31,7 +31,7 @@ class Made:
 
     def __call__(self, recipe: Recipe, path: Path, title: str, callback: Callback, stop: StopRequest) -> Any:
         self.rates.append(recipe.training.lr)
-        assert title.startswith("trial ")
+        assert title == f"training.lr={recipe.training.lr:.4g}"
         if len(self.rates) == self.cut_off_at:
             raise KeyboardInterrupt
         run = RunFolder(path)
@@ -82,6 +82,7 @@ def test_a_trial_that_was_cut_off_is_proposed_again(tmp_path: Path) -> None:
     assert made.rates[0] == cut.rates[2]
     assert len(made.rates) == 3
     assert len({*cut.rates, *made.rates}) == 5  # nothing is proposed twice
+    assert [trial.number for trial in again.finished()] == [1, 2, 3, 4, 5]  # the one that was cut off is not counted
     study(tmp_path).run(5, made, StopRequest())
     assert len(made.rates) == 3
 

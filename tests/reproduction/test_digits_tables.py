@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from hypersparse.errors import RunError
 from reproduction.__main__ import app
 from reproduction.digits_tables import CHECKOUT, PAGE, PRESET, ROWS, TABLES, cells, replaced
+from tests.analysis.small import write
 
 
 def test_a_row_by_hand() -> None:
@@ -40,6 +42,24 @@ def test_the_page_has_the_tables_of_its_rows(tmp_path: Path) -> None:
         assert (tmp_path / path).read_text() == (CHECKOUT / path).read_text(), (
             f"run `python -m reproduction digits`: {path}"
         )
+
+
+def test_finished_runs_are_added_to_the_rows(tmp_path: Path) -> None:
+    """A run counts instead of a row with its variant, sparsity and seed; what no experiment lists is left out."""
+    for folder in (ROWS, Path("experiments")):
+        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
+    shutil.copy(CHECKOUT / PAGE, tmp_path / PAGE)
+    more: dict[str, Any] = {"training_flops_sparse": 5e8, "sparse": {"last": 0.5, "best": 0.75}}
+    for seed in (3, 1000):
+        write(tmp_path / "runs", sparsity=0.996, seed=seed, **more)
+    done = CliRunner().invoke(app, ["digits", "--root", str(tmp_path), "--runs-dir", str(tmp_path / "runs")])
+    assert done.exit_code == 0, done.output
+    for name in TABLES:
+        before, after = (pd.read_csv(root / ROWS / f"{name}.csv") for root in (CHECKOUT, tmp_path))
+        assert len(before) == len(after)
+        changed = after[(after["last"] == 50.0)]
+        assert changed[["variant", "sparsity", "seed", "epochs"]].values.tolist() == [[PRESET, 0.996, 3, 5]]
+        assert changed["training_flops"].tolist() == [1e9]
 
 
 def test_a_page_without_a_place_is_said() -> None:
