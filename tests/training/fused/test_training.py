@@ -138,6 +138,7 @@ def test_it_trains_as_the_ordinary_path(tmp_path: Path, phase: str, chosen: Engi
         {"training": {"momentum": 0.0}},
         {"techniques": {"sam": 0.05}},
         {"techniques": {"ema": 0.9}},
+        {"techniques": {"reparametrize": 1}},
         {"model": {"name": "vgg11", "width": 16}, "data": {"size": 32}},
     ],
     ids=str,
@@ -189,7 +190,8 @@ def test_a_partial_batch_takes_the_ordinary_path(tmp_path: Path, chosen: Engines
         {"data": {"images": 56, "drop_last": False}},
         {"method": {"name": "rigl", "sparsity": 0.5, "update_every": 3}},
         {"method": {"name": "topkast", "sparsity": 0.5, "update_every": 3}},
-        {"techniques": {"ema": 0.9, "sam": 0.05, "distill": 1.0}},
+        {"method": {"name": "st3", "sparsity": 0.5, "update_every": 3}},
+        {"techniques": {"ema": 0.9, "sam": 0.05, "distill": 1.0, "reparametrize": 1}},
     ],
     ids=str,
 )
