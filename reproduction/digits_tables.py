@@ -21,7 +21,8 @@ TABLES = {"digits-techniques": "digits_techniques.toml", "digits-short": "digits
 BEGIN = "<!-- {}: begin, written by `python -m reproduction digits` -->"
 END = "<!-- {}: end -->"
 KEY = ["variant", "sparsity", "seed"]
-AS_TEXT = {"training_flops": str, "training_flops_sparse": str}
+FLOPS = ("training_flops", "training_flops_sparse")
+TYPES = {**dict.fromkeys(FLOPS, "str"), "regularized_epochs": "Int64"}  # written as they were read
 PRESET = "art hypersparse"
 HEADER = (
     "sparsity", "variant", "seeds", "last epoch", "difference", "95 % interval", "loss", "epochs", "FLOPs, relative",
@@ -33,7 +34,7 @@ def digits(
     root: Annotated[Path, typer.Option(help="Folder with experiments/ and docs/.")] = CHECKOUT,
 ) -> None:
     """Rewrite the tables of techniques and of half the epochs on digits, from their CSV files and finished runs."""
-    known = pd.concat([pd.read_csv(root / ROWS / f"{name}.csv", dtype=AS_TEXT) for name in TABLES], ignore_index=True)
+    known = pd.concat([pd.read_csv(root / ROWS / f"{name}.csv", dtype=TYPES) for name in TABLES], ignore_index=True)
     if runs_dir is not None:
         new = pd.DataFrame([row(run) for run in completed_runs(RunStore(runs_dir))])
         known = pd.concat([new, known], ignore_index=True)  # the new ones count
@@ -49,7 +50,7 @@ def digits(
 def row(run: FinishedRun) -> dict[str, Any]:
     """A finished run as a row."""
     assert run.scores is not None, "a completed run has scores"
-    flops = {name: f"{run.result[name]:.3e}" for name in AS_TEXT}  # type: ignore[literal-required]
+    flops = {name: f"{run.result[name]:.3e}" for name in FLOPS}  # type: ignore[literal-required]
     return {
         "variant": run.variant,
         "sparsity": run.settings["sparsity"],
@@ -86,6 +87,7 @@ def summary(own: pd.DataFrame, preset: pd.DataFrame) -> list[str]:
     name = own["variant"].iloc[0]
     found = None if name == PRESET else compare_paired(ours, theirs)
     flops = own["training_flops"].astype(float).mean() / preset["training_flops"].astype(float).mean()
+    loss = own["loss"].mean()
     return [
         f"{100 * own['sparsity'].iloc[0]:g} %",
         "preset" if name == PRESET else str(name).removeprefix(f"{PRESET}, "),
@@ -93,9 +95,9 @@ def summary(own: pd.DataFrame, preset: pd.DataFrame) -> list[str]:
         f"{own['last'].mean():.2f} ± {deviation(list(own['last'])) or 0.0:.2f}",
         f"{found.difference:+.2f}" if found else "",
         f"{found.low:+.2f} to {found.high:+.2f}" if found and found.low is not None else "",
-        f"{own['loss'].mean():.3f}",
+        "" if pd.isna(loss) else f"{loss:.3f}",  # of runs that stored only their accuracies
         f"{own['epochs'].mean():.1f}",
-        f"{flops:.2f}",
+        "" if pd.isna(flops) else f"{flops:.2f}",
     ]
 
 
