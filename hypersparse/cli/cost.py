@@ -85,10 +85,9 @@ def _decides(each: Decision) -> str:
 
 def _notes(rows: Rows) -> list[str]:
     """The meaning of the columns, where it needs one."""
-    counts: dict[tuple[str, str], set[int]] = {}  # of runs in the phases of a variant
-    for (place, variant, _), row in rows.items():
-        counts.setdefault((place, variant), set()).add(len(row.jobs))
-    notes = [ONCE] if any(len(several) > 1 for several in counts.values()) else []
+    counts = {(place, variant, len(row.jobs)) for (place, variant, _), row in rows.items()}
+    differ = len(counts) > len({(place, variant) for place, variant, _ in counts})  # among the phases of a variant
+    notes = [ONCE] if differ else []
     bases = [basis for row in rows.values() for basis in row.bases]
     if all(basis in NO_RUNS for basis in bases):
         return notes

@@ -1,5 +1,7 @@
 """The terminal during the training of a grid of runs."""
 
+from dataclasses import dataclass
+
 from rich.console import RenderableType
 
 from hypersparse.cli.console import Console, table
@@ -14,13 +16,14 @@ from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Job, Outcome
 
 
+@dataclass(frozen=True)
 class _Counted(Callback):
-    def __init__(self, grid: "Grid", job: Job) -> None:
-        self._grid, self._job = grid, job
+    grid: "Grid"
+    job: Job
 
     def finished_epoch(self, entry: Entry) -> None:
         """Count it."""
-        self._grid.count(self._job, entry)
+        self.grid.count(self.job, entry)
 
 
 class Grid(TerminalView):

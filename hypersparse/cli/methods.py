@@ -20,11 +20,7 @@ def methods(
     shown = table("method", "what it does", ">epochs", "citation")
     shown.columns[0].no_wrap, shown.columns[1].ratio, shown.columns[3].ratio = True, 3, 4
     for method in found:
-        cost = _between(method["epochs_least"], method["epochs_most"])
+        cost = " to ".join(map(str, sorted({method["epochs_least"], method["epochs_most"]})))
         shown.add_row(method["name"], escape(method["about"]), cost, escape(method["citation"]))
     console.print(shown)
     console.print(f"epochs: in all, for --epochs {epochs} and default options. `hypersparse plan METHOD` says more.")
-
-
-def _between(least: int, most: int) -> str:
-    return str(most) if least == most else f"{least} to {most}"

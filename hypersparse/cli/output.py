@@ -61,11 +61,8 @@ def code_of_failure(streams: list[StandardStream]) -> int:
 def _tolerant(stream: TextIO | None, streams: list[StandardStream]) -> TextIO:
     if stream is None:  # closed by `>&-`
         return io.TextIOWrapper(io.FileIO(os.devnull, "w"))
-    if not isinstance(stream, io.TextIOWrapper) or stream not in (
-        sys.__stdout__,
-        sys.__stderr__,
-    ):  # a caller's own, such as a test's
-        return stream
+    if not isinstance(stream, io.TextIOWrapper) or stream not in (sys.__stdout__, sys.__stderr__):
+        return stream  # a caller's own, such as a test's
     stream.flush()
     raw = StandardStream(stream.fileno())
     streams.append(raw)

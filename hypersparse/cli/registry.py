@@ -29,14 +29,14 @@ class Analysis:
 
 
 Commands = Mapping[str, str | Family | Analysis]
-ANALYSES = {  # file.function and help, which is not read from it: importing an analysis takes seconds
-    "intersection": ("intersection.analyze", "How soon the final mask is found (figure 2 of the paper)."),
-    "layers": ("allocation.analyze", "Weights per layer under the blocks of the network (figure 3 of the paper)."),
-    "accuracy": ("tradeoffs.accuracy", "Accuracy against sparsity, training compute and bytes."),
-    "crossing": ("masks.crossings", "Weights that cross the pruning threshold in each epoch."),
-    "effective": ("tradeoffs.effective", "Kept weights that lie on a path from input to output."),
-    "agreement": ("masks.agreement", "Agreement of the final masks of different seeds."),
-    "classes": ("tradeoffs.classes", "Change of accuracy by class."),
+ANALYSES: Commands = {  # with a help that is not read from the function: importing an analysis takes seconds
+    "intersection": Analysis("intersection.analyze", "How soon the final mask is found (figure 2 of the paper)."),
+    "layers": Analysis("allocation.analyze", "Weights per layer under the network's blocks (figure 3 of the paper)."),
+    "accuracy": Analysis("tradeoffs.accuracy", "Accuracy against sparsity, training compute and bytes."),
+    "crossing": Analysis("masks.crossings", "Weights that cross the pruning threshold in each epoch."),
+    "effective": Analysis("tradeoffs.effective", "Kept weights that lie on a path from input to output."),
+    "agreement": Analysis("masks.agreement", "Agreement of the final masks of different seeds."),
+    "classes": Analysis("tradeoffs.classes", "Change of accuracy by class."),
 }
 COMMANDS: Commands = {  # file:function, in the order of the help
     "train": "train:train",
@@ -49,10 +49,7 @@ COMMANDS: Commands = {  # file:function, in the order of the help
     "runs": "runs:runs",
     "show": "show:show",
     "report": "report:report",
-    "analyze": Family(
-        "Draw figures and tables from stored runs; nothing is trained.",
-        {name: Analysis(place, help) for name, (place, help) in ANALYSES.items()},
-    ),
+    "analyze": Family("Draw figures and tables from stored runs; nothing is trained.", ANALYSES),
     "paper": "paper:paper",
     "evaluate": "evaluate:evaluate",
     "pack": "pack:pack",

@@ -146,10 +146,8 @@ class Search:
         def train(
             recipe: Recipe, folder: Path, title: str, callback: Callback | None = None, stop: StopRequest | None = None
         ) -> Result:
-            job, title = (
-                Job(recipe, self.seed, folder, callback),
-                f"{noun} {next(numbers)} of at most {most}: {title}",
-            )
+            job = Job(recipe, self.seed, folder, callback)
+            title = f"{noun} {next(numbers)} of at most {most}: {title}"
             return self.session.train_one(job, title, dataset=self.dataset, stop=stop)
 
         return train

@@ -1,6 +1,7 @@
 """`hypersparse train`: train one or several runs, or resume them."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -129,22 +130,9 @@ def _next_commands(result: Result, folder: Path, shape: tuple[int, ...]) -> list
     show = (f"hypersparse show {run}", "curves and weights per layer")
     evaluate = (f"hypersparse evaluate {run}", "accuracy of the stored network")
     if result["until"]:
-        go_on = shlex.join(["hypersparse", *_without("--until", sys.argv[1:])])
+        go_on = re.sub(r" --until[= ]\S+", "", shlex.join(["hypersparse", *sys.argv[1:]]))
         return [(go_on, "the phases that are left"), show, evaluate]
     export = (f"hypersparse export {run} -o model.hsp", "the network in a small file")
     serve = ("hypersparse serve model.hsp", "try it on a page, beside the dense one")
     is_picture = len(shape) == 3 and shape[0] in (1, 3)
     return [show, export, serve if is_picture else evaluate]
-
-
-def _without(option: str, arguments: list[str]) -> list[str]:
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip or argument.startswith(f"{option}="):
-            skip = False
-        elif argument == option:
-            skip = True
-        else:
-            kept.append(argument)
-    return kept

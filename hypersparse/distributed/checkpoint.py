@@ -94,8 +94,7 @@ def _seen_by_all(sparsifier: "Sparsifier") -> dict[str, Any]:
     """The plan's state, with the observations of all ranks in this epoch."""
     saved = sparsifier.state_dict()
     if sparsifier.is_open:  # at its end each rank has the sums already
-        total, count = sparsifier.ranks.sum(float(saved["observed"]["total"]), saved["observed"]["count"])
-        saved["observed"] = {"total": torch.full_like(saved["observed"]["total"], total), "count": int(count)}
+        saved["observed"] = sparsifier.ranks.sum_mean(saved["observed"])
     return saved
 
 

@@ -80,6 +80,13 @@ class Ranks:
         found: list[float] = sums.tolist()
         return found
 
+    def sum_mean(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """The saved state of a running mean, with the sums of its total and count over the ranks."""
+        if not self.several:
+            return saved
+        total, count = self.sum(float(saved["total"]), saved["count"])
+        return {**saved, "total": torch.full_like(saved["total"], total), "count": int(count)}
+
     def gather(self, value: T) -> list[T]:
         """The values of all ranks in order."""
         if not self.several:

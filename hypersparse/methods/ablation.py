@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Phase, TrainingState
+from hypersparse.methods.base import Phase, TrainingState, action_name
 from hypersparse.options import option, options
 from hypersparse.sparsity.mask import Mask
 
@@ -84,7 +84,7 @@ def _ablating(last: Phase, ablation: Ablation) -> Phase:
         _ACTIONS[ablation.name](state, state.weights.mask)
         state.memory.pop(EarlierWeights)
 
-    enter.__name__ = "_and_".join(filter(None, (_name(last.on_enter), ablation.name)))
+    enter.__name__ = "_and_".join(filter(None, (action_name(last.on_enter), ablation.name)))
     return replace(last, on_enter=enter, reset_optimizer=True, cache_key=None)
 
 
@@ -103,14 +103,9 @@ def _remembering(phase: Phase, ablation: Ablation) -> Phase:
             phase.on_epoch_start(state)
 
     # What the method itself does then: to a plan that is told, the notes are nothing.
-    enter.__name__, begin.__name__ = _name(phase.on_enter), _name(phase.on_epoch_start)
+    enter.__name__, begin.__name__ = action_name(phase.on_enter), action_name(phase.on_epoch_start)
     cache_key = phase.cache_key and f"{phase.cache_key}; remembers the weights of epoch {ablation.rewind_epoch}"
     return replace(phase, on_enter=enter, on_epoch_start=begin, cache_key=cache_key)
-
-
-def _name(action: Callable[[TrainingState], None] | None) -> str:
-    """The name of a phase's function, or of the one behind a `partial`; empty where there is none."""
-    return "" if action is None else str(getattr(action, "func", action).__name__)
 
 
 def _note_epoch(state: TrainingState, wanted: int) -> None:

@@ -87,6 +87,11 @@ Action = Callable[[TrainingState], None]
 Within = Callable[[TrainingState], AbstractContextManager[None]]
 
 
+def action_name(action: Callable[..., object] | None) -> str:
+    """The name of a phase's function, or of the one in a `partial`; empty without a function."""
+    return "" if action is None else str(getattr(action, "func", action).__name__)
+
+
 @dataclass(frozen=True)
 class PhaseLR:
     """The learning rate of a phase: its schedule, a part of one, or a constant rate."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hypersparse.methods.base import Phase
+from hypersparse.methods.base import Phase, action_name
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.schedules import cosine
 
@@ -78,5 +78,4 @@ def _techniques(phase: Phase) -> list[str]:
 
 def _words(action: Callable[..., object] | None) -> str:
     """The name of a method's function, or of the one in a `partial`, as words; empty without a function."""
-    name: str = "" if action is None else getattr(action, "func", action).__name__
-    return name.strip("_").replace("_", " ")
+    return action_name(action).strip("_").replace("_", " ")

@@ -135,20 +135,20 @@ def fine_tuned(recipe: Recipe, copy: Copy, train: Train, *, store: RunStore, see
     """Fine-tune a copy with the recipe's training."""
     method = Magnitude(sparsity=copy.sparsity)
     tuning = replace(recipe, method=method, until=None, init_from=str(copy.file), init_digest=digest(copy.file))
-    folder = store.folder(tuning, seed)
-    train(tuning, folder.path, f"fine-tuning at {100 * copy.sparsity:g} %")
-    last = folder.log()[-1]
-    return Point(copy.sparsity, last["validation_accuracy"], last["test_accuracy"], folder.path)
+    return _trained(tuning, copy.sparsity, "fine-tuning", train, store.folder(tuning, seed), shared=True)
 
 
 def alone(recipe: Recipe, sparsity: float, train: Train, *, store: RunStore, seed: int) -> Point:
     """Train the recipe at one sparsity, with its own regularized phase; the dense network is shared."""
     assert isinstance(recipe.method, ART)
     own = replace(recipe, method=replace(recipe.method, sparsity=sparsity))
-    folder = store.folder(own, seed)
-    train(own, folder.path, f"ART at {100 * sparsity:g} %")
+    return _trained(own, sparsity, "ART", train, store.folder(own, seed), shared=False)
+
+
+def _trained(recipe: Recipe, sparsity: float, what: str, train: Train, folder: RunFolder, *, shared: bool) -> Point:
+    train(recipe, folder.path, f"{what} at {100 * sparsity:g} %")
     last = folder.log()[-1]
-    return Point(sparsity, last["validation_accuracy"], last["test_accuracy"], folder.path, shared=False)
+    return Point(sparsity, last["validation_accuracy"], last["test_accuracy"], folder.path, shared)
 
 
 def dense_accuracy(folder: RunFolder) -> float | None:

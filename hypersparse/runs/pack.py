@@ -42,7 +42,7 @@ def pack(folders: Sequence[Path], out: Path) -> int:
     return out.stat().st_size
 
 
-def unpack(source: Path, root: Path, *, skipped: Skipped | None = None) -> list[Path]:
+def unpack(source: Path, root: Path, *, skipped: Skipped = lambda sentence: None) -> list[Path]:
     """Extract the runs of a pack into `root`; returns the folders that are new or replaced.
 
     An existing run is replaced only if the packed one has more epochs and no process trains it. `skipped` receives a
@@ -54,7 +54,7 @@ def unpack(source: Path, root: Path, *, skipped: Skipped | None = None) -> list[
         with tempfile.TemporaryDirectory(prefix=f"{_scratch_prefix()}{os.getpid()}-", dir=root) as scratch:
             fresh = Path(scratch) / "new"
             names = _extract(source, fresh)
-            return _place_all(names, fresh, root, skipped or _ignore)
+            return _place_all(names, fresh, root, skipped)
 
 
 def run_name(folder: Path) -> str:
@@ -219,12 +219,4 @@ def _same(there: Path, new: Path) -> bool:
 
 
 def _is_data(path: PurePosixPath | Path) -> bool:
-    return path.suffix in SUFFIXES and not _hidden(path)
-
-
-def _hidden(path: PurePosixPath | Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _ignore(sentence: str) -> None:
-    """The default of `skipped`."""
+    return path.suffix in SUFFIXES and not any(part.startswith(".") for part in path.parts)

@@ -89,9 +89,10 @@ class Filters:
     def fit(self, row: RunRow) -> bool:
         """Whether a row matches."""
         names = ((self.data, row.data), (self.model, row.model), (self.method, row.method))
+        close = row.sparsity is not None and math.isclose(self.sparsity or 0.0, row.sparsity, abs_tol=1e-9)
         return (
-            all(wanted is None or wanted in _spellings(found) for wanted, found in names)
-            and (self.sparsity is None or _close(self.sparsity, row.sparsity))
+            all(wanted is None or (found and wanted in (found, Path(found).stem)) for wanted, found in names)
+            and (self.sparsity is None or close)
             and self.seed in (None, row.seed)
             and self.finished in (None, row.status == "finished")
         )
@@ -189,11 +190,3 @@ def _status(run: RunFolder, result: Result | None) -> Literal["finished", "until
 def _ablation(recipe: Tables) -> str | None:
     name = recipe["ablation"]["name"] if "ablation" in recipe else "none"
     return None if name == "none" else name
-
-
-def _spellings(name: str | None) -> set[str]:
-    return {name, Path(name).stem} if name else set()
-
-
-def _close(wanted: float, found: float | None) -> bool:
-    return found is not None and math.isclose(wanted, found, abs_tol=1e-9)

@@ -3,8 +3,9 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -45,7 +46,8 @@ class LocalExecutor:
     def train(self, jobs: Sequence[Job], *, phase_cache: Path, stop: StopRequest, ended: Ended) -> list[Outcome]:
         """Train the runs in order, several concurrently."""
         outcomes: list[Outcome] = []
-        for same in _by_data(jobs):
+        for _, group in groupby(jobs, key=lambda job: images_of(job.recipe)):
+            same = list(group)
             if stop.requested():
                 outcomes += [Stopped(stop.reason) for _ in same]
                 continue
@@ -144,16 +146,10 @@ def keep_small(folder: Path, results: Path) -> Path:
     kept = RunFolder(results / folder.parent.name / folder.name)
     make_folder(kept.path)
     remove_leftovers(kept.path, alone=False)
-    for name in (
-        "recipe_file",
-        "timing_file",
-        "log_file",
-        "record_file",
-        "result_file",
-    ):  # the result comes last: it marks the run as finished
-        old, new = getattr(source, name), getattr(kept, name)
+    # The result comes last: it marks the run as finished.
+    for old in (source.recipe_file, source.timing_file, source.log_file, source.record_file, source.result_file):
         if old.exists():
-            write_atomically(new, lambda beside, old=old: shutil.copyfile(old, beside))  # type: ignore[misc]
+            write_atomically(kept.path / old.name, partial(shutil.copyfile, old))
     return kept.path
 
 
@@ -175,27 +171,19 @@ def noting(ended: Ended | None, results: Path | None = None) -> Ended:
     """Wrap `ended`: first copy a run's result to `results`, or record its failure in its folder."""
 
     def note(job: Job, outcome: Outcome) -> None:
-        _note(job, outcome, results)
+        if isinstance(outcome, dict) and results:
+            keep_small(job.folder, results)
+        elif is_failure(outcome) and job.folder.is_dir():
+            _record_failure(job.folder, outcome)
         if ended:
             ended(job, outcome)
 
     return note
 
 
-def _note(job: Job, outcome: Outcome, results: Path | None) -> None:
-    note = RunFolder(job.folder).failure_file
-    if isinstance(outcome, dict):
-        if results:
-            keep_small(job.folder, results)
-    elif is_failure(outcome) and job.folder.is_dir():
-        kind = "" if isinstance(outcome, HypersparseError) else f"{type(outcome).__name__}: "
-        try:
-            write_text(note, f"{kind}{outcome}\n")
-        except RunError as error:  # such as a full disk; the failure itself is reported at the end
-            log.warning("The failure of %s could not be recorded there: %s", job.folder, error)
-
-
-def _by_data(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Group successive runs on the same data, which can share a device."""
-    for _, same in groupby(jobs, key=lambda job: images_of(job.recipe)):
-        yield list(same)
+def _record_failure(folder: Path, failure: Exception) -> None:
+    kind = "" if isinstance(failure, HypersparseError) else f"{type(failure).__name__}: "
+    try:
+        write_text(RunFolder(folder).failure_file, f"{kind}{failure}\n")
+    except RunError as error:  # such as a full disk; the failure itself is reported at the end
+        log.warning("The failure of %s could not be recorded there: %s", folder, error)

@@ -26,7 +26,7 @@ LEFTOVER = re.compile(r"\.[\w.-]+\.(?:toml|jsonl?|safetensors|npz|txt|csv|png|sv
 HOUR = 3600.0  # seconds
 
 
-def write_atomically(path: Path, write: Callable[[Path], None], *, previous: Path | None = None) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], *, previous: Path | None = None) -> None:
     """Call `write` with a temporary file beside `path`, then rename it: a kill leaves the old file or the new one.
 
     With `previous` the old file is kept under that name. A kill between the two renames leaves only this one.
@@ -86,11 +86,7 @@ def has_its_digest(path: Path) -> bool | None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-
-    def write(beside: Path) -> None:
-        beside.write_text(text)
-
-    write_atomically(path, write)
+    write_atomically(path, lambda beside: beside.write_text(text))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -32,22 +32,16 @@ class History:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write(self, epoch: int, content: Epoch) -> None:
-        """Add an epoch: a tree of numbers and tensors."""
+    def write(self, epoch: int, content: Epoch, *, part: str = "") -> None:
+        """Add a tree of numbers and tensors: an epoch, or its part `START`, which holds before its first step."""
         with writing(self.folder):
             self.folder.mkdir(exist_ok=True)
-        save_tree(self._file(epoch), content)
-
-    def write_start(self, epoch: int, content: Epoch) -> None:
-        """Add what holds before the first step of an epoch; reading the epoch returns it too."""
-        with writing(self.folder):
-            self.folder.mkdir(exist_ok=True)
-        save_tree(self._start_file(epoch), content)
+        save_tree(self._file(epoch, part), content)
 
     def read(self, epoch: int) -> Epoch | None:
-        """The data of an epoch; None if there is no file or it is damaged."""
-        content = self._read(self._file(epoch), epoch)
-        return None if content is None else {**(self._read(self._start_file(epoch), epoch) or {}), **content}
+        """The data of an epoch with its start; None if there is no file or it is damaged."""
+        content = self._read(epoch)
+        return None if content is None else {**(self._read(epoch, START) or {}), **content}
 
     def cut(self, epochs: int) -> None:
         """Forget all epochs but the first so many; the start of the next one stays."""
@@ -60,7 +54,8 @@ class History:
         """Delete all files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _read(self, file: Path, epoch: int) -> Epoch | None:
+    def _read(self, epoch: int, part: str = "") -> Epoch | None:
+        file = self._file(epoch, part)
         if not file.exists():
             return None
         try:
@@ -69,11 +64,8 @@ class History:
             log.warning("%s is damaged; the record will lack epoch %d.", file, epoch)
             return None
 
-    def _file(self, epoch: int) -> Path:
-        return self.folder / f"{epoch:04d}.safetensors"
-
-    def _start_file(self, epoch: int) -> Path:
-        return self.folder / f"{epoch:04d}{START}.safetensors"
+    def _file(self, epoch: int, part: str) -> Path:
+        return self.folder / f"{epoch:04d}{part}.safetensors"
 
 
 def pack_bits(bits: Tensor) -> Tensor:

@@ -36,13 +36,7 @@ class PhaseCache:
     """
 
     def __init__(
-        self,
-        root: Path,
-        recipe: Recipe,
-        seed: int,
-        machine: Mapping[str, Any],
-        *,
-        record: bool = True,
+        self, root: Path, recipe: Recipe, seed: int, machine: Mapping[str, Any], *, record: bool = True
     ) -> None:
         self.root = root
         tables = recipe.to_mapping()

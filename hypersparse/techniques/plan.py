@@ -1,6 +1,6 @@
 """`with_techniques`: adds techniques to the phases of a method's plan."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Action, Phase, TrainingState, Within
+from hypersparse.methods.base import Action, Phase, TrainingState, Within, action_name
 from hypersparse.techniques.averaging import Averaging
 from hypersparse.techniques.distillation import Distilling
 from hypersparse.techniques.options import Phases, Techniques
@@ -95,7 +95,7 @@ def _averaged(phase: Phase, techniques: Techniques, follows: Phase | None) -> Ph
             return stop_when(state)
 
     if stop_when is not None:
-        stop_as_averaged.__name__ = _name(stop_when)
+        stop_as_averaged.__name__ = action_name(stop_when)
     framed = _framed(phase, averaging, techniques, "ema")
     adopts = follows is None or follows.reset_optimizer
     return replace(
@@ -172,13 +172,9 @@ def _both(first: Action | None, second: Action | None) -> Action:
         for action in actions:
             action(state)
 
-    named = [_name(action) for action in actions if not isinstance(getattr(action, "__self__", None), TECHNIQUES)]
+    named = [action_name(action) for action in actions if not isinstance(getattr(action, "__self__", None), TECHNIQUES)]
     act.__name__ = "_and_".join(filter(None, named))
     return act
-
-
-def _name(action: Callable[[TrainingState], object]) -> str:
-    return str(getattr(action, "func", action).__name__)
 
 
 def _around(outer: Within, inner: Within | None) -> Within:

@@ -19,7 +19,7 @@ from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.scores import magnitude
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.checkpoint import to_cpu
-from hypersparse.storage.history import Epoch, History, nested_masks, pack_bits
+from hypersparse.storage.history import START, Epoch, History, nested_masks, pack_bits
 from hypersparse.storage.record import Known, levels_of, make_record
 from hypersparse.storage.schemas import Entry
 from hypersparse.training.compiled_eval import CompiledEval
@@ -80,10 +80,10 @@ class Recorder:
         """Take down which training images are right before the first step of a phase that counts them."""
         phase, number = sparsifier.phase, sparsifier.total_epoch
         if phase.pretraining and number == 0:
-            self.history.write_start(number, to_cpu({"dense_at_start": self._right(sparsifier)}))
+            self.history.write(number, to_cpu({"dense_at_start": self._right(sparsifier)}), part=START)
         elif phase.penalty is not None and self._keep and sparsifier.mask is None and self._in_order:
             with self._weights.masked_by(Mask.top(magnitude(self._weights), self._keep)):
-                self.history.write_start(number, to_cpu({"pruned_at_start": self._right(sparsifier)}))
+                self.history.write(number, to_cpu({"pruned_at_start": self._right(sparsifier)}), part=START)
 
     @contextmanager
     def epoch(self, sparsifier: Sparsifier) -> Iterator[None]:
@@ -94,7 +94,7 @@ class Recorder:
         content = {
             **self._masks(sparsifier.mask),
             "curve": self._curve(phase, sparsifier.state.epoch),
-            "dense": self._dense(phase, sparsifier),
+            "dense": self._right(sparsifier) if phase.pretraining else None,
         }
         yield
         content["pruned"] = None if self._pruned is None else pack_bits(self._pruned)
@@ -149,10 +149,6 @@ class Recorder:
         places = curve_places(len(order)).to(order.device)
         values = magnitudes[places], gradient[order[places]].abs(), (places + 0.5) / len(order)
         return torch.stack([value.double() for value in values])
-
-    def _dense(self, phase: Phase, sparsifier: Sparsifier) -> Tensor | None:
-        """Which training images the network gets right as it is, in pre-training."""
-        return self._right(sparsifier) if phase.pretraining else None
 
     def _right(self, sparsifier: Sparsifier) -> Tensor:
         """Which training images the network gets right as it is."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hypersparse.data.batches import ShuffledBatches
-from hypersparse.distributed import Ranks, average_statistics_
+from hypersparse.distributed import average_statistics_
 from hypersparse.errors import HypersparseError, RunError
 from hypersparse.recipe import Recipe
 from hypersparse.storage.checkpoint import load_optimizer_state_, load_outline, load_tree, optimizer_state, to_cpu
@@ -59,7 +59,7 @@ def state_of(training: "Training") -> dict[str, Any]:
     average_statistics_(training.model, ranks)
     planned, record = sparsifier.state_dict(), training.epoch_loss.state_dict()
     if sparsifier.is_open:  # at an epoch's end each rank has the sums already
-        planned["observed"], record = _summed(planned["observed"], ranks), _summed(record, ranks)
+        planned["observed"], record = ranks.sum_mean(planned["observed"]), ranks.sum_mean(record)
     optimizer = sparsifier.state.optimizer
     elapsed = time.monotonic() - training.began if sparsifier.is_open else 0.0
     cuda = torch.cuda.is_available() and sparsifier.weights.device.type == "cuda"
@@ -81,14 +81,6 @@ def state_of(training: "Training") -> dict[str, Any]:
         "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state() if cuda else None,
     }
-
-
-def _summed(seen: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
-    """The sum over ranks of a mean's total and count."""
-    if not ranks.several:
-        return seen
-    total, count = ranks.sum(float(seen["total"]), seen["count"])
-    return {**seen, "total": torch.full_like(seen["total"], total), "count": int(count)}
 
 
 def resume_(training: "Training") -> None:

@@ -18,7 +18,7 @@ SHARED_SCRIPTS = ("elements", "theme")
 SCRIPTS = (  # in the order they are needed
     "formats",
     "chart_style",
-    "charts",
+    "interactive_chart",
     "tables",
     "overview",
     "comparison_charts",
@@ -36,11 +36,7 @@ def write(path: Path, runs: Sequence[RunFolder], *, title: str | None = None, mi
         sentences = "; ".join(f"{name}: {problem}" for name, problem in found.problems[:3])
         raise RunError(f"There is no run to report on{f' ({sentences})' if sentences else ''}.")
     page = render(found, title=title, missing=missing).encode("utf-8", "replace")  # names of files may be no text
-
-    def put(beside: Path) -> None:
-        beside.write_bytes(page)
-
-    write_atomically(path, put)
+    write_atomically(path, lambda beside: beside.write_bytes(page))
     return found
 
 

@@ -46,6 +46,10 @@ function section(name, heading, words, ...children) {
   return el("section", { id: name, "aria-labelledby": id }, el(heading, { id }, words), children);
 }
 
+function table(attributes, heads, rows) {
+  return el("table", attributes, el("thead", null, el("tr", null, heads)), el("tbody", null, rows));
+}
+
 function button(attributes, ...children) {
   return el("button", { type: "button", ...attributes }, ...children);
 }

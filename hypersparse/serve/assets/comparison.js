@@ -17,46 +17,17 @@ function comparison(network, answer) {
   const took = (one) => (one ? milliseconds(one.milliseconds) : "–");
   const [sparse, dense] = [answer?.sparse, answer?.dense];
   const faster = answer ? factor(dense.milliseconds, sparse.milliseconds, "faster", "slower") : "";
-  return el(
-    "table",
-    { class: "compare" },
-    el(
-      "thead",
-      null,
-      el(
-        "tr",
-        null,
-        el("td"),
-        head("sparse", network.engine),
-        head("dense", network.dense_engine),
-        el("td", { class: "aside" }),
-      ),
-    ),
-    el(
-      "tbody",
-      null,
-      row("answer", said(sparse), said(dense), ""),
-      row("time for one image", took(sparse), took(dense), faster),
-      row(
-        "file",
-        bytes(network.bytes),
-        `${bytes(network.dense_bytes)} (ONNX)`,
-        factor(network.dense_bytes, network.bytes, "smaller", "larger"),
-      ),
-      row(
-        "weights",
-        thousands(network.kept),
-        thousands(network.total),
-        `${percent(1 - network.kept / network.total)} zeros`,
-      ),
-      row(
-        "multiplications",
-        thousands(network.products),
-        thousands(network.dense_products),
-        factor(network.dense_products, network.products, "fewer", "more"),
-      ),
-    ),
-  );
+  const heads = [head("sparse", network.engine), head("dense", network.dense_engine)];
+  const [kept, total, smallFile, file] = [network.kept, network.total, network.bytes, network.dense_bytes];
+  const [products, denseProducts] = [network.products, network.dense_products];
+  const fewer = factor(denseProducts, products, "fewer", "more");
+  return table({ class: "compare" }, [el("td"), ...heads, el("td", { class: "aside" })], [
+    row("answer", said(sparse), said(dense), ""),
+    row("time for one image", took(sparse), took(dense), faster),
+    row("file", bytes(smallFile), `${bytes(file)} (ONNX)`, factor(file, smallFile, "smaller", "larger")),
+    row("weights", thousands(kept), thousands(total), `${percent(1 - kept / total)} zeros`),
+    row("multiplications", thousands(products), thousands(denseProducts), fewer),
+  ]);
 }
 
 function fineprint(network, answer) {
@@ -81,23 +52,6 @@ function layersTable(network) {
       el("td", { class: "number" }, percent(layer.kept / layer.total)),
       el("td", { class: "share-cell" }, bar(layer.kept / layer.total)),
     );
-  return el(
-    "table",
-    null,
-    el(
-      "thead",
-      null,
-      el(
-        "tr",
-        null,
-        head("layer"),
-        head("shape", "shape"),
-        head("used", "number"),
-        head("of", "number of"),
-        head("share", "number"),
-        el("td"),
-      ),
-    ),
-    el("tbody", null, network.layers.map(row)),
-  );
+  const counts = [head("used", "number"), head("of", "number of"), head("share", "number")];
+  return table(null, [head("layer"), head("shape", "shape"), ...counts, el("td")], network.layers.map(row));
 }

@@ -1,5 +1,6 @@
-// The charts of a comparison: accuracy over sparsity, over training cost and over size.
+// The charts of several runs: accuracy over sparsity, over training cost, over size and over the epochs.
 
+const MOST_CURVES = 24; // over the epochs, in one chart
 const densityPosition = (value) => -Math.log10(1 - value); // on a logarithmic axis of the density
 
 function accuracyOverSparsity(group, places, key) {
@@ -177,3 +178,82 @@ const ceiling = (rows, key) =>
 
 const accuracyOf = (run, key) =>
   key === "last" ? (run.sparse_last ?? run.dense_last) : (run.sparse_best ?? run.dense_best);
+
+// Test accuracy of several runs in one chart: a colour for each method, a dash for each sparsity.
+function accuracyOverEpochs(shown, places) {
+  const all = shown.filter((run) => run.curves.test_accuracy);
+  const runs = [...all].sort((one, other) => one.seed - other.seed).slice(0, MOST_CURVES); // so that every variant is shown
+  if (runs.length < 2) return null;
+  const epochs = Math.max(...runs.map((run) => run.epochs));
+  const levels = [...new Set(runs.map((run) => run.sparsity))].sort((one, other) => one - other);
+  const lines = runs.map((run) => ({
+    run,
+    name: run.variant,
+    color: places[run.variant],
+    dash: DASHES[levels.indexOf(run.sparsity) % DASHES.length],
+    values: unpack(run.curves.test_accuracy, epochs).map((value) => (known(value) ? 100 * value : null)),
+  }));
+  const names = [...new Set(lines.map((line) => line.name))];
+  const at = (epoch, hidden) =>
+    lines
+      .filter((line) => known(line.values[epoch]) && !hidden?.has(line.name))
+      .sort((one, other) => other.values[epoch] - one.values[epoch]);
+  const words = (line, epoch) => shownPercent(line.values[epoch]);
+  const dashNames = ["solid", "dashed", "dotted", "dash-dotted"];
+  const dashOfLevel = levels.map((level, place) => `${sparsity(level)} ${dashNames[place % 4]}`);
+  const dashes = levels.length > 1 ? ` Dash by sparsity: ${dashOfLevel.join(", ")}.` : "";
+  return makeChart({
+    title: "Test accuracy over the epochs",
+    headingTag: "h3",
+    wide: true,
+    height: 400,
+    zoom: "xy",
+    summary:
+      (all.length > runs.length
+        ? `${runs.length} of the ${all.length} runs in the table, lowest seeds first. Filter the table to see others.`
+        : `The ${runs.length} runs in the table.`) + dashes,
+    legend: names.map((name) => ({ name, color: places[name], show: exact })),
+    axisTip: (params) => {
+      const epoch = params[0].value[0];
+      const visible = new Set(params.map((one) => one.seriesName));
+      return tipOf(
+        `epoch ${epoch}`,
+        at(epoch)
+          .filter((line) => visible.has(line.name))
+          .slice(0, 12)
+          .map((line) => [{ ...line, name: about(line.run) }, words(line, epoch)]),
+      );
+    },
+    points: epochs,
+    point: (epoch, hidden) => ({
+      words: `epoch ${epoch}: ${at(epoch, hidden)
+        .map((line) => `${about(line.run)} ${words(line, epoch)}`)
+        .join("; ")}`,
+      action: {
+        seriesIndex: lines.findIndex((line) => known(line.values[epoch]) && !hidden.has(line.name)),
+        dataIndex: epoch,
+      },
+    }),
+    table: () => ({
+      columns: [
+        numberColumn("epoch", (epoch) => epoch),
+        ...lines.map((line) => numberColumn(about(line.run), (epoch) => line.values[epoch], hundredths)),
+      ],
+      rows: [...Array(epochs).keys()],
+    }),
+    option: (style) => ({
+      grid: plot(),
+      xAxis: crossAxis(style, "epoch", { min: 0, max: Math.max(1, epochs - 1), minInterval: 1 }),
+      yAxis: valueAxis(style, "test accuracy in %", { max: 100 }),
+      series: lines.map((line) => ({
+        type: "line",
+        name: line.name,
+        color: colorOf(style, line.color),
+        showSymbol: false,
+        data: line.values.map((value, epoch) => [epoch, value]),
+        lineStyle: { width: 1.5, type: line.dash, opacity: 0.9 },
+        emphasis: { disabled: true },
+      })),
+    }),
+  });
+}
