@@ -1,16 +1,14 @@
 """`hypersparse evaluate`: the test accuracy of a stored network."""
 
 from math import isfinite
-from typing import Annotated
 
 import torch
-import typer
 from rich.markup import escape
 
 from hypersparse.analysis.tables import column_title, plain_text
 from hypersparse.cli.console import AsJson, print_json, table, table_console
 from hypersparse.cli.formats import percent
-from hypersparse.cli.load_network import NetworkQuery, open_network
+from hypersparse.cli.load_network import Network, NetworkQuery, open_network
 from hypersparse.cli.option_groups import grouped
 from hypersparse.cli.training_options import Device, Precision
 from hypersparse.sparsity.weights import PrunableWeights
@@ -21,10 +19,7 @@ from hypersparse.training.machine import Machine
 
 @grouped
 def evaluate(
-    network: Annotated[
-        str,
-        typer.Argument(help="A run (folder or name), a file (.hsp, .safetensors, state_dict), or a name of the zoo."),
-    ],
+    network: Network,
     asked: NetworkQuery,
     device: Device = "auto",
     precision: Precision = "fp32",

@@ -25,7 +25,7 @@ from hypersparse.zoo.find_network import SUFFIX, file_of, fill_network_, stored_
 
 ALL_IMAGES, USUAL_IMAGES = "all", 1000  # VGG-19 predicts 1,000 images of 64x64 pixels in a minute on two busy cores
 Network = Annotated[
-    str, typer.Argument(help="A run (folder or name), an .hsp or .safetensors file, or a name of the zoo.")
+    str, typer.Argument(help="A run (folder or name), a file (.hsp, .safetensors, state_dict), or a name of the zoo.")
 ]
 
 

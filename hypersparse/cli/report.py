@@ -3,9 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hypersparse.analysis.report.gather import Gathered
 from hypersparse.analysis.report.page import write
@@ -18,9 +15,6 @@ from hypersparse.runs.experiment import Experiment, folders_of
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore, find_all
 from hypersparse.storage.run_folder import RunFolder
-
-WITH_REPORT_HELP = f"Write {REPORT}, a page with tables and charts."
-WithReport = Annotated[bool, typer.Option("--report/--no-report", help=WITH_REPORT_HELP)]
 
 
 @dataclass(frozen=True, kw_only=True)

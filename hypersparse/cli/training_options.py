@@ -11,8 +11,8 @@ import typer
 from hypersparse.cli.load_data import DataDir, data_folders
 from hypersparse.cli.option_groups import option
 from hypersparse.cli.recipe_options import RunsDir, parse_seconds
-from hypersparse.cli.report import WithReport
 from hypersparse.errors import HypersparseError
+from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import PHASE_CACHE, RunStore
 from hypersparse.storage.files import make_folder
 from hypersparse.training.concurrency.concurrent_runs import Outcome, is_failure
@@ -22,17 +22,6 @@ from hypersparse.training.stop import StopRequest
 MACHINE = "Where it is trained"
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.", rich_help_panel=MACHINE)]
 Precision = Annotated[str, typer.Option("--precision", help="fp32, tf32 or bf16.", rich_help_panel=MACHINE)]
-
-Track = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--track",
-        metavar="NAME[:PLACE]",
-        help="tensorboard (event files in RUNS-DIR/tensorboard, or tensorboard:FOLDER), wandb:PROJECT or mlflow:URI. "
-        "Repeatable.",
-        rich_help_panel="Trackers",
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +46,16 @@ class TrainingOptions:
         None, "Concurrent runs; by default a short trial finds the fastest number.", panel=MACHINE, min=1
     )
     compiler_cache: Path | None = option(
-        None,
-        "Folder of compiled code, for all machines with the same GPU and torch.",
-        panel=MACHINE,
-        file_okay=False,
+        None, "Folder of compiled code, for all machines with the same GPU and torch.", panel=MACHINE, file_okay=False
     )
     stop_after: str | None = option(None, "Save and stop after this time, such as 9m.", panel=MACHINE)
-    track: Track = None
-    report: WithReport = True
+    track: list[str] | None = option(
+        None,
+        "tensorboard (event files in RUNS-DIR/tensorboard, or tensorboard:FOLDER), wandb:PROJECT or mlflow:URI. "
+        "Repeatable.",
+        panel="Trackers", metavar="NAME[:PLACE]",
+    )  # fmt: skip
+    report: bool = option(True, f"Write {REPORT}, a page with tables and charts.", "--report/--no-report")
 
     def machine(self, **more: Any) -> Machine:
         """The machine; also sets the folder for compiled code."""

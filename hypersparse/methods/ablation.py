@@ -14,6 +14,7 @@ from hypersparse.errors import OptionError
 from hypersparse.methods.base import Phase, TrainingState, action_name
 from hypersparse.options import option, options
 from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.selection import all_tensors
 
 REMEMBERING = ("redraw", "positions", "rewind")  # those that come back to earlier weights
 
@@ -111,7 +112,7 @@ def _remembering(phase: Phase, ablation: Ablation) -> Phase:
 def _note_epoch(state: TrainingState, wanted: int) -> None:
     earlier = state.memory.get(EarlierWeights) or EarlierWeights()
     if earlier.epochs == wanted:
-        earlier.tensors = {name: tensor.detach().clone() for name, tensor in _tensors(state).items()}
+        earlier.tensors = {name: tensor.detach().clone() for name, tensor in all_tensors(state.weights.model).items()}
     earlier.epochs += 1
     state.memory.set(earlier)
 
@@ -172,15 +173,10 @@ def _go_back_(state: TrainingState) -> None:
             "`rewind_epoch` is an epoch before the last phase, "
             f"which began after {earlier.epochs - 1} epochs this time; choose one up to that."
         )
-    tensors = _tensors(state)
+    tensors = all_tensors(state.weights.model)
     with torch.no_grad():
         for name, tensor in earlier.tensors.items():
             tensors[name].copy_(tensor)
-
-
-def _tensors(state: TrainingState) -> dict[str, Tensor]:
-    model = state.weights.model
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def _order(layer: Tensor, generator: torch.Generator) -> Tensor:

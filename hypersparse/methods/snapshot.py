@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hypersparse.methods.base import TrainingState
 from hypersparse.sparsity.mask import Mask
+from hypersparse.sparsity.selection import all_tensors
 from hypersparse.sparsity.weights import PrunableWeights
 
 
@@ -25,7 +26,7 @@ def snapshot(weights: PrunableWeights, mask: Mask) -> dict[str, Any]:
             for name, weight in weights.items()
         },
         "rest": {
-            name: tensor.detach().clone() for name, tensor in _tensors(weights.model).items() if name not in weights
+            name: tensor.detach().clone() for name, tensor in all_tensors(weights.model).items() if name not in weights
         },
     }
 
@@ -43,7 +44,7 @@ def restore_(weights: PrunableWeights, copy: dict[str, Any]) -> None:
             else:
                 weight.zero_()
                 weight[mask[name]] = copy["kept"][name].to(weight.device)
-        rest = _tensors(weights.model)
+        rest = all_tensors(weights.model)
         for name, tensor in copy["rest"].items():
             rest[name].copy_(tensor)
     weights.set_mask_(mask)
@@ -58,7 +59,7 @@ class NetworkCopy:
     @classmethod
     def of(cls, weights: PrunableWeights) -> "NetworkCopy":
         """A copy of the current network."""
-        tensors = _tensors(weights.model).items()
+        tensors = all_tensors(weights.model).items()
         return cls({name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors})
 
 
@@ -67,11 +68,6 @@ def rewind_(state: TrainingState, mask: Mask) -> None:
     copy = state.memory.get(NetworkCopy)
     assert copy is not None
     with torch.no_grad():
-        for name, tensor in _tensors(state.weights.model).items():
+        for name, tensor in all_tensors(state.weights.model).items():
             tensor.copy_(copy.tensors[name])
     state.weights.set_mask_(mask)
-
-
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    # Not state_dict(): that has tied weights twice, lacks non-persistent buffers and may hold other things.
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}

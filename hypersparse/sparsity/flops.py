@@ -19,6 +19,7 @@ from torch.utils.flop_counter import flop_registry
 
 from hypersparse.sparsity.connectivity import LAYERS
 from hypersparse.sparsity.eval_mode import eval_mode
+from hypersparse.sparsity.selection import all_tensors
 
 FORWARD_AND_BACKWARD = 3  # in forward passes
 
@@ -52,7 +53,7 @@ def forward_cost(model: nn.Module, weights: Mapping[str, Tensor], input_shape: t
     >>> forward_cost(layer, {"weight": layer.weight}, (3,)).by_layer
     {'weight': 12.0}
     """
-    tensors = {name: tensor.detach().to("meta") for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+    tensors = {name: tensor.detach().to("meta") for name, tensor in all_tensors(model).items()}
     counter = _Counter()
     owner = _Owner(counter, {id(tensors[name]): name for name in weights})
     try:

@@ -37,6 +37,14 @@ NOT_KNOWN = "of a type that is not prunable by default"
 EXPECTED_SHARE = 0.8  # of the matrix weights that are prunable, below which most of a network would stay dense
 
 
+def all_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers of a model.
+
+    Not `state_dict()`: that has tied weights twice, lacks non-persistent buffers and may hold other things.
+    """
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
 def unwrap(model: nn.Module) -> nn.Module:
     """The module behind `torch.compile` or a data-parallel wrapper, whose parameter names are the user's."""
     while True:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hypersparse.methods.base import TrainingState
+from hypersparse.sparsity.selection import all_tensors
 from hypersparse.techniques.averaging import Averaging, TeacherAverages
 
 Divergence = Literal["forward", "reverse"]
@@ -101,7 +102,7 @@ def _own(state: TrainingState) -> nn.Module:
     found = state.memory.get(Teacher)
     assert found is not None, "the teacher is there from the end of the pre-training"
     teacher = copy.deepcopy(state.weights.model)
-    tensors = {**dict(teacher.named_parameters()), **dict(teacher.named_buffers())}
+    tensors = all_tensors(teacher)
     with torch.no_grad():
         for name, tensor in found.tensors.items():
             tensors[name].copy_(tensor)
@@ -109,5 +110,4 @@ def _own(state: TrainingState) -> nn.Module:
 
 
 def _copies(model: nn.Module) -> dict[str, Tensor]:
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    return {name: tensor.detach().clone() for name, tensor in all_tensors(model).items()}

