@@ -12,15 +12,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from benchmarks.timing import (
-    Span,
-    Timing,
-    peak_bytes,
-    reset_peak_memory,
-    span_seconds,
-    time_steps,
-    wait_for_stream,
-)
+from benchmarks.timing import Span, Timing, peak_bytes, reset_peak_memory, span_seconds, time_steps, wait_for_stream
 from benchmarks.workloads import LR, PHASES, SPARSITY, Effort, TrainingCase, Workload
 from hypersparse.data.batches import ShuffledBatches
 from hypersparse.data.dataset import Dataset, Split

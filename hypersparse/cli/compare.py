@@ -15,14 +15,7 @@ from hypersparse.analysis.plotting import use_own_settings
 from hypersparse.cli.console import Console, table
 from hypersparse.cli.cost import print_cost, total_time
 from hypersparse.cli.option_groups import grouped, option
-from hypersparse.cli.recipe_options import (
-    Epochs,
-    ModelAndData,
-    RecipeOptions,
-    Seeds,
-    parse_seeds,
-    parse_sparsities,
-)
+from hypersparse.cli.recipe_options import Epochs, ModelAndData, RecipeOptions, Seeds, parse_seeds, parse_sparsities
 from hypersparse.cli.report import write_report
 from hypersparse.cli.session import Session
 from hypersparse.cli.signals import exit_if_signalled

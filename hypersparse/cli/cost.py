@@ -64,9 +64,7 @@ def print_decisions(found: Sequence[Decision]) -> None:
     for each, name in zip(found, names, strict=True):
         sparsity = each.recipe.method.sparsity
         shown.add_row(
-            escape(each.recipe.data.name),
-            escape(each.recipe.model.name),
-            escape(name),
+            *map(escape, (each.recipe.data.name, each.recipe.model.name, name)),
             "" if sparsity is None else f"{100 * sparsity:g} %",
             f"{each.seeds} + {each.missing}",
             UNKNOWN if each.seconds is None else duration(each.seconds),

@@ -68,7 +68,5 @@ def load_data(
         dataset = data.load(recipe.data.name, folders, options=recipe.data.options, progress=progress)
         if machine is None:
             return dataset
-        (console or Console()).print(
-            f"data: {describe_memory(dataset, machine)}", highlight=False, soft_wrap=True, markup=False
-        )
+        (console or Console()).say(f"data: {describe_memory(dataset, machine)}")
         return dataset if is_streamed(dataset, machine) else dataset.to(torch.device("cpu"), progress=progress)

@@ -58,9 +58,8 @@ class Session:
 
     def train_one(self, job: Job, title: str, *, dataset: Dataset, stop: StopRequest | None = None) -> Result:
         """Train a run, resume it, or return its result."""
-        display = LiveDisplay(self.console, title)
         named = self.options.track or () if self.ranks.first else ()
-        with trackers(named, self.options.runs_dir) as tell, display:
+        with trackers(named, self.options.runs_dir) as tell, LiveDisplay(self.console, title) as display:
             return train(
                 job.recipe,
                 job.seed,

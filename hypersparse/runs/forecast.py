@@ -6,15 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from hypersparse.recipe import Recipe, own_code_of
-from hypersparse.runs.epoch_times import (
-    EpochTime,
-    Load,
-    Measured,
-    epoch_time_of,
-    expected_epochs,
-    measured_in,
-    tried,
-)
+from hypersparse.runs.epoch_times import EpochTime, Load, Measured, epoch_time_of, expected_epochs, measured_in, tried
 from hypersparse.runs.recipe_names import variants
 from hypersparse.runs.remaining_epochs import Expected, epochs_left
 from hypersparse.runs.store import PHASE_CACHE, RunStore

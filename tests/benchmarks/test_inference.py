@@ -13,12 +13,7 @@ from benchmarks import inference
 from benchmarks.__main__ import MASKS, app
 from benchmarks.inference import KEYS, add_speedups_, time_in_turns
 from benchmarks.inference_engines import InferenceEngine, build_engine
-from benchmarks.networks import (
-    MODELS,
-    front_loaded_counts,
-    load_or_generate,
-    prune_clustered_,
-)
+from benchmarks.networks import MODELS, front_loaded_counts, load_or_generate, prune_clustered_
 from hypersparse.errors import OptionError
 from hypersparse.export.sparse_file import save_sparse
 from hypersparse.models import build
