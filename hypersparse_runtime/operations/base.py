@@ -114,10 +114,6 @@ class Opaque(Operation):
     def lower(self, lowering: Lowering, node: Node) -> None:
         raise unsupported(node)
 
-    def onnx_array_shape(self, role: str, array: Array, shape: Shape) -> Shape:
-        """The shape that an array has in ONNX, for an input of this shape."""
-        return tuple(array.shape)
-
     def onnx_calls(self, graph: Graph, node: Node, inputs: Sequence[str], output: str, shape: Shape) -> list[OnnxCall]:
         raise unsupported(node)
 

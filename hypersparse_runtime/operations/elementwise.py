@@ -31,7 +31,8 @@ def erf(x: Array) -> Array:
     return found
 
 
-def _sigmoid(x: Array) -> Array:
+def sigmoid(x: Array) -> Array:
+    """The logistic function, without overflow."""
     found: Array = 0.5 + 0.5 * np.tanh(0.5 * x)
     return found
 
@@ -54,9 +55,9 @@ def _gelu_tanh(x: Array, _: float) -> Array:
 Function = Callable[[Array, float], Any]
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(  # in the order of `enum function` in elementwise.h
     {
-        "sigmoid": lambda x, _: _sigmoid(x),
+        "sigmoid": lambda x, _: sigmoid(x),
         "tanh": lambda x, _: np.tanh(x),
-        "silu": lambda x, _: x * _sigmoid(x),
+        "silu": lambda x, _: x * sigmoid(x),
         "gelu": _gelu,
         "gelu_tanh": _gelu_tanh,
         "hardswish": lambda x, _: x * np.clip(x + 3, 0, 6) / 6,

@@ -10,6 +10,7 @@ from hypersparse_runtime.graph import Graph, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, array_of, check_vector
+from hypersparse_runtime.operations.elementwise import sigmoid
 from hypersparse_runtime.operations.layers import nonzero
 from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer
 from hypersparse_runtime.value_layers import Recurrent as RecurrentWork
@@ -120,11 +121,6 @@ class Recurrent(Operation):
         ]
 
 
-def _sigmoid(x: Array) -> Array:
-    made: Array = 0.5 + 0.5 * np.tanh(0.5 * x)
-    return made
-
-
 class Lstm(Recurrent):
     """An LSTM over a sequence (T, I), which gives its hidden states (T, H)."""
 
@@ -133,8 +129,8 @@ class Lstm(Recurrent):
 
     def _step(self, sums: Array, hidden: Array, before: Array, cell: Array) -> tuple[Array, Array]:
         take, forget, new, show = np.split(sums + hidden, 4, axis=1)
-        cell = _sigmoid(forget) * cell + _sigmoid(take) * np.tanh(new)
-        return _sigmoid(show) * np.tanh(cell), cell
+        cell = sigmoid(forget) * cell + sigmoid(take) * np.tanh(new)
+        return sigmoid(show) * np.tanh(cell), cell
 
 
 class Gru(Recurrent):
@@ -148,6 +144,6 @@ class Gru(Recurrent):
 
     def _step(self, sums: Array, hidden: Array, before: Array, cell: Array) -> tuple[Array, Array]:
         (reset, update, new), (reset_h, update_h, new_h) = np.split(sums, 3, axis=1), np.split(hidden, 3, axis=1)
-        update = _sigmoid(update + update_h)
-        new = np.tanh(new + _sigmoid(reset + reset_h) * new_h)
+        update = sigmoid(update + update_h)
+        new = np.tanh(new + sigmoid(reset + reset_h) * new_h)
         return (1 - update) * new + update * before, cell
