@@ -73,14 +73,14 @@ def pooled_deviation(one: float, one_count: int, other: float, other_count: int)
     return sqrt(squares / (one_count + other_count - 2))
 
 
-def summarize(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Summary:
+def summarize(values: Sequence[float]) -> Summary:
     """Mean, deviation and the confidence interval of the mean by Student's t."""
     middle, spread = mean(values), deviation(values)
     if middle is None:
         raise ValueError("there must be at least one value; got none")
     if spread is None:
         return Summary(len(values), middle, None, None, None)
-    half = _quantile((1 + confidence) / 2, len(values) - 1) * spread / sqrt(len(values))
+    half = _quantile((1 + CONFIDENCE) / 2, len(values) - 1) * spread / sqrt(len(values))
     return Summary(len(values), middle, spread, middle - half, middle + half)
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from hypersparse.distributed.checkpoint import parted, rejoined
+from hypersparse.distributed.shards import is_sharded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,15 +13,10 @@ if TYPE_CHECKING:
 PARTS = "whole"  # beside the plan's state: its sharded tensors, as one process would have them
 
 
-def is_sharded(sparsifier: "Sparsifier") -> bool:
-    """Whether each rank has only a part of the weights."""
-    return any(hasattr(weight, "device_mesh") for weight in sparsifier.weights.values())
-
-
 def gathered_state(sparsifier: "Sparsifier") -> dict[str, Any]:
     """The plan's state with whole masks; all ranks call it and get the same."""
     saved = sparsifier.state_dict()
-    if not is_sharded(sparsifier):
+    if not is_sharded(sparsifier.weights):
         return saved
     tensors: dict[str, Tensor] = {}
     plan = parted(saved, tensors)
@@ -29,7 +25,7 @@ def gathered_state(sparsifier: "Sparsifier") -> dict[str, Any]:
 
 def load_gathered_(sparsifier: "Sparsifier", saved: dict[str, Any]) -> None:
     """Load such a state; each rank takes its own part."""
-    if is_sharded(sparsifier):
+    if is_sharded(sparsifier.weights):
         from torch.distributed.tensor import distribute_tensor
 
         weight: Any = next(iter(sparsifier.weights.values()))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from hypersparse.distributed.gathered import is_sharded
+from hypersparse.distributed.shards import is_sharded
 from hypersparse.errors import OptionError
 from hypersparse.extras import needed
 from hypersparse.integrations.pretrained import from_pretrained, save_pretrained, write_card
@@ -79,7 +79,7 @@ class SparsityCallback(TrainerCallback, ExportableState):  # type: ignore[misc] 
             task=self.task or _task(self._loader),
             **self.options,
         )
-        if is_sharded(self.sparsifier):  # of whose state rank 0 alone, which has a part of it, is asked
+        if is_sharded(self.sparsifier.weights):  # of whose state rank 0 alone, which has a part of it, is asked
             raise OptionError(
                 "The trainer has sharded the weights, and its checkpoints cannot hold a plan for them; use DDP, or "
                 "call hypersparse.attach in a loop of Accelerate."

@@ -82,16 +82,11 @@ def tried(recipe: Recipe, machine: Machine, load: Load) -> float | None:
 
 
 def expected_epochs(recipe: Recipe, phase: Phase, measured: Sequence[Measured]) -> int:
-    """Epochs of a phase. An open phase is as long as in finished runs with the same options, else estimated."""
+    """Epochs of a phase; an open one is as long as in alike finished runs, else estimated as a third of its limit."""
     own = [each for each in measured if (each.recipe.method, each.phase) == (recipe.method, phase.name)]
     for kind, _ in _kinds(recipe) if phase.stop_when else ():
         if ended := [each.epochs for each in own if _kind(each.recipe) == kind]:
             return round(mean(ended))
-    return likely_epochs(phase)
-
-
-def likely_epochs(phase: Phase) -> int:
-    """Epochs of a phase. An open phase is estimated as a third of its limit."""
     return max(1, phase.epochs // 3) if phase.stop_when else phase.epochs
 
 

@@ -269,12 +269,12 @@ def read_json(path: Path, schema: type[T], advice: str = AGAIN) -> T:
     return checked(parse_json(read_bytes(path, advice=advice), path, advice), schema, path, advice)
 
 
-def read_text(path: Path, advice: str = AGAIN) -> str:
+def read_text(path: Path) -> str:
     """Read a text file of at most 16 MiB."""
     try:
-        return read_bytes(path, advice=advice).decode()
+        return read_bytes(path).decode()
     except UnicodeDecodeError:
-        raise damaged(path, "it is not text", advice) from None
+        raise damaged(path, "it is not text") from None
 
 
 def read_bytes(path: Path, limit: int = MOST_BYTES, advice: str = AGAIN) -> bytes:

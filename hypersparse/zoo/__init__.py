@@ -85,13 +85,8 @@ def entries(folder: Path = FOLDER) -> list[Entry]:
 def path_of(name: str, folder: Path = FOLDER) -> Path:
     """The .hsp file of a network."""
     if name not in (known := names(folder)):
-        raise OptionError(unknown("network", name, known) if known else nothing_in(folder))
+        raise OptionError(unknown("network", name, known) if known else f"There are no networks in {folder}.")
     return folder / f"{name}{NETWORK}"
-
-
-def nothing_in(folder: Path) -> str:
-    """The message for a folder without networks."""
-    return f"There are no networks in {folder}."
 
 
 @overload
