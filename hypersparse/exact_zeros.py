@@ -73,7 +73,7 @@ class ExactZeros:
         if before is not None:
             after = self._weights.vector().detach()
             if bool(((after != before) & (after != 0)).any()):
-                restart_(self._optimizer)
+                reset_optimizer_(self._optimizer)
 
     def _copies_by_layer(self) -> Iterator[tuple[str, Tensor]]:
         for name, weight in self._weights.items():
@@ -81,7 +81,7 @@ class ExactZeros:
                 yield from ((name, state[key]) for key in self._copies & state.keys())
 
 
-def restart_(optimizer: Optimizer) -> None:
+def reset_optimizer_(optimizer: Optimizer) -> None:
     """Make it a fresh optimizer, but for its learning rate."""
     for holder in _holders(optimizer):
         holder.state.clear()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from hypersparse.attach_checks import check_in_place
 from hypersparse.errors import LoopError
-from hypersparse.exact_zeros import restart_
+from hypersparse.exact_zeros import reset_optimizer_
 from hypersparse.loop_errors import LoopCalls, check_acted
 from hypersparse.methods.base import Action
 
@@ -86,7 +86,7 @@ def _join(sparsifier: "Sparsifier") -> None:
 def _enter_phase(sparsifier: "Sparsifier") -> None:
     phase = sparsifier.phase
     if phase.reset_optimizer:
-        restart_(sparsifier.state.optimizer)
+        reset_optimizer_(sparsifier.state.optimizer)
     act(sparsifier, phase.on_enter)
     sparsifier.guard.look(f"On entering phase {phase.name}")
     sparsifier.position.entered = True

@@ -71,7 +71,7 @@ class Processes:
             ) from None
 
 
-class _Asked(StopRequest):
+class _ParentStop(StopRequest):
     """A stop request of the parent process."""
 
     def __init__(self, event: Event) -> None:
@@ -95,7 +95,7 @@ def _begin(dataset: Dataset, event: Event, threads: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
-    _dataset, _stop = dataset, _Asked(event)
+    _dataset, _stop = dataset, _ParentStop(event)
 
 
 def _train(
