@@ -1,8 +1,8 @@
 """Compression Position (CP): the order in which training images are learned, by class and by label errors.
 
 psi(x) is the share of epochs in which image x was right. The epochs are those of the dense network in pre-training, or
-of its pruned copies while the penalty grows. CP(x) is the place of psi(x) among all images in descending order. Early images have a CP near
-0, late ones near 1. The mean over all images is exactly 0.5.
+of its pruned copies while the penalty grows. CP(x) is the place of psi(x) among all images in descending order. Early
+images have a CP near 0, late ones near 1. The mean over all images is exactly 0.5.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
