@@ -24,7 +24,6 @@ EXPORTS = ("hs_run", "hs_step_size", "__heap_base")
 LINK_FLAGS = ("--no-entry", "--strip-all", *(f"--export={name}" for name in EXPORTS))
 UNROLL = re.compile(r"^#pragma GCC unroll.*$", re.MULTILINE)  # clang unrolls what it names too early, by a wrong factor
 SECTION = b"hypersparse sources"
-MAGIC = b"\0asm\1\0\0\0"
 
 
 def source_digest() -> str:

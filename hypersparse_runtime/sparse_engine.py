@@ -57,10 +57,6 @@ class Runner:
         )
         self._spaces.append(space)
 
-    def workspace_bytes(self) -> int:
-        """The bytes of one thread's workspace."""
-        return self.program.workspace_floats * 4
-
     def timed(self, blocks: int) -> float:
         """CPU seconds of this thread for one block of images, averaged over `blocks` of them."""
         count = blocks * self.program.lanes
@@ -122,11 +118,6 @@ class SparseEngine:
         jobs[0][0].run(*jobs[0][1:])
         for each in waiting:
             each.result()
-
-    def bytes_in_use(self) -> int:
-        """The bytes of tables and workspaces for one thread."""
-        runners = [self._one] if self._many is None else [self._one, self._many]
-        return sum(runner.workspace_bytes() + runner.program.tables.nbytes for runner in runners)
 
     def _parts(self, count: int) -> list[tuple[Runner, int, int]]:
         """The runners and their images, `(runner, first, count)`, one part for each thread."""
