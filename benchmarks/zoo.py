@@ -32,7 +32,7 @@ def time_zoo(names: Sequence[str], engines: Sequence[str], rounds: int, ended: C
 def _rows(entry: Entry, engines: Sequence[str], rounds: int) -> list[ZooRow]:
     graph = load_graph(zoo.path_of(entry.name))
     sparse = BenchmarkNetwork(entry.model, entry.sparsity, "trained", graph, to_module(graph))
-    dense = _dense_twin(entry.model, graph)
+    dense = dense_twin(entry.model, graph)
     made = [build_engine(each, sparse if each == OURS else dense, batch=1, threads=1) for each in engines]
     images = np.random.default_rng(0).normal(size=(1, *graph.input_shape)).astype(np.float32)
     times = time_in_turns(made, images, rounds)
@@ -50,7 +50,7 @@ def _rows(entry: Entry, engines: Sequence[str], rounds: int) -> list[ZooRow]:
     return rows
 
 
-def _dense_twin(model: str, graph: Graph) -> BenchmarkNetwork:
+def dense_twin(model: str, graph: Graph) -> BenchmarkNetwork:
     """The same architecture with random dense weights: dense engines take as long for any values."""
     torch.manual_seed(0)
     module = models.build(model, shape=graph.input_shape, classes=len(graph.about["classes"]))
