@@ -1,6 +1,6 @@
 """`python -m benchmarks`: the speed of training and inference on this machine."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import inference_engines, kernel_profile, loading, microcontroller, networks, web, workloads
+from benchmarks import device_commands, inference_engines, kernel_profile, loading, networks, web, workloads
 from benchmarks import train as training
 from benchmarks import zoo as zoo_networks
 from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
 from benchmarks.inference import plan_cases as plan_inference
+from benchmarks.row_tables import print_rows
 from benchmarks.timing import Case
 from benchmarks.token_networks import TOKEN_MODELS
 from benchmarks.workloads import parse_counts, parse_names
-from hypersparse.cli.console import Console, table, table_console
-from hypersparse.cli.load_data import DataDir, data_folders
+from hypersparse.cli.console import Console
 from hypersparse.cli.main import run
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.recipe_options import parse_sparsities
@@ -32,20 +32,9 @@ from hypersparse_runtime.sparse_model import cores
 
 SLOW_TO_BUILD = "torch.compile"
 MASKS = Path(__file__).with_name("masks")
-TEXTS = (
-    "name",
-    "arithmetic",
-    "processor",
-    "model",
-    "phase",
-    "kind",
-    "engine",
-    "mask",
-    "images",
-    "loop",
-)  # columns; the others are numbers
 
 app = typer.Typer(help="Measure the speed of this machine.", pretty_exceptions_enable=False, no_args_is_help=True)
+app.add_typer(device_commands.app)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +79,7 @@ def train(options: TrainBenchOptions) -> None:
         report = measured.run(cases, bar)
     device = training.device_name(place, effort.threads)
     peaks = [training.peaks_sentence(precision, peaks) for precision, peaks in report.peaks.items()]
-    _print(
+    print_rows(
         [_training_words(row) for row in report.rows],
         [*_scaling_note(report.rows), *peaks, *report.notes],
         title=f"training on {device}, {precision}, batch {effort.batch_size}",
@@ -112,7 +101,7 @@ def profile(
     found = kernel_profile.profile_workload(workloads.workload_of(model), precision=precision, engine=engine)
     rows = [words for phase, profiled in found["phases"].items() for words in _profile_words(phase, profiled)]
     title = f"one step of {found['model']} on {found['device']}, {precision}, {engine}, batch {found['batch_size']}"
-    _print(rows, [], title=title)
+    print_rows(rows, [], title=title)
     if out:
         write_json(out, found)
 
@@ -146,7 +135,7 @@ def loading_(options: LoadingBenchOptions) -> None:
     machine = Machine(device=options.device)
     with _progress(len(cases)) as bar:
         rows = loading.measure(cases, model, effort, machine, bar)
-    _print(
+    print_rows(
         [_loading_words(row) for row in rows],
         [f"{model}, batches of {effort.batch_size} images of {effort.side} x {effort.side}."],
         title=f"loading on {training.device_name(machine.torch_device(), None)}",
@@ -200,7 +189,7 @@ def inference(options: InferenceBenchOptions) -> None:
     with _progress(len(cases)) as bar:
         measured.run(cases, bar)
     delegated = [f"{_case(row).title}: {row['note']}" for row in measured.rows if row["note"]]
-    _print([_inference_words(row) for row in measured.rows], [*delegated, *measured.notes, *measured.wrong])
+    print_rows([_inference_words(row) for row in measured.rows], [*delegated, *measured.notes, *measured.wrong])
     if options.out:
         write_json(options.out, measured.rows)
     if measured.wrong:
@@ -219,48 +208,10 @@ def zoo(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("zoo", total=len(known))
         rows = zoo_networks.time_zoo(known, engines, rounds, lambda name: progress.advance(task))
-    _print([{"name": row["name"], "engine": row["engine"], "ms": f"{row['milliseconds']:.3g}",
+    print_rows([{"name": row["name"], "engine": row["engine"], "ms": f"{row['milliseconds']:.3g}",
              "speedup": f"{row['speedup']:.3g}x" if row["speedup"] else ""} for row in rows], [])  # fmt: skip
     if out:
         write_json(out, rows)
-
-
-@app.command("microcontroller")
-def measure_microcontrollers(
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file for the rows.", dir_okay=False)] = None,
-    networks: Annotated[str | None, typer.Option(help="Of the zoo, between commas; by default all.")] = None,
-    processors: Annotated[str, typer.Option(help="Between commas.")] = ",".join(
-        target.name for target in microcontroller.TARGETS
-    ),
-    data_dir: DataDir = None,
-) -> None:
-    """Build the zoo's networks as C for microcontrollers and run them in QEMU: outputs, flash, RAM, instructions."""
-    known = {target.name: target for target in microcontroller.TARGETS}
-    asked = parse_names(processors)
-    if strange := sorted(set(asked) - set(known)):
-        raise OptionError(unknown("processor", strange[0], known))
-    chosen = parse_names(networks) if networks else names()
-    console = Console(stderr=True)
-    rows = microcontroller.measure_zoo(
-        chosen, [known[name] for name in asked], data_folders(data_dir),
-        lambda row: console.say(f"{row['name']} {row['arithmetic']} {row['processor']}"),
-    )  # fmt: skip
-    _print([_microcontroller_words(row) for row in rows], [], title="Firmware in QEMU, -O2, instructions an image")
-    if out:
-        write_json(out, rows)
-
-
-def _microcontroller_words(row: microcontroller.Row) -> dict[str, str]:
-    return {
-        "name": row["name"],
-        "arithmetic": row["arithmetic"],
-        "processor": row["processor"],
-        "accuracy": f"{100 * row['accuracy']:.2f} %",
-        "flash": f"{row['flash']:,}",
-        "RAM": f"{row['ram']:,}",
-        "instructions": f"{row['instructions'] / 1e6:.2f} M",
-        "fits 256 kB / 128 kB": "yes" if row["fits_256k_128k"] else "no",
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +239,7 @@ def time_in_browser(options: WebBenchOptions) -> None:
     console = Console(stderr=True)
     bench = web.WebBench(options.masks, options.rounds, options.package)
     rows = bench.run(cases, lambda row: console.say(f"{row.model} {100 * row.sparsity:g} %: {row.speedup:.1f}x"))
-    _print([_web_words(row) for row in rows], [], title=f"Chromium {rows[0].browser}, one image, one thread")
+    print_rows([_web_words(row) for row in rows], [], title=f"Chromium {rows[0].browser}, one image, one thread")
     if options.out:
         write_json(options.out, web.as_json(rows))
 
@@ -314,18 +265,6 @@ def _progress(cases: int) -> Iterator[Bar]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield Bar(progress, cases)
-
-
-def _print(lines: Sequence[Mapping[str, str]], sentences: Iterable[str], *, title: str | None = None) -> None:
-    """The rows as a table without empty columns, and sentences below it."""
-    console = table_console()
-    names = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]
-    if lines:
-        columns = (name if name in TEXTS else f">{name}" for name in names)
-        rows = [[line[name] for name in names] for line in lines]
-        console.print(table(*columns, rows=rows, title=title, title_justify="left"))
-    for sentence in sentences:
-        console.say(sentence)
 
 
 def _default_engines(quick: bool) -> list[str]:

@@ -31,7 +31,7 @@ from tests.runtime.replay import replay, set_tiles_
 ROOT = Path(__file__).parents[1]
 PLUGIN = Path(__file__).with_name("firmware") / "count_instructions.c"
 TOOLS = ("gcc", "aarch64-linux-gnu-gcc", "qemu-aarch64")
-FLAGS = "-O3 -std=gnu11 -static -fno-math-errno -fno-trapping-math -ffp-contract=fast".split()
+FLAGS = ["-O3", "-std=gnu11", "-static", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
 SECONDS = 600
 FEW, MORE = 1, 3  # images
 MOST_APART = 1e-5  # of the largest output

@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,10 @@ from hypersparse.export.quantization import QuantizedGraph, quantize
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.trained_model import TrainedModel
-from hypersparse.export.verify import Predict, PredictionCheck
+from hypersparse.export.verify import PredictionCheck
 from hypersparse.recipe import Recipe
 from hypersparse_runtime.graph import INPUT, Graph
+from tests.export.compiled_c import compiled
 
 FIRMWARE = Path(__file__).with_name("firmware")
 NETWORK = "network"
@@ -38,9 +38,12 @@ KIB = 1024
 SMALL_FLASH, SMALL_RAM = 256 * KIB, 128 * KIB
 FLOATS = ("float32", "float32")  # of input and output
 WIDE = 4096 * KIB  # what QEMU's machines have of either
-PACKAGES = "gcc-arm-none-eabi qemu-system-arm gcc-riscv64-unknown-elf qemu-system-misc"  # Debian's
+PACKAGES = (  # Debian's
+    "gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf "
+    "qemu-system-misc"
+)
 SECONDS = 300
-TEST_IMAGES = 1000  # of which accuracies are
+TEST_IMAGES = 1000  # of which accuracies are, by the same source compiled for this machine
 RUN_IMAGES = 3  # that are run in QEMU
 MOST_APART = 1e-5  # of the largest output: fp32 in another order of summation
 
@@ -62,6 +65,7 @@ class Target:
     qemu: tuple[str, ...]
     start: str  # file of its start-up code
     origins: tuple[int, int, int]  # of flash, RAM and the test images
+    c_library: tuple[str, ...] = ()  # flags that select it, for networks that call its mathematics
 
     def missing_tools(self) -> list[str]:
         """Programs that it needs and that are not installed."""
@@ -80,11 +84,12 @@ TARGETS = (
     Target(
         "rv32",
         "riscv64-unknown-elf-",
-        ("-march=rv32imac_zicsr", "-mabi=ilp32", "-msmall-data-limit=0"),
-        ("-march=rv32imafc_zicsr", "-mabi=ilp32f", "-msmall-data-limit=0"),
+        ("-march=rv32imac", "-mabi=ilp32", "-msmall-data-limit=0"),
+        ("-march=rv32imafc", "-mabi=ilp32f", "-msmall-data-limit=0"),
         ("qemu-system-riscv32", "-M", "virt", "-bios", "none"),
         "riscv32.c",
         (0x8000_0000, 0x8040_0000, 0x8100_0000),
+        ("--specs=picolibc.specs",),
     ),
 )
 
@@ -123,12 +128,14 @@ def measure(
     (folder / "firmware.ld").write_text(f"MEMORY {{ {' '.join(origins)} }}\nINCLUDE {FIRMWARE / 'memory.ld'}\n")
     types = [f"-Dinput_t={_c_type(kinds[0])}", f"-Doutput_t={_c_type(kinds[1])}", f"-DIMAGES={len(images)}"]
     flags = target.flags_of_floats if is_float else target.flags
+    calls_library = "#include <math.h>" in (folder / f"{NETWORK}.c").read_text()
+    flags, libraries = (flags + target.c_library, ("-lm", "-lc")) if calls_library else (flags, ())
     sources = [FIRMWARE / "main.c", FIRMWARE / target.start, folder / f"{NETWORK}.c", folder / "images.c"]
     _run(
         [f"{target.tools}gcc", *flags, "-std=gnu99", optimization, "-Wall", "-Wextra", "-ffreestanding", "-nostdlib",
          "-ffunction-sections", "-fdata-sections", "-fno-tree-loop-distribute-patterns", "-Wl,--gc-sections",
          *types, f"-I{folder}", f"-I{FIRMWARE}",
-         "-T", str(folder / "firmware.ld"), *map(str, sources), "-lgcc", "-o", str(folder / "firmware.elf")]
+         "-T", str(folder / "firmware.ld"), *map(str, sources), *libraries, "-lgcc", "-o", str(folder / "firmware.elf")]
     )  # fmt: skip
     sizes = _section_sizes(_run([f"{target.tools}size", "-A", str(folder / "firmware.elf")]))
     text = _run(
@@ -202,12 +209,9 @@ def measure_zoo(
         small = shrink_graph(graph, planes=False).graph
         quantized = quantize(small, calibrate(small, training_images(trained.dataset), share=SHARE))
         images = _some(check)
-        networks: tuple[tuple[Graph | QuantizedGraph, str, Predict], ...] = (
-            (small, "fp32", to_module(small)),
-            (quantized, "int8", partial(integer_reference.run, quantized)),
-        )
-        for network, arithmetic, predict in networks:
-            facts = {"name": name, "arithmetic": arithmetic, "kept": _kept(small), "accuracy": check.accuracy(predict)}
+        networks: tuple[tuple[Graph | QuantizedGraph, str], ...] = ((small, "fp32"), (quantized, "int8"))
+        for network, arithmetic in networks:
+            facts = {"name": name, "arithmetic": arithmetic, "kept": _kept(small), **_accuracy(network, check)}
             for target in targets:
                 rows.append({**facts, "processor": target.name, **_measured(network, images, target)})
                 ended(rows[-1])
@@ -221,6 +225,21 @@ def _trained(name: str, folders: Sequence[Path]) -> tuple[Graph, TrainedModel]:
     return graph, TrainedModel(path, to_module(graph), recipe, data.load(recipe.data.name, folders))
 
 
+def _accuracy(network: Graph | QuantizedGraph, check: PredictionCheck) -> Row:
+    with tempfile.TemporaryDirectory() as folder:
+        run = compiled(network, Path(folder))
+
+        def predict(images: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(run(_given(network, images)))
+
+        return {"accuracy": check.accuracy(predict), "test_images": check.count}
+
+
+def _given(network: Graph | QuantizedGraph, images: torch.Tensor) -> torch.Tensor:
+    """Images in the network's own type."""
+    return images if isinstance(network, Graph) else integer_reference.to_integers(images, network.values[INPUT])
+
+
 def _some(check: PredictionCheck) -> torch.Tensor:
     images, _ = next(iter(check.batches))
     return images[:: len(images) // RUN_IMAGES][:RUN_IMAGES]
@@ -231,11 +250,10 @@ def _kept(graph: Graph) -> int:
 
 
 def _measured(network: Graph | QuantizedGraph, images: torch.Tensor, target: Target) -> Row:
+    given = _given(network, images)
     if isinstance(network, QuantizedGraph):
-        given = integer_reference.to_integers(images, network.values[INPUT])
         expected = integer_reference.run(network, images).numpy()
     else:
-        given = images
         with torch.no_grad():
             expected = to_module(network)(images).numpy()
     found, fits = _within(network, given.numpy(), target)

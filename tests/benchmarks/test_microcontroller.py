@@ -14,7 +14,9 @@ from hypersparse.export.graph_module import to_module
 from hypersparse.export.quantization import quantize
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_graph
+from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph
+from tests.modern_architectures import ARCHITECTURES
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +58,19 @@ def test_floats_are_those_of_pytorch(target: Target, graph: Graph, images: torch
     with torch.no_grad():
         expected = to_module(graph)(images).numpy()
     assert np.abs(found.outputs - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", ["MobileNetV3", "1-D CNN", "GRU"])
+def test_later_networks_and_the_c_library(target: Target, name: str, tmp_path: Path) -> None:
+    """Hard swish and squeeze-and-excite need no library; GELU, sigmoid and tanh call its mathematics."""
+    torch.manual_seed(0)
+    given = ARCHITECTURES[name]
+    model, images = given.build().eval(), torch.randn(2, *given.shape)
+    with torch.no_grad():
+        expected = model(images).numpy()
+    found = measure(trace(model, given.shape), images.numpy(), target, tmp_path)
+    assert np.abs(found.outputs - expected).max() < 1e-5 * np.abs(expected).max()
+    assert ("#include <math.h>" in (tmp_path / "network.c").read_text()) == (name != "MobileNetV3")
 
 
 def test_what_does_not_fit_is_said(target: Target, graph: Graph, images: torch.Tensor, tmp_path: Path) -> None:

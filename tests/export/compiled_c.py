@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,13 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here"
 
 def predicted(network: Graph | QuantizedGraph, inputs: Tensor, folder: Path) -> NDArray[np.generic]:
     """What the compiled source gives for inputs of the network's own type."""
+    run = compiled(network, folder)
+    run(inputs[-1:])  # a second call finds the arena used
+    return run(inputs)
+
+
+def compiled(network: Graph | QuantizedGraph, folder: Path) -> Callable[[Tensor], NDArray[np.generic]]:
+    """A function that runs the compiled source on inputs of the network's own type, one by one."""
     save_c(network, folder / "net-1.c")
     command = ["gcc", *STRICT, "-O2", "-shared", "-fPIC", "-o", str(folder / "net.so"), str(folder / "net-1.c"), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -29,10 +37,12 @@ def predicted(network: Graph | QuantizedGraph, inputs: Tensor, folder: Path) -> 
         kinds, shape = ("int8", network.values[network.output].dtype), network.shapes[network.output]
     else:
         kinds, shape = ("float32", "float32"), shapes(network)[network.output]
-    made = []
-    for one in inputs:
-        given, out = np.ascontiguousarray(one.numpy().astype(kinds[0])), np.zeros(shape, kinds[1])
-        for _ in range(2):  # a second call finds the arena used
-            predict(given.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p))
-        made.append(out)
-    return np.stack(made)
+
+    def run(inputs: Tensor) -> NDArray[np.generic]:
+        given = np.ascontiguousarray(inputs.numpy().astype(kinds[0]))
+        made = np.zeros((len(given), *shape), kinds[1])
+        for one, out in zip(given, made, strict=True):
+            predict(one.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p))
+        return made
+
+    return run
