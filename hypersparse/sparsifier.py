@@ -29,7 +29,7 @@ from hypersparse.learning_rate import LearningRate
 from hypersparse.loop_errors import ADDED_BY_THE_STEP, LoopCalls, check_begun, check_clock, warn_if_cut
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.base import MISSING_TASK, Method, Phase, TrainingState
-from hypersparse.methods.phase_plan import plan_of, within
+from hypersparse.methods.phase_plan import epochs_in_words, plan_of, within
 from hypersparse.methods.task import Task
 from hypersparse.plan_epochs import act, begin_epoch, finish_epoch
 from hypersparse.plan_state import Position
@@ -222,8 +222,8 @@ class Sparsifier:
         warn_if_cut(self)
 
     def summary(self) -> Summary:
-        """A table of the model's weights: which are prunable, how dense they are, and why the others stay."""
-        return self.weights.summary()
+        """A table of the model's weights: which are prunable, how dense they are, why the others stay; and the epochs."""
+        return replace(self.weights.summary(), epochs=epochs_in_words(self.plan))
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the plan; save it with the model's and the optimizer's."""

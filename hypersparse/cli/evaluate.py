@@ -6,8 +6,8 @@ import torch
 from rich.markup import escape
 
 from hypersparse.analysis.tables import column_title, plain_text
-from hypersparse.cli.console import AsJson, print_json, table, table_console
-from hypersparse.cli.formats import percent
+from hypersparse.cli.console import AsJson, Console, print_json, table, table_console
+from hypersparse.cli.formats import count, percent
 from hypersparse.cli.load_network import Network, NetworkQuery, open_network
 from hypersparse.cli.option_groups import grouped
 from hypersparse.cli.training_options import Device, Precision
@@ -15,6 +15,10 @@ from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
 from hypersparse.training.loaders import EvalLoader
 from hypersparse.training.machine import Machine
+
+WITHOUT_DEAD_STRUCTURE = (
+    "The dead structure of the trained network is not in the file, so the file has fewer weights, and a lower sparsity."
+)
 
 
 @grouped
@@ -29,7 +33,8 @@ def evaluate(
     stored = open_network(network, asked, quiet=as_json)
     recipe, dataset, built = stored.recipe, stored.dataset, stored.model
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
-    with machine.active() as where, machine.autocast():
+    wait = Console(stderr=True).status(f"{count(len(dataset.test))} images")
+    with wait, machine.active() as where, machine.autocast():
         found = score(built.to(where), EvalLoader(dataset.test, dataset, where, workers=machine.loading_workers()))
     weights = PrunableWeights(built)
     kept = sum(int(torch.count_nonzero(weight)) for weight in weights.values())
@@ -43,7 +48,6 @@ def evaluate(
         "kept": kept,
         "total": weights.total,
         "sparsity": 1 - kept / weights.total,
-        # A file without its dead structure has fewer weights in all, so that its own sparsity differs.
         "recipe_sparsity": recipe.method.sparsity,
     }
     if as_json:
@@ -52,3 +56,5 @@ def evaluate(
         shown = {**facts, "test_accuracy": f"{percent(found.accuracy)} %"}
         rows = [(column_title(name), escape(plain_text(value))) for name, value in shown.items() if value is not None]
         table_console().print(table("", "", rows=rows, show_header=False))
+        if recipe.method.sparsity - facts["sparsity"] > 1 / weights.total:
+            print(WITHOUT_DEAD_STRUCTURE)

@@ -1,5 +1,6 @@
 """`hypersparse report`: stored runs as one HTML page."""
 
+import webbrowser
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ class ReportOptions:
     runs_dir: RunsDir = Path("runs")
     results: Path = option(Path("results"), "Folder of finished runs without weights, for experiments.")
     title: str | None = option(None, "Title of the page.")
+    browser: bool = option(False, "Open the page in a browser.", "--open")
 
 
 @grouped
@@ -47,6 +49,8 @@ def report(options: ReportOptions) -> None:
     title = options.title or (experiments[0].title if len(experiments) == 1 and not folders else None)
     found = write(out, [*map(RunFolder, dict.fromkeys([*folders, *there]))], title=title, missing=missing)
     _print_summary(found, out, missing)
+    if options.browser:
+        open_page(Console(), out)
 
 
 def write_report(console: Console, path: Path, folders: Iterable[Path]) -> bool:
@@ -57,6 +61,12 @@ def write_report(console: Console, path: Path, folders: Iterable[Path]) -> bool:
         console.say(str(error), label="no report:", style="yellow")
         return False
     return True
+
+
+def open_page(console: Console, path: Path) -> None:
+    """Open a page in the user's browser, or say where it is if there is none."""
+    address = path.resolve().as_uri()
+    console.say(address if webbrowser.open(address) else f"No browser was found; the page is {address}")
 
 
 def _print_summary(found: Gathered, out: Path, missing: int) -> None:

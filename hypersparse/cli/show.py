@@ -11,9 +11,10 @@ from hypersparse.analysis.layers import LayerWeights, layer_weights
 from hypersparse.cli.console import Console, table
 from hypersparse.cli.formats import bar, count, duration, flops, percent, sparkline
 from hypersparse.cli.recipe_options import RunsDir
+from hypersparse.cli.report import open_page, write_report
 from hypersparse.cli.results import outcome_table
 from hypersparse.errors import RunError
-from hypersparse.runs.pack import PICTURE
+from hypersparse.runs.pack import PICTURE, REPORT
 from hypersparse.runs.run_listing import RunRow, outcome_of, row_of
 from hypersparse.runs.store import RunStore, find_all
 from hypersparse.storage.run_folder import RunFolder
@@ -27,6 +28,7 @@ CURVES = {"test_accuracy": "test", "pruned_score": "pruned"}
 def show(
     run: str = typer.Argument(help="A run's folder, its name, or a part of the name only it has."),
     runs_dir: RunsDir = Path("runs"),
+    browser: bool = typer.Option(False, "--open", help="Also write the run's report, and open it in a browser."),
     png: Path | None = typer.Option(
         None, dir_okay=False, help=f"File of the figure; {PICTURE} in the run's folder by default."
     ),
@@ -46,6 +48,8 @@ def show(
         _print_layers(console, bars)
     if entries:
         _draw(console, folder, png)
+    if browser and write_report(console, page := folder.path / REPORT, [folder.path]):
+        open_page(console, page)
 
 
 def _find(name: str, store: RunStore) -> RunFolder:

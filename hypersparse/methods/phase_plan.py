@@ -28,6 +28,26 @@ def plan_of(
     return plan[: names.index(until) + 1]
 
 
+def epochs_in_words(plan: Sequence[Phase]) -> str:
+    """The epochs of each phase, and of all.
+
+    >>> epochs_in_words([Phase("search", epochs=300, stop_when=lambda state: False), Phase("train", epochs=20)])
+    'Epochs: 1 to 300 search, 20 train; 21 to 320 in all.'
+    """
+    parts = ", ".join(f"{epoch_range(phase)} {phase.name}" for phase in plan if phase.epochs)
+    return f"Epochs: {parts}; {epoch_range(*plan)} in all."
+
+
+def epoch_range(*phases: Phase) -> str:
+    """How many epochs phases take together, such as 21 to 320."""
+    least, most = sum(map(_fewest, phases)), sum(phase.epochs for phase in phases)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def _fewest(phase: Phase) -> int:
+    return 1 if phase.stop_when is not None else phase.epochs
+
+
 def within(plan: Sequence[Phase], epochs: int) -> list[Phase]:
     """The plan within `epochs` epochs: open phases are shortened so that the others fit.
 
@@ -35,7 +55,7 @@ def within(plan: Sequence[Phase], epochs: int) -> list[Phase]:
     >>> [phase.epochs for phase in within(phases, 100)]
     [80, 20]
     """
-    least = [1 if phase.stop_when is not None else phase.epochs for phase in plan]
+    least = list(map(_fewest, plan))
     if sum(least) > epochs:
         named = ", ".join(f"{phase.name} {count}" for phase, count in zip(plan, least, strict=True))
         raise OptionError(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hypersparse.methods.base import Phase, action_name
+from hypersparse.methods.phase_plan import epoch_range
 from hypersparse.recipe import Recipe
 from hypersparse.sparsity.schedules import cosine
 
@@ -20,14 +21,8 @@ class PhaseWords(NamedTuple):
 def describe_plan(recipe: Recipe) -> list[PhaseWords]:
     """The phases of a recipe, and their total."""
     phases = recipe.plan()
-    found = [PhaseWords(each.name, _epochs(each), _rate(each, recipe), _what_happens(each)) for each in phases]
-    least = sum(1 if phase.stop_when else phase.epochs for phase in phases)
-    most = sum(phase.epochs for phase in phases)
-    return [*found, PhaseWords("total", str(most) if least == most else f"{least} to {most}")]
-
-
-def _epochs(phase: Phase) -> str:
-    return f"1 to {phase.epochs}" if phase.stop_when else str(phase.epochs)
+    found = [PhaseWords(each.name, epoch_range(each), _rate(each, recipe), _what_happens(each)) for each in phases]
+    return [*found, PhaseWords("total", epoch_range(*phases))]
 
 
 def _rate(phase: Phase, recipe: Recipe) -> str:

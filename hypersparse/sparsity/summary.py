@@ -16,6 +16,7 @@ class Summary:
     selection: Selection
     mask: Mask | None
     limits: Limits | None
+    epochs: str = ""  # those of the plan, in words
 
     @property
     def rows(self) -> list[WeightRow]:
@@ -47,4 +48,5 @@ class Summary:
         kept = "" if self.mask is None else f", and {self.mask.kept:,} are kept"
         vectors = len(self.selection.rows) - len(rows)
         lines.append(f"{selected:,} of {total:,} weights are prunable{kept}; {vectors} biases and norms are not.")
+        lines += [self.epochs] if self.epochs else []
         return "\n".join(lines)

@@ -129,5 +129,6 @@ def _set_switches(
     torch.backends.cudnn.benchmark = benchmark
     if benchmark_limit is not None:  # a CPU build has none
         torch.backends.cudnn.benchmark_limit = benchmark_limit
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():  # it imports the compiler, for two seconds
+        torch.use_deterministic_algorithms(deterministic)
     torch.set_num_threads(threads)

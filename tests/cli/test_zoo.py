@@ -47,3 +47,5 @@ def test_evaluate_says_the_sparsity_that_the_name_does() -> None:
     found = json.loads(done.stdout)
     assert found["recipe_sparsity"] == 0.98
     assert found["sparsity"] < 0.98  # of what is left without dead structure
+    done = CliRunner().invoke(app, ["evaluate", "digits-resnet8-0.98"], catch_exceptions=False)
+    assert "dead structure of the trained network is not in the file" in done.stdout

@@ -50,6 +50,9 @@ def chosen(model: nn.Module, **options: Any) -> list[str]:
     return list(PrunableWeights(model, **options))
 
 
+EPOCHS = "Epochs: 1 pre-train, 1 fine-tune; 2 in all."
+
+
 def attached(model: nn.Module, **options: Any) -> hypersparse.Sparsifier:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return hypersparse.attach(model, optimizer, Magnitude(sparsity=0.5), epochs=1, **options)
@@ -231,6 +234,7 @@ def test_the_summary() -> None:
         "2.weight  4 x 2   no        -        an embedding",
         "3.weight  20 x 3  60        -",
         "66 of 74 weights are prunable; 4 biases and norms are not.",
+        EPOCHS,
     ]
     assert sparsifier.begin_epoch()
     sparsifier.weights.set_mask_(
@@ -238,7 +242,7 @@ def test_the_summary() -> None:
     )
     assert [sparsifier.summary().density(name) for name in ("0.weight", "2.weight", "3.weight")] == ["0.5", "-", "0.5"]
     assert str(sparsifier.summary()).endswith(
-        "66 of 74 weights are prunable, and 33 are kept; 4 biases and norms are not."
+        f"66 of 74 weights are prunable, and 33 are kept; 4 biases and norms are not.\n{EPOCHS}"
     )
 
 

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -11,6 +14,16 @@ def test_switches_are_put_back() -> None:
         assert torch.get_num_threads() == 1
         assert torch.are_deterministic_algorithms_enabled()
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_evaluating_does_not_import_the_compiler() -> None:
+    """It would take two seconds."""
+    program = (
+        "import sys; from hypersparse.training.machine import Machine\n"
+        "with Machine(device='cpu').active(): print('torch._inductor' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_a_device_that_is_not_there_is_one_sentence() -> None:
