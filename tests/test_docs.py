@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,18 +16,27 @@ from tests.cli.commands import run
 ROOT = Path(hypersparse.__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 README = (ROOT / "README.md").read_text()
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WHOLE = re.MULTILINE | re.DOTALL
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", WHOLE)
 
 
-def run_bash(line: str, folder: Path) -> None:
-    """Let the shell make words of a line, and run that command here: starting Python for each took most of the time."""
+def run_bash(line: str, folder: Path) -> str:
+    """Let the shell make words of a line, and run that command here: starting Python for each took most of the time.
+
+    Returns what it prints.
+    """
     split = subprocess.run(
         ["bash", "-c", f"printf '%s\\0' {line}"], cwd=folder, capture_output=True, text=True, check=True
     )
     program, *arguments = split.stdout.rstrip("\0").split("\0")
-    assert program == "hypersparse", line
-    done = run(*arguments, folder=folder)
+    if program == "python":
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    else:
+        assert program == "hypersparse", line
+        done = run(*arguments, folder=folder)
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 @pytest.mark.slow
@@ -75,6 +86,36 @@ def test_the_readme_lists_every_method_as_it_is() -> None:
         assert sharded == ("yes" if issubclass(method, PruningMethod) and method.sharded else "no")
         total = sum(phase.epochs for phase in method().plan(160))
         assert total == int(most or epochs), name
+
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def numbers_of(line: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in NUMBER.findall(line)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_readme_shows_what_its_six_lines_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of each; another machine rounds differently in training, and times are its own."""
+    monkeypatch.chdir(tmp_path)
+    ((commands, printed),) = re.findall(r"^```bash\n(hypersparse zoo.*?)^```\n\n```text\n(.*?)^```", README, WHOLE)
+    assert len(commands.splitlines()) == len(printed.splitlines()) == 6
+    for command, shown in zip(commands.splitlines(), printed.splitlines(), strict=True):
+        wanted, given = NUMBER.sub("#", " ".join(shown.split())), run_bash(command, tmp_path)
+        (line,) = [line for line in given.splitlines() if NUMBER.sub("#", " ".join(line.split())) == wanted][-1:]
+        if " ms " not in line:
+            assert numbers_of(line) == pytest.approx(numbers_of(shown), rel=0.1), command
+
+
+def test_the_badges_of_the_readme_are_true() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [kind.rpartition(" ")[2] for kind in project["classifiers"] if "Python :: 3." in kind]
+    assert f"[Python {named[0]} to {named[-1]}]" in README
+    assert f"badge/python-{named[0]}_to_{named[-1]}-" in README
+    assert f"[Licence {project['license']}]" in README
+    assert f"badge/licence-{project['license'].replace('-', '--')}-" in README
 
 
 def test_the_readme_is_short() -> None:

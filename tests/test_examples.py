@@ -40,6 +40,7 @@ TRAINERS = {  # the share of weights that is removed, in tenths, and the accurac
     "transformers_trainer": (8, 0.8),
     "accelerate_loop": (9, 0.8),
     "timm_loop": (8, 0.8),
+    "peft_loop": (8, 0.8),
 }
 
 
