@@ -222,7 +222,7 @@ class Sparsifier:
         warn_if_cut(self)
 
     def summary(self) -> Summary:
-        """A table of the model's weights: which are prunable, how dense they are, why the others stay; and the epochs."""
+        """A table of the model's weights: which are prunable, how dense they are, why the others stay; and epochs."""
         return replace(self.weights.summary(), epochs=epochs_in_words(self.plan))
 
     def state_dict(self) -> dict[str, Any]:

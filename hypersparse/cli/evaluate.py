@@ -38,6 +38,7 @@ def evaluate(
         found = score(built.to(where), EvalLoader(dataset.test, dataset, where, workers=machine.loading_workers()))
     weights = PrunableWeights(built)
     kept = sum(int(torch.count_nonzero(weight)) for weight in weights.values())
+    sparsity = 1 - kept / weights.total
     facts = {
         "file": str(stored.path),
         "data": recipe.data.name,
@@ -47,7 +48,7 @@ def evaluate(
         "test_loss": found.loss if isfinite(found.loss) else None,  # JSON has no NaN
         "kept": kept,
         "total": weights.total,
-        "sparsity": 1 - kept / weights.total,
+        "sparsity": sparsity,
         "recipe_sparsity": recipe.method.sparsity,
     }
     if as_json:
@@ -56,5 +57,5 @@ def evaluate(
         shown = {**facts, "test_accuracy": f"{percent(found.accuracy)} %"}
         rows = [(column_title(name), escape(plain_text(value))) for name, value in shown.items() if value is not None]
         table_console().print(table("", "", rows=rows, show_header=False))
-        if recipe.method.sparsity - facts["sparsity"] > 1 / weights.total:
+        if sparsity < (recipe.method.sparsity or 0.0) - 1 / weights.total:
             print(WITHOUT_DEAD_STRUCTURE)

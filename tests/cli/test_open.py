@@ -18,7 +18,10 @@ def test_show_and_report_open_their_page(
     run = make_run(tmp_path / "runs", seed=0)
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or has_browser)
-    for arguments, page in ((["show", str(run.path)], run.path / "report.html"), (["report"], tmp_path / "report.html")):
+    for arguments, page in (
+        (["show", str(run.path)], run.path / "report.html"),
+        (["report"], tmp_path / "report.html"),
+    ):
         page.unlink(missing_ok=True)
         assert call(*arguments).returncode == 0
         assert not opened
