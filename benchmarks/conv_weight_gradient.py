@@ -46,7 +46,7 @@ def microseconds(call: Callable[[int], Tensor]) -> float:
 
 
 @dataclass(frozen=True)
-class Row:
+class GradientTimes:
     """What was measured of a shape: microseconds of a call, in order of the tilings."""
 
     convolution: Convolution
@@ -64,7 +64,7 @@ class Row:
         return min(self.tilings, key=self.tilings.__getitem__)
 
 
-def measure(convolution: Convolution, tilings: Sequence[Tiling], until: float) -> Row:
+def measure(convolution: Convolution, tilings: Sequence[Tiling], until: float) -> GradientTimes:
     """Time cuDNN and the tilings, as many as there is time for, and check each one's result."""
     from hypersparse.training.kernels.conv_kernel import weight_gradient
 
@@ -101,10 +101,10 @@ def measure(convolution: Convolution, tilings: Sequence[Tiling], until: float) -
         except Exception as error:  # a tiling that does not fit on this device
             print(f"Not run: {label(convolution)}, {described(tiling)}: {first_line(error)}")
     torch.cuda.empty_cache()  # the memory of all graphs
-    return Row(convolution, library_time, times)
+    return GradientTimes(convolution, library_time, times)
 
 
-def table(rows: Sequence[Row], counts: dict[str, Counter[Convolution]]) -> Iterator[str]:
+def table(rows: Sequence[GradientTimes], counts: dict[str, Counter[Convolution]]) -> Iterator[str]:
     """Markdown: a row a shape, then the sums over each network whose shapes were all measured."""
     names = list(counts)
     yield (
@@ -136,7 +136,7 @@ def table(rows: Sequence[Row], counts: dict[str, Counter[Convolution]]) -> Itera
             yield f"| {name} | " + " | ".join(f"{value:.0f}" for value in sums) + " |"
 
 
-def entries(rows: Sequence[Row]) -> Iterator[str]:
+def entries(rows: Sequence[GradientTimes]) -> Iterator[str]:
     """Lines for the table of measured tilings in `hypersparse/training/kernels/conv_tiling.py`."""
     for row in rows:
         best = written(row.best) if row.tilings[row.best] < row.library else None
