@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import hypersparse
+from hypersparse.errors import ModelError
 from hypersparse.export.onnx import in_onnx_runtime
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_sparse, save_sparse
@@ -154,6 +155,40 @@ def test_recurrent_layers_read_the_rows_of_images_in_their_order(kind: type[nn.M
     with torch.no_grad():
         wanted = model(images).numpy()
     assert_close(SparseModel(trace(model, (1, 5, 30)), engine="hypersparse")(images.numpy()), wanted)
+
+
+class States(nn.Module):
+    """Outputs and last hidden states of an LSTM or a GRU with two layers in both directions; `given`: from states."""
+
+    def __init__(self, kind: type[nn.Module], given: float | None = None, *, cells: bool = False) -> None:
+        super().__init__()
+        self.layer, self.given, self.cells = kind(6, 5, 2, batch_first=True, bidirectional=True), given, cells
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = None if self.given is None else torch.full((4, len(x), 5), self.given)
+        is_lstm = isinstance(self.layer, nn.LSTM)
+        out, last = self.layer(x, (state, state) if is_lstm and state is not None else state)
+        hidden = last[1 if self.cells else 0] if is_lstm else last
+        return torch.cat([out.mean(1), hidden[-1], hidden[0], hidden[-2]], 1)
+
+
+@pytest.mark.parametrize("given", [None, 0.0])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_last_hidden_states(kind: type[nn.Module], given: float | None) -> None:
+    torch.manual_seed(0)
+    model, x = States(kind, given).eval(), torch.randn(3, 7, 6)
+    graph = trace(model, (7, 6))
+    with torch.no_grad():
+        wanted = model(x).numpy()
+    assert "batch" not in graph.about
+    assert_close(SparseModel(graph, engine="hypersparse")(x.numpy()), wanted)
+
+
+def test_initial_states_and_cells_are_refused_by_what_they_are() -> None:
+    with pytest.raises(ModelError, match="gives its GRU initial states"):
+        trace(States(nn.GRU, 1.0), (7, 6))
+    with pytest.raises(ModelError, match="reads the cell state of its LSTM"):
+        trace(States(nn.LSTM, cells=True), (7, 6))
 
 
 def test_token_numbers_beyond_the_table_are_refused() -> None:

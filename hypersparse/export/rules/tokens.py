@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from hypersparse.errors import ModelError
 from hypersparse.export.rules.elementwise import apply, joined
 from hypersparse.export.rules.emitter import Emitter, need, without_batch
 from hypersparse.export.rules.shaping import Rule
@@ -200,14 +201,13 @@ def _embedding(emit: Emitter) -> str:
 
 def _recurrent(op: str) -> Rule:
     def rule(emit: Emitter) -> list[str]:
-        given, used = emit.given, {node.args[1] for node in emit.call.node.users}
+        given = emit.given
+        _check_states(emit, op)
         full = emit.full(given["input"])
-        states = given["hx"] if isinstance(given["hx"], list | tuple) else [given["hx"]]
-        need(full[0 if given["batch_first"] else 1] == 1 and len(full) == 3 and used <= {0})
-        need(all(emit.is_constant(state) and not emit.tensor(state).any() for state in states))
+        need(full[0 if given["batch_first"] else 1] == 1 and len(full) == 3)
         length = full[1 if given["batch_first"] else 0]
         name = emit.value(given["input"], (length, full[2]))
-        arrays = [emit.array(each) for each in given["params"]]
+        arrays, last = [emit.array(each) for each in given["params"]], []
         each_count = 4 if given["has_biases"] else 2
         directions = 2 if given["bidirectional"] else 1
         for _ in range(given["num_layers"]):
@@ -215,11 +215,24 @@ def _recurrent(op: str) -> Rule:
                 _direction(emit, op, name, arrays[each_count * way :][:each_count], way) for way in range(directions)
             ]
             arrays = arrays[each_count * directions :]
+            last += [emit.cut(each, 0, 0 if way else length - 1, 1) for way, each in enumerate(made)]
             name = emit.concat(made, 1)
-        value = emit.call.node.meta["val"][0]
-        return [emit.reshape(name, without_batch(tuple(int(side) for side in value.shape)))]
+        values = emit.call.node.meta["val"]
+        states = (tuple(int(side) for side in value.shape) for value in values[:2])
+        outputs = (name, emit.concat(last, 0))  # the states after the last step are outputs of that step
+        return [emit.reshape(each, without_batch(shape)) for each, shape in zip(outputs, states, strict=True)]
 
     return rule
+
+
+def _check_states(emit: Emitter, op: str) -> None:
+    """Refuse initial states other than zeros, and the cells after the last step."""
+    given, kind = emit.given["hx"], op.upper()
+    states = given if isinstance(given, list | tuple) else [given]
+    if not all(emit.is_constant(state) and not emit.tensor(state).any() for state in states):
+        raise ModelError(f"The network gives its {kind} initial states; only those of zeros can be exported.")
+    if any(node.args[1] > 1 for node in emit.call.node.users):
+        raise ModelError(f"The network reads the cell state of its {kind}; only outputs and `h_n` can be exported.")
 
 
 def _direction(emit: Emitter, op: str, name: str, arrays: list[str], way: int) -> str:
