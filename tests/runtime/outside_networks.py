@@ -2,9 +2,9 @@
 
     nice python -m tests.runtime.outside_networks --cifar FOLDER --out benchmarks/2026-11-19-architectures.json
 
-FOLDER is a checkout of kuangliu/pytorch-cifar. timm, transformers, Node and gcc are needed. Weights are random; 97 %
-of them are zero, and half of them in small networks. A row has the largest difference from PyTorch in double precision, relative to the largest output,
-or the sentence of a refusal. Rows that the file already has are kept.
+FOLDER is a checkout of kuangliu/pytorch-cifar. timm, transformers, Node and gcc are needed. Weights are random; 97 % of
+them are zero, and half of them in small networks. A row has the largest difference from PyTorch in double precision,
+relative to the largest output, or the sentence of a refusal. Rows that the file already has are kept.
 """
 
 import argparse
@@ -41,13 +41,14 @@ FORMATS = {"runtime": "sparse runtime", "browser": "browser", "c": "C source"}
 CLOSE = {"runtime": 1e-5, "browser": 1e-4, "c": 1e-4}  # differences that count as none
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 CIFAR = {
-    **{"VGG19": "VGG('VGG19')", "SimpleDLA": "SimpleDLA()", "ShuffleNetV2": "ShuffleNetV2(1)"},
+    "VGG19": "VGG('VGG19')",
+    "ShuffleNetV2": "ShuffleNetV2(1)",
     **{
         name: f"{name}()"
         for name in (
             *("ResNet18", "PreActResNet18", "GoogLeNet", "DenseNet121", "ResNeXt29_2x64d", "MobileNet", "MobileNetV2"),
             *("DPN26", "DPN92", "ShuffleNetG2", "SENet18", "EfficientNetB0", "RegNetX_200MF", "RegNetY_400MF"),
-            *("DLA", "PNASNetA", "LeNet"),
+            *("SimpleDLA", "DLA", "PNASNetA", "LeNet"),
         )
     },
 }
@@ -113,7 +114,14 @@ def networks(cifar: Path) -> Iterator[Network]:
     yield Network(package, "ViTForImageClassification", partial(_of_transformers, "ViT", vit), (3, 32, 32))
     words = {**SMALL, "vocab_size": 100, "max_position_embeddings": 16}
     gpt = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 16, "vocab_size": 100}
-    distil = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "vocab_size": 100, "max_position_embeddings": 16}
+    distil = {
+        "dim": 32,
+        "n_layers": 2,
+        "n_heads": 2,
+        "hidden_dim": 64,
+        "vocab_size": 100,
+        "max_position_embeddings": 16,
+    }
     for name, config in (
         ("BertForSequenceClassification", words),
         ("BertModel", words),

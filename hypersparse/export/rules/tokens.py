@@ -231,7 +231,7 @@ def _check_states(emit: Emitter, op: str) -> None:
     states = given if isinstance(given, list | tuple) else [given]
     if not all(emit.is_constant(state) and not emit.tensor(state).any() for state in states):
         raise ModelError(f"The network gives its {kind} initial states; only those of zeros can be exported.")
-    if any(node.args[1] > 1 for node in emit.call.node.users):
+    if not {node.args[1] for node in emit.call.node.users} <= {0, 1}:
         raise ModelError(f"The network reads the cell state of its {kind}; only outputs and `h_n` can be exported.")
 
 

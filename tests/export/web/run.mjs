@@ -7,7 +7,7 @@ const { SparseModel } = await import(process.argv[2]);
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { file, images } = JSON.parse(line);
-  const began = performance.now();
+  const [began, cpu] = [performance.now(), process.cpuUsage()];
   let answer;
   try {
     const model = await SparseModel.load(new Uint8Array(await readFile(file)));
@@ -17,5 +17,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   } catch (error) {
     answer = { error: error.name, sentence: error.message };
   }
-  console.log(JSON.stringify({ ...answer, milliseconds: performance.now() - began }));
+  const { user, system } = process.cpuUsage(cpu);
+  const cost = { milliseconds: performance.now() - began, cpu: (user + system) / 1e6 };
+  console.log(JSON.stringify({ ...answer, ...cost, kilobytes: process.resourceUsage().maxRSS }));
 }

@@ -16,7 +16,10 @@ from hypersparse.export.web.page import save_page
 from hypersparse.serve.network import softmax
 from hypersparse.zoo.find_network import in_zoo
 from hypersparse_runtime import SparseModel
+from hypersparse_runtime.file import pack
 from tests.browser import NEEDS_BROWSER, Seen
+from tests.modern_architectures import ARCHITECTURES
+from tests.runtime.test_modern_architectures import inputs, traced
 from tests.serve.made import DIGITS, STROKES, drawing, file_of, linear
 
 pytestmark = NEEDS_BROWSER
@@ -63,20 +66,46 @@ def opened(browser: Any, page: Path, **options: object) -> Seen:
     return seen
 
 
+def outputs_in_a_page(browser: Any, folder: Path, network: bytes, inputs: np.ndarray) -> list[float]:
+    """What the runtime gives in a page that holds nothing else."""
+    (folder / "empty.html").write_text(f"<script>{bundle()}\nwindow.SparseModel = SparseModel;</script>")
+    seen = Seen(browser, (folder / "empty.html").as_uri(), "file:")
+    outputs: list[float] = seen.page.evaluate(
+        """async ([network, inputs]) => {
+            const bytes = Uint8Array.from(atob(network), (one) => one.charCodeAt(0));
+            return [...(await SparseModel.load(bytes)).run(Float32Array.from(inputs))];
+        }""",
+        [base64.b64encode(network).decode(), inputs.ravel().tolist()],
+    )
+    assert seen.complaints == []
+    return outputs
+
+
 @pytest.mark.parametrize("name", [COLOURS, "cifar10-vgg19-0.998", "digits-resnet8-0.98"])
 def test_outputs_are_those_of_the_native_runtime(browser: Any, name: str, tmp_path: Path) -> None:
-    (tmp_path / "empty.html").write_text(f"<script>{bundle()}\nwindow.SparseModel = SparseModel;</script>")
-    seen = Seen(browser, (tmp_path / "empty.html").as_uri(), "file:")
     model = SparseModel.load(file_in_zoo(name), threads=1, engine="hypersparse")
     images = np.random.default_rng(0).standard_normal((4, *model.input_shape)).astype(np.float32)
-    outputs = seen.page.evaluate(
-        """async ([network, images]) => {
-            const bytes = Uint8Array.from(atob(network), (one) => one.charCodeAt(0));
-            return [...(await SparseModel.load(bytes)).run(Float32Array.from(images))];
-        }""",
-        [base64.b64encode(file_in_zoo(name).read_bytes()).decode(), images.ravel().tolist()],
-    )
+    outputs = outputs_in_a_page(browser, tmp_path, file_in_zoo(name).read_bytes(), images)
     np.testing.assert_allclose(outputs, model(images).ravel(), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_gives_the_native_outputs(browser: Any, name: str, tmp_path: Path) -> None:
+    model, given = SparseModel(traced(name), threads=1, engine="hypersparse"), inputs(name).numpy().astype(np.float32)
+    wanted = model(given).ravel()
+    outputs = outputs_in_a_page(browser, tmp_path, pack(traced(name)), given)
+    np.testing.assert_allclose(outputs, wanted, atol=1e-5 * np.abs(wanted).max(), rtol=0)
+
+
+def test_a_page_of_a_mobile_net(browser: Any, tmp_path: Path) -> None:
+    save_page(traced("MobileNetV3"), tmp_path / "mobile.html")
+    phone = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+    seen = opened(browser, tmp_path / "mobile.html", **phone)
+    seen.page.locator(".work td", has_text=re.compile("[µm]s$")).first.wait_for()
+    assert seen.page.locator(".bars .percent").count() == 4
+    table = seen.page.locator(".work")
+    assert table.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
+    assert seen.too_wide <= 0
     assert seen.complaints == []
 
 

@@ -171,7 +171,7 @@ function showLayers(profile) {
     "Zeros are neither stored nor computed.",
     model.about.profile === "deploy" ? "Weights that nothing depends on were removed from the file." : "",
     profile
-      ? `Layers are timed one by one, in this browser; pooling, input and output take ${milliseconds(rest)}.`
+      ? `Layers are timed one by one, in this browser; all other steps take ${milliseconds(rest)}.`
       : "",
   ];
   layers.replaceChildren(

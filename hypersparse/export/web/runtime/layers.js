@@ -29,10 +29,12 @@ export class Entries {
     let count = 0;
     for (let place = 0; place < this.length; place += 1) if (keep(place)) chosen[count++] = place;
     if (count === this.length) return this;
-    const parts = [this.row, this.channel, this.y, this.x, this.weight];
-    return new Entries(
-      ...parts.map((part) => part.constructor.from(chosen.subarray(0, count), (place) => part[place])),
-    );
+    const parts = [this.row, this.channel, this.y, this.x, this.weight].map((part) => {
+      const taken = new part.constructor(count);
+      for (let place = 0; place < count; place += 1) taken[place] = part[chosen[place]];
+      return taken;
+    });
+    return new Entries(...parts);
   }
 
   /** The entries with each row multiplied by its scale. */
