@@ -155,6 +155,21 @@ def _words(
     if step.entries is not None:
         residual = NONE if step.residual is None else places.of(step.residual)
         return [words | {"residual": residual} for words in sums_of(step, placed, tables, lanes, vector)]
+    if step.kind in ("winograd_input", "winograd_output"):
+        return [_winograd(step, placed, tables, lanes)]
     row = {"kind": KINDS.index(step.kind), "rows": len(step.rows), "channels": tables.add(step.rows)}
     names = ("kernel_y", "kernel_x", "stride_y", "stride_x", "pad_y", "pad_x")
     return [row | dict(zip(names, (*step.kernel, *step.stride, *step.padding), strict=True))]
+
+
+def _winograd(step: Layer, placed: Placed, tables: Tables, lanes: int) -> dict[str, int]:
+    """The words of a step that combines rows."""
+    first = step.kind == "winograd_input"
+    channels = step.work.channels if first else step.rows
+    row = {"kind": KINDS.index(step.kind), "rows": len(channels), "channels": tables.add(channels)}
+    row["segment_length"] = placed.values[step.output].width * lanes
+    if first:
+        return row | {"pad_y": -step.work.first}
+    assert step.bias is not None
+    row |= {"bias": tables.add(step.bias[step.rows], np.float32), "relu": int(step.relu)}
+    return row if step.clip is None else row | {"clip": tables.add(np.array(step.clip), np.float32)}

@@ -104,10 +104,20 @@ class Placed:
                 for name in step.reads:
                     parts[name].append(np.arange(self.values[name].channels))
                 continue
-            parts[step.input].append(step.rows if step.entries is None else step.entries.channel)
+            parts[step.input].append(_read(step, self.values))
             if step.residual is not None:
                 parts[step.residual].append(step.rows)
         return {name: np.unique(np.concatenate(each)) for name, each in parts.items()}
+
+
+def _read(step: Layer, values: dict[str, PlaneLayout]) -> Array:
+    """The channels of its input that a layer reads."""
+    if step.kind == "winograd_input":
+        channels: Array = step.work.channels
+        return channels
+    if step.kind == "winograd_output":
+        return np.arange(values[step.input].channels)
+    return step.rows if step.entries is None else step.entries.channel
 
 
 @dataclass

@@ -16,6 +16,7 @@ from hypersparse_runtime.kernel_tables import Ints
 from hypersparse_runtime.plane_layout import ALIGNED
 from hypersparse_runtime.shared_loads import PATTERN_ORDER, PATTERNS
 from hypersparse_runtime.value_checks import VALUE_CHECKS
+from hypersparse_runtime.winograd import COMPONENTS
 
 LANES_OF_SHIFTS = 4 + 8 + 16  # words of a group, for vectors of each length
 MAX_SMALL_PLANE = 4  # vectors of a plane
@@ -176,6 +177,32 @@ def _clear(step: Step) -> None:
         step.floats(step.output + int(runs[:, 0].min()), step.output + int(ends.max()), "output")
 
 
+def _winograd_input(step: Step) -> None:
+    _winograd(step)
+    channels = step.table(step.channels, step.rows, "channels")
+    step.planes(channels, step.input, step.input_plane, step.read_span, "input")
+    last = (COMPONENTS * step.rows - 1) * step.output_plane
+    step.floats(step.output, step.output + last + step.written_span, "output")
+
+
+def _winograd_output(step: Step) -> None:
+    _winograd(step)
+    channels = step.table(step.channels, step.rows, "channels")
+    step.planes(channels, step.output, step.output_plane, step.written_span, "output")
+    last = (COMPONENTS * step.rows - 1) * step.input_plane
+    step.floats(step.input, step.input + last + step.read_span, "input")
+    step.table(step.bias, step.rows, "bias")
+    if step.clip >= 0:
+        step.table(step.clip, 2, "clip")
+
+
+def _winograd(step: Step) -> None:
+    """Rows of whole vectors, which are not folded."""
+    step.need(step.rows > 0 and step.fold == step.out_fold == 0, "rows")
+    step.need(step.width == step.out_width and step.segment_length == step.width * step.lanes, "columns")
+    step.need(step.segment_length % ALIGNED == 0, "columns")
+
+
 def _shares(step: Step) -> None:
     step.need(step.rows > 0, "rows")
     for at, plane in ((step.input, step.input_plane), (step.output, step.output_plane)):
@@ -196,6 +223,8 @@ _CHECKS: Mapping[str, Callable[[Step], None]] = MappingProxyType(
         "conv_shared_loads": _shared_loads,
         "repeat_rows": _repeat_rows,
         "clear": _clear,
+        "winograd_input": _winograd_input,
+        "winograd_output": _winograd_output,
         "softmax": _shares,
         "log_softmax": _shares,
         **VALUE_CHECKS,

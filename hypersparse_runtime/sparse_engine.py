@@ -17,6 +17,7 @@ from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.plane_layout import ALIGNED, place, rows_fit
 from hypersparse_runtime.sparse_layers import Array, Network
 from hypersparse_runtime.tuning import MOST_MEASURED, TILES, VECTOR, new_workspace, prepare_, tune_
+from hypersparse_runtime.winograd import with_winograd
 
 MANY = 8  # images from which side by side may pay
 ROUNDS, LONG = 3, 0.2  # of a program that is timed, and seconds after which no other round begins
@@ -91,7 +92,7 @@ class SparseEngine:
 
     def __init__(self, network: Network, kernel: Kernel, *, threads: int, levels: tuple[str, ...]) -> None:
         self._kernel, self._levels, self.threads = kernel, levels, threads
-        self._network = with_lazy_bias(network)
+        self._network = with_winograd(with_lazy_bias(network))
         self._image_size = int(np.prod(network.shapes["input"]))
         self._output_size = int(np.prod(network.output_shape))
         self._one = self._made(1)

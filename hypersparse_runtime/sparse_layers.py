@@ -43,6 +43,8 @@ Kind = Literal[
     "resample",
     "lstm",
     "gru",
+    "winograd_input",
+    "winograd_output",
 ]
 SOFTMAX = ("softmax", "log_softmax")
 
@@ -93,7 +95,7 @@ class Layer:
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
-    work: Any = None  # of a kind in WHOLE: one of the classes in `value_layers`
+    work: Any = None  # of a kind in WHOLE: one of the classes in `value_layers`; or `winograd.Columns`
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -7,9 +7,12 @@
 
 #ifdef __wasm__
 #define CONV_FEW 0 /* programs for it have no such steps */
+#define WINOGRAD_STEPS
 #else
 #include "conv_few_taps.h"
+#include "conv_winograd.h"
 #define CONV_FEW NAME(conv_few_taps)
+#define WINOGRAD_STEPS , NAME(winograd_input), NAME(winograd_output)
 #endif
 #include "data_movement.h"
 #include "conv.h"
@@ -33,7 +36,7 @@
 
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),   NAME(split),       NAME(max_pool), NAME(mean),
                                        NAME(pack), NAME(unpack), CONV_FEW,          CONV_SMALL,     CONV_SHARED,
-                                       NAME(repeat_rows), NAME(clear), softmax, log_softmax VALUE_STEPS};
+                                       NAME(repeat_rows), NAME(clear), softmax, log_softmax VALUE_STEPS WINOGRAD_STEPS};
 
 #ifndef __wasm__
 /* Billions of floating-point operations per second with operands in registers: an upper bound for every kernel. */
@@ -61,3 +64,4 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef CONV_SMALL
 #undef CONV_SHARED
 #undef VALUE_STEPS
+#undef WINOGRAD_STEPS

@@ -12,7 +12,7 @@ enum kind {
   CONV = 0, DOT = 1, SPLIT = 2, MAX_POOL = 3, MEAN = 4, PACK = 5, UNPACK = 6, CONV_FEW_TAPS = 7, CONV_SMALL_PLANES = 8,
   CONV_SHARED_LOADS = 9, REPEAT_ROWS = 10, CLEAR = 11, SOFTMAX = 12, LOG_SOFTMAX = 13, COPY = 14, ELEMENTWISE = 15,
   ARITHMETIC = 16, LAYER_NORM = 17, GROUP_NORM = 18, MATMUL = 19, SOFTMAX_PLANES = 20, REDUCE = 21, EMBEDDING = 22,
-  RESAMPLE = 23, LSTM = 24, GRU = 25
+  RESAMPLE = 23, LSTM = 24, GRU = 25, WINOGRAD_INPUT = 26, WINOGRAD_OUTPUT = 27
 };
 
 /* Functions of elements and operators of two values, in the order of operations/elementwise.py. Steps of these kinds have

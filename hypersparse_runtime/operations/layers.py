@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hypersparse_runtime import winograd
 from hypersparse_runtime.graph import Graph, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
@@ -59,6 +60,13 @@ class Conv(Weighted):
     def _reach(self, node: Node, weight: Array) -> Shape:
         dilation = pair(node, "dilation", least=1)
         return tuple(step * (side - 1) + 1 for step, side in zip(dilation, weight.shape[2:], strict=True))
+
+    def count_work(self, work: WorkCounter, node: Node) -> None:
+        super().count_work(work, node)
+        rows = _kernels(work.graph.tensors[node.tensors["weight"]]).shape[2]
+        stride, dilation = pair(node, "stride", least=1), pair(node, "dilation", least=1)
+        if winograd.fits(rows, stride, dilation, work.shapes[node.inputs[0]], work.shapes[node.output]):
+            work.work.entries += work.kept_of(node.tensors["weight"]) // 2  # there may be up to four for each of them
 
     def channels(self, graph: Graph, node: Node) -> Channels:
         grouped = node.options["groups"] > 1 and not is_depthwise(graph, node)
