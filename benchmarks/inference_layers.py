@@ -1,4 +1,4 @@
-"""Times of the layers of a sparse network in the runtime's kernel: `python -m benchmarks.inference_layers vgg19 0.98`."""
+"""Times of a sparse network's layers in the runtime: `python -m benchmarks.inference_layers vgg19 0.98`."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -41,9 +41,9 @@ def layer_times(model: SparseModel, *, rounds: int = ROUNDS) -> list[LayerTime]:
     assert isinstance(engine, SparseEngine)
     program = engine._one.program
     seconds = step_seconds(program, rounds)
-    numbers = range(len(program.steps))
     layers, rest = list[LayerTime](), 0.0
-    for layer, steps in groupby(numbers, key=lambda number, parts=_parts(program): parts[number]):
+    parts = _parts(program)
+    for layer, steps in groupby(range(len(parts)), key=parts.__getitem__):
         found = list(steps)
         spent = 1e6 * float(seconds[found].sum())
         if layer < 0:
