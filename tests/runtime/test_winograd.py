@@ -52,7 +52,8 @@ def written(graph: Graph, *, rows: bool, lanes: int) -> Program:
 def test_four_rows_come_from_six_products() -> None:
     """One output column, by the matrices of the paper and by hand."""
     rows, taps = RNG.normal(size=6), RNG.normal(size=3)
-    entries = Entries(*(np.zeros(3, dtype=int) for _ in range(2)), np.arange(3), np.zeros(3, dtype=int), taps)
+    zero = np.zeros(3, dtype=int)
+    entries = Entries(zero, zero, np.arange(3), zero, taps)
     weights = np.array([part.weight[0] for part in combined(entries)])
     before = np.array(
         [
