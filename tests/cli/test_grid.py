@@ -58,7 +58,7 @@ def test_time_left_goes_by_the_epochs_trained_since_the_first_began(
         train(jobs[1].recipe, 1, Machine(device="cpu"), jobs[1].folder, callback=callback, stop=callback.request)
     grid, clock = grid_of(jobs, monkeypatch)
     assert grid.left() == "time left not known yet"
-    grid.count(jobs[3], entry(0, shared=True))  # of a stage another run had trained, long ago
+    grid.count(jobs[3], entry(0, shared=True))  # of a phase another run had trained, long ago
     clock[0] += 90.0  # most of it for compiling
     grid.count(jobs[1], entry(3, "regularize", 1))
     assert grid.left() == "time left not known yet"

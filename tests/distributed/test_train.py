@@ -39,15 +39,15 @@ DIGITS: dict[str, Any] = {
 
 def train_share(tables: dict[str, Any], folder: str, stop_after: int = 0, **machine: Any) -> Any:
     """One rank's part of a run; what `train` returns, or that it was stopped."""
-    watcher = StopAfter(stop_after if Ranks().first else 0)  # only one of them is asked
+    callback = StopAfter(stop_after if Ranks().first else 0)  # only one of them is asked
     try:
         return train(
             small(**tables),
             0,
             Machine(device="cpu", **machine),
             folder,
-            callback=watcher,
-            stop=watcher.request,
+            callback=callback,
+            stop=callback.request,
             ranks=Ranks(),
         )
     except Stopped:

@@ -59,7 +59,7 @@ def cluster() -> Iterator[RayCluster]:
 
 
 def go(cluster: RayCluster, runs: list[Run], folder: Path, **more: Any) -> list[Any]:
-    return sweep(runs, cluster, RunStore(folder / "runs"), phase_cache=folder / "stages", **more)
+    return sweep(runs, cluster, RunStore(folder / "runs"), phase_cache=folder / "phase_cache", **more)
 
 
 def folder_of(run: Run, folder: Path) -> Path:

@@ -29,7 +29,7 @@ def left(folder: Path, *runs: tuple[Recipe, int], machine: Machine = CPU, expect
     def length(recipe: Recipe, phase: Any) -> int:
         return expected if phase.stop_when else expected_epochs(recipe, phase, [])
 
-    found = epochs_left(jobs, machine, phase_cache=folder / "stages", expected=length)
+    found = epochs_left(jobs, machine, phase_cache=folder / "phase_cache", expected=length)
     return [[epochs for _, epochs in phases] for phases in found]
 
 
@@ -60,20 +60,20 @@ def test_a_common_beginning_is_counted_once(tmp_path: Path, device: str, monkeyp
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_stage_that_is_kept_is_not_left(tmp_path: Path, threads: int) -> None:
+def test_a_stored_phase_is_not_left(tmp_path: Path, threads: int) -> None:
     torch.set_num_threads(threads)  # of this process; a run of such a small network takes one
     try:
-        train(small(until="pre-train"), 0, CPU, tmp_path / "elsewhere", phase_cache=tmp_path / "stages")
+        train(small(until="pre-train"), 0, CPU, tmp_path / "elsewhere", phase_cache=tmp_path / "phase_cache")
         others = [(small(), 1), (small(training={"lr": 0.05}), 0)]
         assert left(tmp_path, (small(), 0), *others) == [[0, 3, 2], [2, 3, 2], [2, 3, 2]]
     finally:
         torch.set_num_threads(1)
-    for stage in (tmp_path / "stages").iterdir():
-        stage.unlink()
+    for file in (tmp_path / "phase_cache").iterdir():
+        file.unlink()
     assert left(tmp_path, (small(), 0)) == [[2, 3, 2]]
 
 
-def test_a_run_with_a_checkpoint_goes_on_from_it_and_makes_stages_too(tmp_path: Path) -> None:
+def test_a_run_with_a_checkpoint_goes_on_from_it_and_stores_phases_too(tmp_path: Path) -> None:
     run = stop_in(tmp_path, small(), STEPS + 2)  # in the second epoch
     assert left(tmp_path, (small(), 0)) == [[1, 3, 2]]
     sparser = small(method={"sparsity": 0.95})

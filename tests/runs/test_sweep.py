@@ -33,7 +33,7 @@ def load(recipe: Recipe) -> Dataset:
 
 
 def go(runs: list[Run], tmp_path: Path, **more: Any) -> list[Any]:
-    store, phase_cache = RunStore(tmp_path / "runs"), tmp_path / "stages"
+    store, phase_cache = RunStore(tmp_path / "runs"), tmp_path / "phase_cache"
     return sweep(runs, LocalExecutor(CPU, load, concurrency=1), store, phase_cache=phase_cache, **more)
 
 

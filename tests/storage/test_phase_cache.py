@@ -41,7 +41,7 @@ def values(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_another_sparsity_goes_on_from_the_same_pretraining_to_the_same_bits(tmp_path: Path) -> None:
-    phase_cache = tmp_path / "stages"
+    phase_cache = tmp_path / "phase_cache"
     assert "pre-train" in phases_trained(small(), tmp_path / "first", phase_cache)
     other = small(method={"sparsity": 0.95})
     assert "pre-train" not in phases_trained(other, tmp_path / "second", phase_cache)
@@ -62,7 +62,7 @@ def test_a_sparsity_that_is_not_the_papers_needs_masks_of_its_own(tmp_path: Path
             0,
             CPU,
             tmp_path / f"{sparsity}",
-            phase_cache=tmp_path / "stages",
+            phase_cache=tmp_path / "phase_cache",
             record=record,
         )
     logs = [RunFolder(tmp_path / f"{sparsity}").log() for sparsity in (0.9, 0.96, 0.97)]
@@ -81,7 +81,7 @@ def test_a_sparsity_that_is_not_the_papers_needs_masks_of_its_own(tmp_path: Path
 def test_what_comes_after_the_mask_goes_on_from_the_same_mask_to_the_same_bits(
     tmp_path: Path, tables: dict[str, Any]
 ) -> None:
-    phase_cache, other = tmp_path / "stages", small(**tables)
+    phase_cache, other = tmp_path / "phase_cache", small(**tables)
     train(small(), 0, CPU, tmp_path / "first", phase_cache=phase_cache)
     assert phases_trained(other, tmp_path / "second", phase_cache) <= {"fine-tune"}
     train(other, 0, CPU, tmp_path / "alone")
@@ -95,7 +95,7 @@ def test_what_comes_after_the_mask_goes_on_from_the_same_mask_to_the_same_bits(
     "method", [{"sparsity": 0.95}, {"penalty": "l1"}, {"growth": 2.0}, {"strength": 2e-2}, {"stop_reference": "code"}]
 )
 def test_another_way_to_the_mask_is_trained_anew(tmp_path: Path, method: dict[str, Any]) -> None:
-    phase_cache = tmp_path / "stages"
+    phase_cache = tmp_path / "phase_cache"
     train(small(until="regularize"), 0, CPU, tmp_path / "first", phase_cache=phase_cache)
     other = small(method=method, until="regularize")
     assert phases_trained(other, tmp_path / "second", phase_cache) == {"regularize"}
@@ -116,14 +116,14 @@ def test_another_way_to_the_mask_is_trained_anew(tmp_path: Path, method: dict[st
     ],
 )
 def test_what_is_shared_is_what_is_the_same(tmp_path: Path, tables: dict[str, Any], shared: bool) -> None:
-    phase_cache = tmp_path / "stages"
+    phase_cache = tmp_path / "phase_cache"
     train(small(until="pre-train"), 0, CPU, tmp_path / "first", phase_cache=phase_cache)
     trained = phases_trained(small(until="pre-train", **tables), tmp_path / "second", phase_cache)
     assert ("pre-train" not in trained) is shared
 
 
 def test_another_seed_or_precision_shares_nothing(tmp_path: Path) -> None:
-    phase_cache = tmp_path / "stages"
+    phase_cache = tmp_path / "phase_cache"
     recipe = small(until="pre-train")
     train(recipe, 0, CPU, tmp_path / "first", phase_cache=phase_cache)
     assert phases_trained(recipe, tmp_path / "seed", phase_cache, seed=1) == {"pre-train"}
@@ -133,11 +133,11 @@ def test_another_seed_or_precision_shares_nothing(tmp_path: Path) -> None:
     assert count.phases == ["pre-train", "pre-train"]
 
 
-def test_a_damaged_stage_is_left_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    phase_cache = tmp_path / "stages"
+def test_a_damaged_phase_is_left_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    phase_cache = tmp_path / "phase_cache"
     train(small(), 0, CPU, tmp_path / "first", phase_cache=phase_cache)
-    for stage in phase_cache.iterdir():
-        stage.write_bytes(stage.read_bytes()[:100])
+    for file in phase_cache.iterdir():
+        file.write_bytes(file.read_bytes()[:100])
     assert "pre-train" in phases_trained(small(method={"sparsity": 0.95}), tmp_path / "second", phase_cache)
     assert "is not used" in caplog.text
 
@@ -149,8 +149,8 @@ def test_a_users_own_model_is_never_shared(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.syspath_prepend(str(tmp_path))
     recipe = small(model={"name": "mine:make"}, until="pre-train")
     for folder in ("first", "second"):
-        assert phases_trained(recipe, tmp_path / folder, tmp_path / "stages") == {"pre-train"}
-    assert not (tmp_path / "stages").exists()
+        assert phases_trained(recipe, tmp_path / folder, tmp_path / "phase_cache") == {"pre-train"}
+    assert not (tmp_path / "phase_cache").exists()
 
 
 def test_a_users_own_method_is_never_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,5 +160,5 @@ def test_a_users_own_method_is_never_shared(tmp_path: Path, monkeypatch: pytest.
     own = {"name": "own:Mine", "pretrain_epochs": 1, "max_regularized_epochs": 1}
     recipe = small(method=own, until="regularize")
     for folder in ("first", "second"):
-        assert phases_trained(recipe, tmp_path / folder, tmp_path / "stages") == {"pre-train", "regularize"}
-    assert not (tmp_path / "stages").exists()
+        assert phases_trained(recipe, tmp_path / folder, tmp_path / "phase_cache") == {"pre-train", "regularize"}
+    assert not (tmp_path / "phase_cache").exists()

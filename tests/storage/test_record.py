@@ -238,7 +238,7 @@ def test_stopped_anywhere_and_resumed_it_is_equal(whole: tuple[Path, list[Tensor
 
 @pytest.mark.slow
 def test_two_sparsities_from_one_pretraining_have_the_records_of_two_runs_alone(tmp_path: Path) -> None:
-    phase_cache = tmp_path / "stages"
+    phase_cache = tmp_path / "phase_cache"
     for sparsity in (0.9, 0.95, 0.998):
         recipe = small(method={"sparsity": sparsity})
         folder = tmp_path / str(sparsity)
@@ -248,8 +248,8 @@ def test_two_sparsities_from_one_pretraining_have_the_records_of_two_runs_alone(
 
 
 @pytest.mark.slow
-def test_a_stage_without_the_masks_a_run_needs_is_not_used(tmp_path: Path) -> None:
-    phase_cache = tmp_path / "stages"
+def test_a_stored_phase_without_the_masks_a_run_needs_is_not_used(tmp_path: Path) -> None:
+    phase_cache = tmp_path / "phase_cache"
     train(small(until="pre-train"), 0, CPU, tmp_path / "0.9", phase_cache=phase_cache)
     other = small(method={"sparsity": 0.8})
     assert "pre-train" in phases_trained(other, tmp_path / "0.8", phase_cache)
@@ -264,8 +264,8 @@ def test_what_was_trained_without_a_record_is_missing_in_it(whole: tuple[Path, l
     callback = StopAfter(6)
     with pytest.raises(Stopped):
         train(small(), 0, CPU, tmp_path / "run", callback=callback, stop=callback.request, record=False)
-    record = recorded(small(), tmp_path / "run", phase_cache=tmp_path / "stages")
-    assert not (tmp_path / "stages").exists()  # half a history would be the next run's too
+    record = recorded(small(), tmp_path / "run", phase_cache=tmp_path / "phase_cache")
+    assert not (tmp_path / "phase_cache").exists()  # half a history would be the next run's too
     full = read_record(whole[0])
     assert record["dense_epochs"] == 1
     assert np.isnan(record["intersection"][0])

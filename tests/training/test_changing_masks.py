@@ -1,4 +1,4 @@
-"""Methods whose masks change, in our own loop: stopped and resumed, sharing stages, captured."""
+"""Methods whose masks change, in our own loop: stopped and resumed, sharing phases, captured."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def test_stopped_anywhere_and_resumed_to_the_same_bits(tmp_path: Path, name: str
     ("name", "own"), [("lth", {"train"}), ("imp", {"round 1", "round 2"}), ("powerprop", {"fine-tune"})]
 )
 def test_another_sparsity_shares_the_dense_training(tmp_path: Path, name: str, own: set[str]) -> None:
-    phase_cache, other = tmp_path / "stages", recipe_of(name, sparsity=0.95)
+    phase_cache, other = tmp_path / "phase_cache", recipe_of(name, sparsity=0.95)
     assert phases_trained(recipe_of(name), tmp_path / "first", phase_cache) > own
     assert phases_trained(other, tmp_path / "second", phase_cache) == own
     train(other, 0, CPU, tmp_path / "alone")

@@ -254,7 +254,9 @@ def test_what_cannot_begin_leaves_no_run_and_takes_no_result_away(tmp_path: Path
 
 def test_the_same_run_makes_the_same_files(whole: Path, tmp_path: Path) -> None:
     for number in range(3):  # metadata in a random order would agree half of the time
-        phase_cache = tmp_path / "stages" if number else None  # the last one begins with what the second one trained
+        phase_cache = (
+            tmp_path / "phase_cache" if number else None
+        )  # the last one begins with what the second one trained
         train(small(), 0, CPU, tmp_path / str(number), phase_cache=phase_cache)
         for name in SAME_EVERY_TIME:
             assert (tmp_path / str(number) / name).read_bytes() == (whole / name).read_bytes(), name

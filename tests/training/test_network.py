@@ -19,7 +19,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pruning still cost")
 
 
 def run(folder: Path, name: str = "none", **tables: Any) -> dict[str, Any]:
-    return train(small(ablation={"name": name}, **tables), 0, MACHINE, folder, phase_cache=folder.parent / "stages")
+    return train(
+        small(ablation={"name": name}, **tables), 0, MACHINE, folder, phase_cache=folder.parent / "phase_cache"
+    )
 
 
 def test_a_narrow_network_has_about_as_many_parameters_as_the_sparse_one_keeps(tmp_path: Path) -> None:

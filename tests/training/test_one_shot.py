@@ -51,7 +51,7 @@ def test_the_authors_counts(name: str, more: int | None, tmp_path: Path) -> None
 
 
 def test_sparsities_share_the_dense_training_of_magnitude_pruning(tmp_path: Path) -> None:
-    phase_cache = tmp_path / "stages"
+    phase_cache = tmp_path / "phase_cache"
     assert phases_trained(recipe_of("magnitude"), tmp_path / "first", phase_cache) == {"pre-train", "fine-tune"}
     other = recipe_of("magnitude", sparsity=0.95)
     assert phases_trained(other, tmp_path / "second", phase_cache) == {"fine-tune"}
@@ -63,7 +63,7 @@ def test_sparsities_share_the_dense_training_of_magnitude_pruning(tmp_path: Path
 
 def test_arts_pretraining_is_not_taken_for_magnitudes(tmp_path: Path) -> None:
     """The one holds its learning rate, the other goes through the schedule."""
-    phase_cache = tmp_path / "stages"
+    phase_cache = tmp_path / "phase_cache"
     train(small(until="pre-train"), 0, CPU, tmp_path / "art", phase_cache=phase_cache)
     assert "pre-train" in phases_trained(recipe_of("magnitude"), tmp_path / "magnitude", phase_cache)
     rates = [entry["lr"] for entry in RunFolder(tmp_path / "magnitude").log()]

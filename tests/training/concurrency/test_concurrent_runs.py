@@ -80,7 +80,9 @@ def test_captured_runs_on_the_gpu_train_side_by_side(tmp_path: Path, caplog: pyt
     recipes = [small(method={"strength": 1e-4}) for _ in range(4)]
     recipes += [small(method={"name": "rigl", "sparsity": 0.9, "update_every": 2}) for _ in range(2)]
     jobs = jobs_in(tmp_path, recipes)
-    for result in train_together(jobs, machine, images(recipes[0]), concurrency=4, phase_cache=tmp_path / "stages"):
+    for result in train_together(
+        jobs, machine, images(recipes[0]), concurrency=4, phase_cache=tmp_path / "phase_cache"
+    ):
         assert isinstance(result, dict)
         assert result["kept"] == result["total"] - int(result["total"] * 0.9)
     assert "eagerly" not in caplog.text
@@ -107,7 +109,7 @@ def test_a_common_beginning_is_trained_once(tmp_path: Path, monkeypatch: pytest.
     recipes = [small(method={"sparsity": sparsity}) for sparsity in (0.9, 0.95, 0.98)]
     callback = CountsDense()
     jobs = [Job(recipe, 0, tmp_path / f"{recipe.key}", callback) for recipe in recipes]
-    results = train_together(jobs, CPU, images(recipes[0]), concurrency=2, phase_cache=tmp_path / "stages")
+    results = train_together(jobs, CPU, images(recipes[0]), concurrency=2, phase_cache=tmp_path / "phase_cache")
     assert all(isinstance(result, dict) for result in results)
     assert callback.dense == 2
     for recipe in recipes:
@@ -134,7 +136,7 @@ def test_runs_that_part_after_the_mask_make_it_once(tmp_path: Path, monkeypatch:
     recipes = [small(**table) for table in tables]
     callback = CountsPhases()
     jobs = [Job(recipe, 0, tmp_path / recipe.key, callback) for recipe in recipes]
-    results = train_together(jobs, CPU, images(recipes[0]), concurrency=3, phase_cache=tmp_path / "stages")
+    results = train_together(jobs, CPU, images(recipes[0]), concurrency=3, phase_cache=tmp_path / "phase_cache")
     epochs = [result["epochs"] for result in results if isinstance(result, dict)]
     assert len(epochs) == 3
     assert callback.counts["pre-train"] == 2
@@ -146,8 +148,8 @@ def test_runs_that_part_after_the_mask_make_it_once(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_a_stage_is_looked_for_by_the_name_that_its_process_gives_it(tmp_path: Path) -> None:
-    recipes, phase_cache = [small(until="pre-train")] * 2, tmp_path / "stages"
+def test_a_stored_phase_is_looked_for_by_the_name_that_its_process_gives_it(tmp_path: Path) -> None:
+    recipes, phase_cache = [small(until="pre-train")] * 2, tmp_path / "phase_cache"
     torch.set_num_threads(2)  # of this process; those that train such small networks take one
     try:
         train_together(jobs_in(tmp_path, recipes), CPU, images(recipes[0]), concurrency=2, phase_cache=phase_cache)
