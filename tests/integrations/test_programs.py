@@ -82,11 +82,12 @@ def test_wandb_gets_every_epoch_once_over_two_goes(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     job = job_in(tmp_path / "runs")
-    # W&B names the folder of a run by the second in which it starts.
-    train_in_two_goes(job, [Trackers(wandb.in_project("test", tmp_path / "w")) for _ in range(2)], pause=1.1)
-    first, second = wandb_steps(tmp_path / "w").values()
+    # In folders of their own: W&B names one by the second in which it starts.
+    folders = [tmp_path / "first", tmp_path / "second"]
+    train_in_two_goes(job, [Trackers(wandb.in_project("test", folder)) for folder in folders])
+    first, second = (steps for folder in folders for steps in wandb_steps(folder).values())
     assert first + second == list(range(7))
-    assert len({path.name for path in (tmp_path / "w").glob("wandb/offline-run-*/*.wandb")}) == 1  # the same run
+    assert len({path.name for path in tmp_path.glob("*/wandb/offline-run-*/*.wandb")}) == 1  # the same run
 
 
 def test_mlflow_gets_every_epoch_once_over_two_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

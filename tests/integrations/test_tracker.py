@@ -1,6 +1,5 @@
 """Trackers: each epoch once, whatever happens to the run, and what fails there does not end the run."""
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,10 +43,9 @@ def job_in(folder: Path, **tables: Any) -> Job:
     return Job(recipe, 0, folder / recipe.label / "seed-0")
 
 
-def train_in_two_goes(job: Job, views: Sequence[Trackers], *, pause: float = 0.0) -> None:
-    """Stopped in the middle of the third epoch, and after a pause on to the end with the second views."""
+def train_in_two_goes(job: Job, views: Sequence[Trackers]) -> None:
+    """Stopped in the middle of the third epoch, and then on to the end with the second views."""
     for number, each in enumerate(views):
-        time.sleep(number * pause)
         stop = StopAfter(10)
         with each:
             try:
