@@ -16,11 +16,6 @@ def option(default: Any, help: str, *names: str, panel: str | None = None, **set
     )
 
 
-def argument(help: str, default: Any = MISSING) -> Any:
-    """A field that is a positional argument; without a default it is required."""
-    return field(default=default, metadata={"typer": typer.Argument(help=help)})
-
-
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command that takes dataclasses, as one whose options are their fields, in the same order."""
     parameters, groups = list[Parameter](), dict[str, Any]()

@@ -2,14 +2,14 @@
 
 import webbrowser
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+import typer
 
 from hypersparse.analysis.report.gather import Gathered
 from hypersparse.analysis.report.page import write
 from hypersparse.cli.console import Console
 from hypersparse.cli.formats import how_many
-from hypersparse.cli.option_groups import argument, grouped, option
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
 from hypersparse.runs.experiment import Experiment, folders_of
@@ -18,38 +18,32 @@ from hypersparse.runs.store import RunStore, find_all
 from hypersparse.storage.run_folder import RunFolder
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """The runs of a page."""
-
-    runs: list[str] | None = argument(
-        "Runs, folders of runs, or experiments such as experiments/digits.toml; all runs by default.", None
-    )
-    out: Path = option(Path(REPORT), "The page.", "--out", "-o", dir_okay=False)
-    runs_dir: RunsDir = Path("runs")
-    results: Path = option(Path("results"), "Folder of finished runs without weights, for experiments.")
-    title: str | None = option(None, "Title of the page.")
-    browser: bool = option(False, "Open the page in a browser.", "--open")
-
-
-@grouped
-def report(options: ReportOptions) -> None:
+def report(
+    runs: list[str] | None = typer.Argument(
+        None, help="Runs, folders of runs, or experiments such as experiments/digits.toml; all runs by default."
+    ),
+    out: Path = typer.Option(Path(REPORT), "--out", "-o", dir_okay=False, help="The page."),
+    runs_dir: RunsDir = Path("runs"),
+    results: Path = typer.Option(Path("results"), help="Folder of finished runs without weights, for experiments."),
+    title: str | None = typer.Option(None, help="Title of the page."),
+    browser: bool = typer.Option(False, "--open", help="Open the page in a browser."),
+) -> None:
     """Write stored runs as one HTML page with tables and charts. It needs no network and no weights."""
-    named, store, out = options.runs or [], RunStore(options.runs_dir), options.out
+    named, store = runs or [], RunStore(runs_dir)
     experiments = [Experiment.read(Path(name)) for name in named if name.endswith(".toml")]
     folders = find_all([name for name in named if not name.endswith(".toml")], store)
     if not named:
         folders = [run.path for run in store.runs()]
         if not folders:
             raise RunError(f"There are no runs in {store.root} yet. `hypersparse train` makes one.")
-    there = [path for each in experiments for path in folders_of(each, (store, RunStore(options.results)))]
+    there = [path for each in experiments for path in folders_of(each, (store, RunStore(results)))]
     missing = sum(len(experiment.runs) for experiment in experiments) - len(there)
     if missing and not (there or folders):
-        raise RunError(f"None of the {missing} runs of the experiment is in {store.root} or {options.results}.")
-    title = options.title or (experiments[0].title if len(experiments) == 1 and not folders else None)
+        raise RunError(f"None of the {missing} runs of the experiment is in {store.root} or {results}.")
+    title = title or (experiments[0].title if len(experiments) == 1 and not folders else None)
     found = write(out, [*map(RunFolder, dict.fromkeys([*folders, *there]))], title=title, missing=missing)
     _print_summary(found, out, missing)
-    if options.browser:
+    if browser:
         open_page(Console(), out)
 
 
