@@ -6,12 +6,15 @@ from math import prod
 from types import MappingProxyType
 
 from hypersparse.errors import ModelError
+from hypersparse.export.c_kernels import TYPES
+from hypersparse.export.c_views import joint_views
 from hypersparse.export.c_windows import conv_window, pool_window
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.quantization import QuantizedGraph, QuantizedNode, QuantizedValue
+from hypersparse_runtime.views import View
 
 KINDS: Mapping[str, str] = MappingProxyType({"int8": "i8", "uint8": "u8", "int16": "i16"})
-IN_PLACE = ("add", "plane", "relu", "clip")
+IN_PLACE = ("add", "plane", "relu", "clip", "elementwise", "arithmetic")
 SUM_BYTES = 4
 
 
@@ -149,6 +152,21 @@ def _concat(calls: IntegerCalls, node: QuantizedNode, prefix: str) -> str:
     return "\n    ".join(made)
 
 
+def _lookup(calls: IntegerCalls, node: QuantizedNode, prefix: str) -> str:
+    (x,), writer = node.inputs, calls.writer
+    table = writer.array(f"{prefix}_table", node.arrays["table"], TYPES[writer.types[node.output]])
+    function, (low, _) = calls.name("lookup", x, node.output), calls.limits(x)
+    return writer.call(function, node, writer.size(node.output), table, low)
+
+
+def _product(calls: IntegerCalls, node: QuantizedNode, prefix: str) -> str:
+    writer, shape = calls.writer, calls.writer.shapes[node.output]
+    views = joint_views([View.whole(name, writer.shapes[name]).expanded(shape) for name in node.inputs])
+    pointers = [writer.pointer(name) for name in (*node.inputs, node.output)]
+    arguments = (*pointers, *(writer.view(view) for view in views), *calls.rescaling(node))
+    return f"{calls.name('product', *node.inputs, node.output)}({', '.join(map(str, arguments))});"
+
+
 def _clip(calls: IntegerCalls, node: QuantizedNode, prefix: str) -> str:
     function = calls.name("clip", node.inputs[0], node.output)
     return calls.writer.call(function, node, calls.writer.size(node.output), *calls.limits(node.output))
@@ -164,6 +182,8 @@ CALLS: Mapping[str, Callable[[IntegerCalls, QuantizedNode, str], str]] = Mapping
         "add": _add,
         "plane": _plane,
         "concat": _concat,
+        "elementwise": _lookup,
+        "arithmetic": _product,
         "relu": _clip,
         "clip": _clip,
     }

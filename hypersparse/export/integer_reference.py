@@ -90,6 +90,14 @@ def _concat(network: QuantizedGraph, node: QuantizedNode, given: list[Tensor]) -
     )
 
 
+def _lookup(network: QuantizedGraph, node: QuantizedNode, given: list[Tensor]) -> Tensor:
+    return _array(node, "table")[given[0] - network.values[node.inputs[0]].low]
+
+
+def _product(network: QuantizedGraph, node: QuantizedNode, given: list[Tensor]) -> Tensor:
+    return requantized(given[0] * given[1], _array(node, "multiplier"), _array(node, "shift"))
+
+
 def _max_pool(network: QuantizedGraph, node: QuantizedNode, given: list[Tensor]) -> Tensor:
     options, (x,) = node.options, given
     return functional.max_pool2d(x.float(), options["kernel"], options["stride"], options["padding"]).long()
@@ -102,6 +110,8 @@ COMPUTE: Mapping[str, Callable[[QuantizedGraph, QuantizedNode, list[Tensor]], Te
         **dict.fromkeys(("add", "plane"), _sum),
         **dict.fromkeys(("relu", "clip"), lambda network, node, given: given[0]),  # the range of its output
         "concat": _concat,
+        "elementwise": _lookup,
+        "arithmetic": _product,
         "max_pool": _max_pool,
         "flatten": lambda network, node, given: given[0].flatten(1),
     }

@@ -125,3 +125,23 @@ static void clip_X_Y(const X_t *x, Y_t *y, int size, int low, int high)
     for (int at = 0; at < size; at++)
         y[at] = (Y_t)clamped(x[at], low, high);
 }
+
+static void lookup_X_Y(const X_t *x, Y_t *y, int size, const Y_t *table, int low)
+{
+    for (int at = 0; at < size; at++)
+        y[at] = table[x[at] - low];
+}
+
+/* Two values element by element, read with the same sides. */
+static void product_X_Z_Y(const X_t *x, const Z_t *z, Y_t *y, const view_t *of_x, const view_t *of_z,
+                          int32_t multiplier, int shift, int low, int high)
+{
+    for (int32_t row = 0; row < of_x->rows; row++) {
+        const X_t *one = x + row_start(of_x, row);
+        const Z_t *two = z + row_start(of_z, row);
+        for (int32_t place = 0; place < of_x->length; place++, y++) {
+            int32_t product = one[place * of_x->step] * two[place * of_z->step];
+            requantize_i32_Y(&product, y, 1, multiplier, shift, low, high);
+        }
+    }
+}

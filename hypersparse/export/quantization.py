@@ -26,6 +26,8 @@ Every output is clamped to its range. Nodes, with x the integers they read:
 | --- | --- | --- |
 | conv, linear | `weight`, `bias`; `multiplier`, `shift` by channel | requantized(sum + bias) |
 | mean, avg_pool | `multiplier`, `shift`, of one element | requantized(sum of the window and its zeros) |
+| elementwise | `table` | table[x - lowest x] |
+| arithmetic (only `mul`) | `multiplier`, `shift` of one element | requantized(x0 * x1) |
 | concat | `multiplier`, `shift` by input | requantized(x) of one input behind the other |
 | add | `multiplier` by input, `shift` of one element | (x0 * m0 + x1 * m1 + 2^(s - 1)) >> s, in int32 |
 | plane | `multiplier`, `shift` of one element, int32 `value` | (x * m + value + 2^(s - 1)) >> s, in int32 |
@@ -57,7 +59,7 @@ MULTIPLIER_BITS, MOST_SHIFT = 31, 62
 MOST_OF_A_SUM = 2**30  # of the products of `add` and `plane`
 MOST_BIAS = 2**24  # steps; the weights of a channel with a larger one hardly matter and get fewer steps
 ACTIVATIONS = ("relu", "clip")
-BOUNDED = ("conv", "linear", "batch_norm", "add", "plane", "mean", "avg_pool")  # that clamp their output
+BOUNDED = ("conv", "linear", "batch_norm", "add", "plane", "mean", "avg_pool", "arithmetic")  # that clamp their output
 SAME = ("max_pool", "flatten")
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -167,12 +169,16 @@ class _Quantizer:
         low, high = _bounds(activation) if activation else (-inf, inf)
         if node.op not in ("conv", "linear", "plane") and all(value.low >= 0 for value in self.inputs(node)):
             low = max(low, 0.0)
+        return name, self.scaled(name, low, high)
+
+    def scaled(self, name: str, low: float, high: float) -> QuantizedValue:
+        """Choose the scale of a value between these bounds."""
         steps, most = UNSIGNED if low >= 0 else STEPS, self._range(name)
         if name == self.graph.output:
             steps, most = OUTPUT, most * HEADROOM
         scale = most / steps
         self.values[name] = QuantizedValue(scale, *_clamped(low, high, scale, (-steps, steps)))
-        return name, self.values[name]
+        return self.values[name]
 
 
 def _prepared(graph: Graph) -> Graph:
@@ -264,6 +270,32 @@ def _sum(work: _Quantizer, node: Node) -> QuantizedNode:
     return QuantizedNode(node.op, node.inputs, name, arrays, node.options)
 
 
+def _lookup(work: _Quantizer, node: Node) -> QuantizedNode:
+    """A table of the function's values for every integer of the input, which say the range of the output too."""
+    (given,), operation = work.inputs(node), node.operation
+    if given.dtype == "int16":
+        raise ModelError(f"`{node.output}` reads the network's output; export this network without int8 activations.")
+    x = np.arange(given.low, given.high + 1, dtype=np.float32) * np.float32(given.scale)
+    values = np.asarray(operation.compute(work.graph, node, x), np.float64)
+    if not np.isfinite(values).all():
+        raise ModelError(
+            f"`{node.output}` is not finite for every input; export this network without int8 activations."
+        )
+    made = work.scaled(node.output, float(values.min()), float(values.max()))
+    table = np.clip(np.rint(values / made.scale), made.low, made.high).astype(made.dtype)
+    return QuantizedNode(node.op, node.inputs, node.output, {"table": table})
+
+
+def _product(work: _Quantizer, node: Node) -> QuantizedNode:
+    if node.options["operator"] != "mul":
+        operator = node.options["operator"]
+        raise ModelError(f"int8 activations have no operation `arithmetic` with `{operator}`; export without them.")
+    (one, two), (name, made) = work.inputs(node), work.bounded(node)
+    if one.most * two.most >= 2**31:
+        raise ModelError(f"The products of `{node.output}` do not fit into 32 bits.")
+    return QuantizedNode(node.op, node.inputs, name, _factors([one.scale * two.scale / made.scale]))
+
+
 def _concat(work: _Quantizer, node: Node) -> QuantizedNode:
     given, (name, made) = work.inputs(node), work.bounded(node)
     return QuantizedNode(node.op, node.inputs, name, _factors([x.scale / made.scale for x in given]), node.options)
@@ -289,5 +321,7 @@ QUANTIZE: Mapping[str, Callable[[_Quantizer, Node], QuantizedNode]] = MappingPro
         **dict.fromkeys(ACTIVATIONS, _activation),
         **dict.fromkeys(SAME, _same),
         "concat": _concat,
+        "elementwise": _lookup,
+        "arithmetic": _product,
     }
 )

@@ -15,9 +15,10 @@ from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, Node
 from tests.export.compiled_c import needs_gcc, predicted
-from tests.export.networks import SHAPES, graph_of, sparse_model
+from tests.export.networks import SHAPES, graph_of, outputs, sparse_model
 from tests.export.test_c_source import Turns
 from tests.export.test_quantization import OPERATIONS, STATISTICS, images_of
+from tests.modern_architectures import ARCHITECTURES
 
 
 def check_exact(network: QuantizedGraph, images: torch.Tensor, folder: Path) -> None:
@@ -50,6 +51,20 @@ def test_operations(name: str, tmp_path: Path) -> None:
     graph = Graph((3, 6, 4), OPERATIONS[name], {own: array for own, array in tensors.items() if own in used})
     images = torch.randn(20, 3, 6, 4, generator=torch.Generator().manual_seed(0))
     check_exact(quantize(graph, calibrate(graph, [images])), 2 * images, tmp_path)
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", ["MobileNetV3", "EfficientNet"])
+def test_tables_of_functions_and_products_by_channel(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    given = ARCHITECTURES[name]
+    model = given.build().eval()
+    images = torch.randn(32, *given.shape)
+    graph = shrink_graph(trace(model, given.shape), planes=False).graph
+    network = quantize(graph, calibrate(graph, [images]))
+    check_exact(network, images, tmp_path)
+    came, expected = integer_reference.predict(network, images), outputs(model, images)
+    assert float((came - expected).std()) < 0.05 * float(expected.std())
 
 
 class Joined(nn.Module):

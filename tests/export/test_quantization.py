@@ -163,6 +163,12 @@ OPERATIONS = {
     "concat": (Node("relu", (INPUT,), "a"), Node("concat", ("a", INPUT), "y", {}, {"axis": 2})),
     "plane": (Node("plane", (INPUT,), "y", {"value": "plane"}),),
     "batch_norm": (Node("batch_norm", (INPUT,), "a", STATISTICS, {"epsilon": 1e-5}), Node("relu", ("a",), "y")),
+    "hardswish": (Node("elementwise", (INPUT,), "y", {}, {"function": "hardswish"}),),
+    "a function between": (
+        Node("elementwise", (INPUT,), "a", {}, {"function": "neg"}),
+        Node("max_pool", ("a",), "y", {}, POOL),
+    ),
+    "product": (Node("arithmetic", (INPUT, INPUT), "y", {}, {"operator": "mul"}),),
     "a sequence": (Node("conv", (INPUT,), "y", {"weight": "w"}, {**ONE, "padding": (0, 1)}),),
 }
 
@@ -200,6 +206,12 @@ def test_what_has_no_integers_is_said() -> None:
     graph = Graph((4,), (Node("softmax", (INPUT,), "y"),), {})
     with pytest.raises(ModelError, match="no operation `softmax`"):
         quantize(graph, calibrate(graph, [images]))
+    for node, said in (
+        (Node("arithmetic", (INPUT, INPUT), "y", {}, {"operator": "sub"}), "`arithmetic` with `sub`"),
+        (Node("elementwise", (INPUT,), "y", {}, {"function": "log"}), "not finite for every input"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            quantize(Graph((4,), (node,), {}), {INPUT: 1.0, "y": 1.0})
     wide = Graph((70_000,), (Node("linear", (INPUT,), "y", {"weight": "w"}),), {"w": np.ones((1, 70_000))})
     fine = {INPUT: 1.0, "y": 1.0}
     with pytest.raises(ModelError, match="32 bits"):
