@@ -1,16 +1,24 @@
 """Every code block of the README and the docs runs: Python in one namespace a page, bash line by line."""
 
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 import hypersparse
-from hypersparse import PruningMethod, methods
+from benchmarks.__main__ import app as benchmarks
+from hypersparse import PruningMethod, methods, zoo
+from hypersparse.cli.main import app
 from hypersparse.options import help_of
+from reproduction.__main__ import app as reproduction
 from tests.cli.commands import run
 
 ROOT = Path(hypersparse.__file__).parents[1]
@@ -55,6 +63,35 @@ def test_every_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pyte
             for line in code.strip().splitlines():
                 if not line.startswith("pip install"):  # those two are run by .ci/run
                     run_bash(line, tmp_path)
+
+
+APPS = {"hypersparse": app, "python -m benchmarks": benchmarks, "python -m reproduction": reproduction}
+
+
+def shown_commands(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Commands that need a GPU, other data, a person or hours, and are therefore in blocks of text."""
+    for language, code in BLOCK.findall((ROOT / page).read_text()):
+        for line in code.splitlines() if language == "text" else ():
+            program = next((name for name in APPS if line.removeprefix("$ ").startswith(f"{name} ")), None)
+            if program is not None:
+                yield program, shlex.split(line.removeprefix("$ ").removeprefix(program), comments=True)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_are_only_shown_have_the_options_that_there_are(page: str) -> None:
+    for program, arguments in shown_commands(page):
+        group: Any = typer.main.get_command(APPS[program])
+        context = group.make_context(program, arguments)
+        while hasattr(group, "resolve_command"):
+            name, group, arguments = group.resolve_command(context, arguments)
+            context = group.make_context(name, arguments, parent=context)
+
+
+def test_the_page_of_the_runtime_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(zoo.path_of("digits-resnet8-0.98"), "model.hsp")
+    ((_, code),) = BLOCK.findall((ROOT / "packaging" / "runtime" / "README.md").read_text())
+    exec(compile(code, "packaging/runtime/README.md", "exec"), {})
 
 
 @pytest.mark.parametrize("method", methods.names())
