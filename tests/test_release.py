@@ -64,6 +64,12 @@ def test_the_version_is_written_once() -> None:
         assert (project / settings["tool"]["hatch"]["version"]["path"]).samefile(str(hypersparse.__file__))
 
 
+def test_ci_builds_what_a_release_uploads() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert "    scripts/release" in lines
+    assert "run: .ci/run" in (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+
+
 def test_ci_tests_every_python_that_the_package_names() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     named = [kind.rpartition(" ")[2] for kind in settings["project"]["classifiers"] if "Python :: 3." in kind]
