@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.microcontroller import SMALL_FLASH, SMALL_RAM, TARGETS, Target, TooLargeError, measure
 from hypersparse import zoo
 from hypersparse.export import integer_reference
 from hypersparse.export.calibration import calibrate
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.quantization import quantize
+from hypersparse.export.quantization import QuantizedGraph, quantize
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.trace import trace
@@ -43,8 +44,7 @@ def test_integers_are_those_of_the_reference(
     target: Target, graph: Graph, images: torch.Tensor, tmp_path: Path
 ) -> None:
     network = quantize(graph, calibrate(graph, [images]))
-    given = integer_reference.to_integers(images, network.values[INPUT]).numpy()
-    found = measure(network, given, target, tmp_path, flash=SMALL_FLASH, ram=SMALL_RAM)
+    found = measure(network, _integers(network, images), target, tmp_path, flash=SMALL_FLASH, ram=SMALL_RAM)
     assert np.array_equal(found.outputs, integer_reference.run(network, images).numpy())
     kept = sum(int(np.count_nonzero(node.arrays["weight"])) for node in network.nodes if "weight" in node.arrays)
     assert 3 * kept < found.flash < 16_384
@@ -71,6 +71,20 @@ def test_later_networks_and_the_c_library(target: Target, name: str, tmp_path: P
     found = measure(trace(model, given.shape), images.numpy(), target, tmp_path)
     assert np.abs(found.outputs - expected).max() < 1e-5 * np.abs(expected).max()
     assert ("#include <math.h>" in (tmp_path / "network.c").read_text()) == (name != "MobileNetV3")
+
+
+def test_tables_of_functions_need_no_library(target: Target, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    given = ARCHITECTURES["EfficientNet"]
+    images = torch.randn(2, *given.shape)
+    graph = trace(given.build().eval(), given.shape)
+    network = quantize(graph, calibrate(graph, [images]))
+    found = measure(network, _integers(network, images), target, tmp_path)
+    assert np.array_equal(found.outputs, integer_reference.run(network, images).numpy())
+
+
+def _integers(network: QuantizedGraph, images: torch.Tensor) -> NDArray[np.generic]:
+    return integer_reference.to_integers(images, network.values[INPUT]).numpy()
 
 
 def test_what_does_not_fit_is_said(target: Target, graph: Graph, images: torch.Tensor, tmp_path: Path) -> None:
