@@ -1,5 +1,6 @@
 """`python -m benchmarks`: the speed of training and inference on this machine."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ from hypersparse.training.machine import Machine
 from hypersparse.zoo import names
 from hypersparse_runtime.sparse_model import cores
 
-SLOW_TO_BUILD = "torch.compile"
+SLOW_TO_BUILD = "torch.compile"  # half a minute for each case
+MINUTES = 10  # of `inference`
 MASKS = Path(__file__).with_name("masks")
 
 app = typer.Typer(help="Measure the speed of this machine.", pretty_exceptions_enable=False, no_args_is_help=True)
@@ -151,11 +153,14 @@ class InferenceBenchOptions:
     quick: bool = option(False, "98 and 99.8 %, batch 1, one thread: under a minute, and rough.", "--quick")
     out: Path | None = option(None, "Write the rows to this JSON file too.", "--out", "-o", dir_okay=False)
     models: str = option(",".join((*networks.MODELS, *TOKEN_MODELS)), "Between commas.")
-    sparsities: str | None = option(None, "Between commas; by default 0, 0.5, 0.8 and the paper's six.", "--sparsity")
+    sparsities: str | None = option(None, "Between commas; by default 0, 0.9, 0.98 and 0.998.", "--sparsity")
     batches: str | None = option(None, "Images per call; by default 1,64.")
     threads: str | None = option(None, "By default 1 and all cores.")
-    engines: str | None = option(None, f"Of {','.join(inference_engines.ENGINES)}; by default all installed.")
-    rounds: int | None = option(None, "Turns of each engine; by default 25, with --quick 8.", min=1)
+    engines: str | None = option(
+        None, f"Of {','.join(inference_engines.ENGINES)}; by default all installed, but not torch.compile."
+    )
+    rounds: int | None = option(None, "Turns of each engine; by default up to 25, with --quick 8.", min=1)
+    minutes: float | None = option(None, "Time for all cases; by default 10, with --rounds as long as it takes.", min=0)
     masks: Path = option(MASKS, "Folder of MODEL-SPARSITY.hsp; a network without a file has a random mask.")
 
 
@@ -168,7 +173,7 @@ def inference(options: InferenceBenchOptions) -> None:
     compared, which other programs on the machine do not lengthen; with several threads the clock.
     """
     quick, masks, models = options.quick, options.masks, parse_names(options.models)
-    engines = parse_names(options.engines) if options.engines else _default_engines(quick)
+    engines = parse_names(options.engines) if options.engines else _default_engines()
     inference_engines.check_engines(engines)
     for model in (each for each in models if each not in TOKEN_MODELS):
         factory_of(model, own_code=[model])  # checks the name
@@ -185,7 +190,8 @@ def inference(options: InferenceBenchOptions) -> None:
         raise OptionError("`--threads` and `--batches` are counts of 1 or more; got 0.")
     cases = list(plan_inference(models, sparsities, sizes, counts))
     rounds = options.rounds or (8 if quick else 25)
-    measured = InferenceBench(engines, rounds, masks)
+    minutes = options.minutes or (math.inf if options.rounds else MINUTES)
+    measured = InferenceBench(engines, rounds, masks, seconds=60 * minutes)
     with _progress(len(cases)) as bar:
         measured.run(cases, bar)
     delegated = [f"{_case(row).title}: {row['note']}" for row in measured.rows if row["note"]]
@@ -267,9 +273,8 @@ def _progress(cases: int) -> Iterator[Bar]:
         yield Bar(progress, cases)
 
 
-def _default_engines(quick: bool) -> list[str]:
-    found = filter(inference_engines.installed, inference_engines.ENGINES)
-    return [engine for engine in found if not (quick and engine == SLOW_TO_BUILD)]
+def _default_engines() -> list[str]:
+    return [each for each in inference_engines.ENGINES if each != SLOW_TO_BUILD and inference_engines.installed(each)]
 
 
 def _scaling_note(rows: Sequence[training.TrainingRow]) -> list[str]:

@@ -1,5 +1,7 @@
 """The inference benchmark: all engines take turns in one process, on the same images."""
 
+import gc
+import math
 import os
 import time
 import warnings
@@ -22,6 +24,7 @@ TURN_SECONDS = 0.004  # of calls per turn of an engine, at least one call
 MAX_CALLS = 20  # per turn
 # Pause before each turn with several threads: the threads of some engines spin after a call and occupy a core.
 SETTLE_SECONDS = 0.12
+MIN_ROUNDS = 2  # of a case, however little time is left for it
 TOLERANCE = 1e-3  # largest accepted error, relative to PyTorch's largest output
 InferenceRow = dict[str, Any]
 
@@ -51,10 +54,13 @@ class CallTimes:
 
 
 class InferenceBench:
-    """Measures cases one after another; `rows` holds the results."""
+    """Measures cases one after another; `rows` holds the results.
 
-    def __init__(self, engines: Sequence[str], rounds: int, masks: Path) -> None:
-        self.engines, self.rounds, self.masks = engines, rounds, masks
+    With `seconds`, cases share that time: each has fewer rounds, and after it the others are left out.
+    """
+
+    def __init__(self, engines: Sequence[str], rounds: int, masks: Path, *, seconds: float = math.inf) -> None:
+        self.engines, self.rounds, self.masks, self.seconds = engines, rounds, masks, seconds
         self.rows: list[InferenceRow] = []
         self.notes: list[str] = []
         self.wrong: list[str] = []  # messages about engines with wrong outputs
@@ -63,15 +69,20 @@ class InferenceBench:
 
     def run(self, cases: Sequence[InferenceCase], callback: BenchCallback) -> None:
         """Measure all cases; an engine that fails on a case is noted and skipped."""
-        for case in cases:
-            callback.began(case)
+        end = time.perf_counter() + self.seconds
+        for number, case in enumerate(cases):
             began = time.perf_counter()
+            if began > end:
+                self.notes.append(f"{len(cases) - number} of {len(cases)} cases were left out: the time is over.")
+                return
+            callback.began(case)
             with warnings.catch_warnings(), torch_threads(case.threads):
                 warnings.simplefilter("ignore")
-                self._measure(case)
+                self._measure(case, until=began + (end - began) / (len(cases) - number))
+            gc.collect()  # closes the engines' sessions, whose threads would wait beside the next case's
             callback.ended(case, time.perf_counter() - began)
 
-    def _measure(self, case: InferenceCase) -> None:
+    def _measure(self, case: InferenceCase, *, until: float) -> None:
         if self._network is None or (self._network.model, self._network.sparsity) != (case.model, case.sparsity):
             self._network = load_or_generate(case.model, case.sparsity, self.masks)
         images = self._network.inputs(case.batch)
@@ -88,7 +99,7 @@ class InferenceBench:
                 continue
             memory[engine] = max(0, resident_bytes() - before)
         pause = SETTLE_SECONDS if case.threads > 1 else 0.0
-        times = time_in_turns(list(made.values()), images, self.rounds, pause=pause)
+        times = time_in_turns(list(made.values()), images, self.rounds, pause=pause, until=until)
         expected = self._torch_outputs(images)
         rows = [
             self._row(case, each, times[each.engine], memory[each.engine], expected, images) for each in made.values()
@@ -145,12 +156,22 @@ class InferenceBench:
 
 
 def time_in_turns(
-    engines: Sequence[InferenceEngine], images: NDArray[np.float32], rounds: int, *, pause: float = 0.0
+    engines: Sequence[InferenceEngine],
+    images: NDArray[np.float32],
+    rounds: int,
+    *,
+    pause: float = 0.0,
+    until: float = math.inf,
 ) -> dict[str, CallTimes]:
-    """Time a few calls per engine in turns, so that all engines see the same disturbances."""
+    """Time a few calls per engine in turns, so that all engines see the same disturbances.
+
+    After the time `until` of `time.perf_counter` no round begins, except the first ones.
+    """
     times = {each.engine: CallTimes() for each in engines}
     calls = {each.engine: _calls(each, images) for each in engines}
-    for _ in range(rounds):
+    for number in range(rounds):
+        if number >= MIN_ROUNDS and time.perf_counter() > until:
+            break
         for each in engines:
             kept = times[each.engine]
             if pause:

@@ -16,12 +16,12 @@ from hypersparse import models
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.trace import trace
-from hypersparse.sparsity.distributions import PAPER_SPARSITIES, keep_count
+from hypersparse.sparsity.distributions import keep_count
 from hypersparse_runtime.graph import Graph
 
 SHAPE, CLASSES = (3, 32, 32), 10
 MODELS = ("resnet32", "vgg19")
-SPARSITIES = (0.0, 0.5, 0.8, *PAPER_SPARSITIES)
+SPARSITIES = (0.0, 0.9, 0.98, 0.998)
 QUICK_SPARSITIES = (0.98, 0.998)
 TRAINED, SYNTHETIC, RANDOM = "trained", "synthetic", "random"
 MIN_KEPT = 64  # weights per layer in a synthetic mask: an empty layer would disconnect the network

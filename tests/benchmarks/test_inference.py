@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from benchmarks import inference
 from benchmarks.__main__ import MASKS, app
-from benchmarks.inference import KEYS, add_speedups_, time_in_turns
+from benchmarks.inference import KEYS, InferenceBench, InferenceCase, add_speedups_, plan_cases, time_in_turns
 from benchmarks.inference_engines import InferenceEngine, build_engine
 from benchmarks.networks import MODELS, front_loaded_counts, load_or_generate, prune_clustered_
+from benchmarks.timing import Case
 from hypersparse.errors import OptionError
 from hypersparse.export.sparse_file import save_sparse
 from hypersparse.models import build
@@ -50,6 +51,39 @@ def test_engines_take_turns() -> None:
     times = time_in_turns(engines, np.zeros((8, 3, 32, 32), dtype=np.float32), 2)
     assert calls == ["a", "b", "a", "b", "a", "b"]  # the first two calls say how many go in a turn
     assert len(times["a"].wall) == len(times["b"].cpu) == 2
+
+
+def test_no_round_begins_after_its_time_but_the_first_ones() -> None:
+    engine = InferenceEngine("a", lambda images: images, 0, 0)
+    images = np.zeros((1, 1), dtype=np.float32)
+    all_of_them = time_in_turns([engine], images, 9)["a"].wall
+    assert len(time_in_turns([engine], images, 9, until=0.0)["a"].wall) == len(all_of_them) // 9 * inference.MIN_ROUNDS
+
+
+def test_cases_without_time_left_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, ends = list[InferenceCase](), list[float]()
+
+    def measure(self: InferenceBench, case: InferenceCase, *, until: float) -> None:
+        measured.append(case)
+        ends.append(until)
+        time.sleep(0.06)
+
+    monkeypatch.setattr(InferenceBench, "_measure", measure)
+    bench = InferenceBench(["torch"], 1, MASKS, seconds=0.1)
+    cases = list(plan_cases(["resnet8"], [0.9], [1, 2, 4, 8], [1]))
+    began = time.perf_counter()
+    bench.run(cases, NoBar())
+    assert 1 <= len(measured) <= 2  # a busy machine sleeps longer
+    assert began + 0.02 < ends[0] < began + 0.06  # a quarter of the time
+    assert bench.notes == [f"{4 - len(measured)} of 4 cases were left out: the time is over."]
+
+
+class NoBar:
+    def began(self, case: Case) -> None:
+        """Nothing is shown."""
+
+    def ended(self, case: Case, seconds: float) -> None:
+        """Nothing is shown."""
 
 
 @pytest.mark.slow
