@@ -100,6 +100,15 @@ class Two(nn.Module):
         return x + 1, x * 2
 
 
+def test_a_network_that_diverged_takes_any_batch() -> None:
+    layer = nn.Linear(6, 2)
+    nn.init.constant_(layer.weight, float("nan"))
+    model = nn.Sequential(
+        nn.Unflatten(1, (3, 4)), nn.Flatten(2), nn.Unflatten(2, (2, 2)), nn.Flatten(), nn.Linear(12, 6), layer
+    )
+    assert "batch" not in trace(model, (12,)).about
+
+
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [

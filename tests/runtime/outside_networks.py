@@ -163,7 +163,9 @@ def row_of(network: Network, package: Path) -> Row:
     sparse_(model, SMALL_SPARSITY if row.weights <= FEW_WEIGHTS else SPARSITY)
     with torch.no_grad():
         for weight in (each for each in model.parameters() if each.dim() > 1):
-            weight.mul_(2 * (len(weight) ** 0.5) / weight.norm())  # else little of the input is left in the end
+            weight.mul_(
+                2 * len(weight) ** 0.5 / weight.norm().clamp(min=1e-6)
+            )  # else little of the input is left in the end
         for norm in (each for each in model.modules() if isinstance(each, nn.BatchNorm2d)):
             norm.weight.add_(1)
     inputs = torch.randn(IMAGES, *network.shape)
@@ -219,16 +221,13 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
     """The tables of docs/architectures.md: for each package its networks, and what each format makes of them."""
     lines = [f"| package | network | {' | '.join(FORMATS.values())} |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
-        cells = [_said(row["results"][name], CLOSE[name]) for name in FORMATS]
+        cells = [described(row["results"][name], CLOSE[name]) for name in FORMATS]
         lines.append(f"| {row['package']} | {row['name']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _said(result: float | str, close: float) -> str:
-    """
-    >>> _said(2e-7, 1e-5), _said("No operation `aten.cos.default` here.", 1e-5)
-    ('works', '`aten.cos.default`')
-    """
+def described(result: float | str, close: float) -> str:
+    """A result in words; of a refusal the operation."""
     if isinstance(result, str):
         return f"`{result.split('`')[1]}`" if "`" in result else result
     return "works" if result <= close else f"differs by {result:.0e}"

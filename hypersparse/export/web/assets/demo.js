@@ -170,9 +170,7 @@ function showLayers(profile) {
   const words = [
     "Zeros are neither stored nor computed.",
     model.about.profile === "deploy" ? "Weights that nothing depends on were removed from the file." : "",
-    profile
-      ? `Layers are timed one by one, in this browser; all other steps take ${milliseconds(rest)}.`
-      : "",
+    profile ? `Layers are timed one by one, in this browser; all other steps take ${milliseconds(rest)}.` : "",
   ];
   layers.replaceChildren(
     el("h2", null, "Work per layer"),

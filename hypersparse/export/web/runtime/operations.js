@@ -4,10 +4,21 @@ import { need, product } from "./checks.js";
 import { own } from "./container.js";
 import { arithmetic, elementwise } from "./elementwise.js";
 import { Entries } from "./layers.js";
-import { arrayOf, biasOf, channelsOf, eachNonzero, isImage, layerName } from "./operands.js";
-import { pair, sameShape, slid, vectorOf, wholeNumber } from "./operands.js";
-import { avgPool, maxPool, mean } from "./pooling.js";
 import { add, concat, flatten, plane } from "./merging.js";
+import {
+  arrayOf,
+  biasOf,
+  channelsOf,
+  eachNonzero,
+  isImage,
+  layerName,
+  pair,
+  sameShape,
+  slid,
+  vectorOf,
+  wholeNumber,
+} from "./operands.js";
+import { avgPool, maxPool, mean } from "./pooling.js";
 import { gru, lstm } from "./recurrent.js";
 import { adaptivePool, convTranspose, resize } from "./resampling.js";
 import { constant, embedding, expand, permute, reshape, slice } from "./shaping.js";
