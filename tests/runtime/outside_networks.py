@@ -160,6 +160,8 @@ def row_of(network: Network, package: Path) -> Row:
         row.results = dict.fromkeys(FORMATS, f"cannot be built: {type(error).__name__}")
         return row
     row.weights = sum(parameter.numel() for parameter in model.parameters())
+    for weight in (each for each in model.parameters() if each.dim() > 1 and not each.any()):
+        nn.init.normal_(weight)  # timm's classifiers of Mixer begin with zeros
     sparse_(model, SMALL_SPARSITY if row.weights <= FEW_WEIGHTS else SPARSITY)
     with torch.no_grad():
         for weight in (each for each in model.parameters() if each.dim() > 1):

@@ -157,6 +157,30 @@ def test_recurrent_layers_read_the_rows_of_images_in_their_order(kind: type[nn.M
     assert_close(SparseModel(trace(model, (1, 5, 30)), engine="hypersparse")(images.numpy()), wanted)
 
 
+class ResponseNorm(nn.Module):
+    """ConvNeXt V2's norm of channels that come last, and unit vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain, self.shift = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.norm(p=2, dim=(1, 2), keepdim=True)
+        made = x + torch.addcmul(self.shift, self.gain, x * (size / (size.mean(-1, keepdim=True) + 1e-6)))
+        return nn.functional.normalize(made, dim=-1)
+
+
+def test_vector_norms() -> None:
+    torch.manual_seed(0)
+    model, x = ResponseNorm(), torch.randn(3, 4, 5, 6)
+    graph = trace(model, (4, 5, 6))
+    with torch.no_grad():
+        wanted = model(x).numpy()
+    assert "batch" not in graph.about
+    for engine in ("hypersparse", "numpy"):
+        assert_close(SparseModel(graph, engine=engine)(x.numpy()), wanted)
+
+
 class States(nn.Module):
     """Outputs and last hidden states of an LSTM or a GRU with two layers in both directions; `given`: from states."""
 

@@ -143,6 +143,15 @@ def _pow(emit: Emitter) -> str:
     return square if exponent == 2 else emit.emit("arithmetic", [square, name], shape, operator="mul")
 
 
+def _addcmul(emit: Emitter) -> str:
+    """A sum with a product: `self + tensor1 * tensor2`."""
+    given, full = emit.given, emit.full()
+    need(given["value"] == 1 and (emit.is_value(given["tensor1"]) or emit.is_value(given["tensor2"])))
+    drop = 1 if len(full) > 1 and full[0] == 1 else 0
+    first, second, added = (_wide(emit, given[name], len(full), drop) for name in ("tensor1", "tensor2", "self"))
+    return joined(emit, "add", joined(emit, "mul", first, second), added)
+
+
 def _square(emit: Emitter) -> str:
     name = _first(emit)
     return emit.emit("arithmetic", [name, name], emit.shapes[name], operator="mul")
@@ -238,6 +247,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "minimum.default": _arithmetic("minimum"),
         "pow.Tensor_Scalar": _pow,
         "square.default": _square,
+        "addcmul.default": _addcmul,
         "reciprocal.default": _reciprocal,
         **dict.fromkeys(("masked_fill.Scalar", "masked_fill.Tensor"), _masked_fill),
         **dict.fromkeys(("where.self", "where.ScalarSelf", "where.ScalarOther"), _where),

@@ -1,6 +1,6 @@
 """Calls of norms, matrix products, softmax, attention, reductions, embeddings and recurrent layers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod, sqrt
 from types import MappingProxyType
 from typing import Any
@@ -174,22 +174,31 @@ def _normalized(emit: Emitter, groups: int, source: Any) -> str:
 
 def _reduction(function: str) -> Rule:
     def rule(emit: Emitter) -> str:
-        given, full = emit.given, emit.full(emit.given["self"])
-        need(given.get("dtype") is None)
-        dims = given.get("dim")
-        dims = dims if isinstance(dims, list | tuple) else [] if dims is None else [dims]
-        axes = sorted(emit.axis(dim, full) for dim in dims)
-        need(axes)
-        drop = 1 if full[0] == 1 else 0
-        name = emit.value(given["self"], full[drop:])
-        inner = [axis - drop for axis in axes]
-        outer = [axis for axis in range(len(full) - drop) if axis not in inner]
-        turned = emit.permute(name, [*outer, *inner])
-        shape = tuple(emit.shapes[name][axis] for axis in outer) or (1,)
-        count = prod(emit.shapes[name][axis] for axis in inner)
-        return emit.emit("reduce", [emit.reshape(turned, (*shape, count))], shape, function=function)
+        return _reduced(emit, function, lambda name: name)
 
     return rule
+
+
+def _reduced(emit: Emitter, function: str, change: Callable[[str], str]) -> str:
+    given, full = emit.given, emit.full(emit.given["self"])
+    need(given.get("dtype") is None)
+    dims = given.get("dim")
+    dims = dims if isinstance(dims, list | tuple) else [] if dims is None else [dims]
+    axes = sorted(emit.axis(dim, full) for dim in dims)
+    need(axes)
+    drop = 1 if full[0] == 1 else 0
+    name = change(emit.value(given["self"], full[drop:]))
+    inner = [axis - drop for axis in axes]
+    outer = [axis for axis in range(len(full) - drop) if axis not in inner]
+    turned = emit.permute(name, [*outer, *inner])
+    shape = tuple(emit.shapes[name][axis] for axis in outer) or (1,)
+    count = prod(emit.shapes[name][axis] for axis in inner)
+    return emit.emit("reduce", [emit.reshape(turned, (*shape, count))], shape, function=function)
+
+
+def _vector_norm(emit: Emitter) -> str:
+    need(emit.given["ord"] == 2)
+    return apply(emit, _reduced(emit, "sum", lambda name: joined(emit, "mul", name, name)), "sqrt")
 
 
 def _embedding(emit: Emitter) -> str:
@@ -257,6 +266,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "sum.dim_IntList": _reduction("sum"),
         "amax.default": _reduction("max"),
         "amin.default": _reduction("min"),
+        "linalg_vector_norm.default": _vector_norm,
         "embedding.default": _embedding,
         "lstm.input": _recurrent("lstm"),
         "gru.input": _recurrent("gru"),
