@@ -31,11 +31,11 @@ class Columns:
     first: int  # the distance of the first tap from the output row
 
 
-def with_winograd(network: Network) -> Network:
+def with_winograd(network: Network, *, cost: float = COST) -> Network:
     """The network with the same outputs within rounding, and fewer products."""
     layers, shapes = list[Layer](), dict(network.shapes)
     for layer in network.layers:
-        layers += _transformed(layer, shapes) if _is_able(layer, shapes) else [layer]
+        layers += _transformed(layer, shapes, cost) if _is_able(layer, shapes) else [layer]
     return replace(network, layers=tuple(layers), shapes=shapes)
 
 
@@ -54,7 +54,7 @@ def _is_able(layer: Layer, shapes: Mapping[str, Shape]) -> bool:
     return fits(layer.kernel[0], layer.stride, layer.dilation, shapes[layer.input], shapes[layer.output])
 
 
-def _transformed(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> list[Layer]:
+def _transformed(layer: Layer, shapes: dict[str, tuple[int, int, int]], cost: float) -> list[Layer]:
     """The layer in the planes of components, or as it is if that is not worth it."""
     assert layer.entries is not None
     assert layer.bias is not None
@@ -65,7 +65,7 @@ def _transformed(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> list[
     tiles = -(-height // ROWS)
     planes = (COMPONENTS * len(channels), tiles, width), (COMPONENTS * len(layer.rows), tiles, width)
     saved = len(layer.entries) * height - sum(map(len, entries)) * tiles
-    if saved < COST * ROWS * tiles * (len(channels) + len(layer.rows)):
+    if saved < cost * ROWS * tiles * (len(channels) + len(layer.rows)):
         return [layer]
     if max(channels * tiles * width for channels, *_ in planes) > MOST_FLOATS:
         return [layer]

@@ -34,6 +34,7 @@ from hypersparse_runtime.plane_layout import place, rows_fit
 from hypersparse_runtime.sparse_engine import ONE_BY_ONE
 from hypersparse_runtime.sparse_model import id_count
 from hypersparse_runtime.tuning import TILES, VECTOR
+from hypersparse_runtime.winograd import COST, with_winograd
 from tests.fuzz.checked_kernel import CheckedKernel, build_checked, set_variants_
 from tests.fuzz.children import FindingError, Outcome, check_seconds, run_cases
 from tests.fuzz.runtime_graphs import runtime_graph
@@ -89,6 +90,7 @@ class Attempt:
             _check_same(sparse(images[:count]), wanted[:count], "the engine")
         random = Random(seed)
         network = with_lazy_bias(without_dead_channels(layers_of(graph)))
+        network = with_winograd(network, cost=random.choice((0, COST)))
         alone = any(layer.kind in ONE_BY_ONE for layer in network.layers)
         for level in self.kernel.levels:
             for rows, lanes in ((True, 1), (False, 1), (False, max(8, VECTOR[level]))):

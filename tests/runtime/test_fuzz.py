@@ -2,14 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
 
+from hypersparse_runtime.kernel_program import write_program
+from hypersparse_runtime.lowering import layers_of
+from hypersparse_runtime.plane_layout import place
+from hypersparse_runtime.tuning import VECTOR
+from hypersparse_runtime.winograd import with_winograd
 from tests.fuzz import fuzz_runtime
-from tests.fuzz.checked_kernel import CheckedKernel, build_checked
+from tests.fuzz.checked_kernel import CheckedKernel, build_checked, set_variants_
 from tests.fuzz.children import Outcome, in_child, virtual_bytes
+from tests.runtime.networks import computed
 from tests.runtime.test_program_check import strided, written
+from tests.runtime.test_winograd import conv_graph
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +32,20 @@ def test_extreme_networks_are_refused_or_run_as_in_numpy(kernel: CheckedKernel, 
     assert not findings
     assert counts["ran"] > 8
     assert counts["refused"] > 0
+
+
+@pytest.mark.parametrize(("height", "kernel_x"), [(4, 3), (7, 3), (16, 5)])
+def test_transformed_layers_stay_in_their_memory(height: int, kernel_x: int, kernel: CheckedKernel) -> None:
+    graph = conv_graph((height, 16), kernel=(3, kernel_x), kept=0.7, channels=10)
+    network = with_winograd(layers_of(graph), cost=0)
+    assert network.layers[0].kind == "winograd_input"
+    images = np.random.default_rng(1).normal(size=(9, *graph.input_shape)).astype(np.float32)
+    wanted = computed(graph, images)
+    for level in kernel.levels:
+        for rows, lanes in ((True, 1), (False, 1), (False, 16)):
+            program = write_program(place(network, rows=rows), lanes, VECTOR[level])
+            set_variants_(program, kernel, level, Random(0))
+            assert np.abs(kernel.outputs(program, images) - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize("name", ["input", "output"])

@@ -1,9 +1,11 @@
 """Winograd's transform on the columns of kernels: its mathematics, where it is used, and that nobody sees it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from hypersparse_runtime import Graph, Node, SparseModel, winograd
+from hypersparse_runtime import Graph, Node, SparseModel, sparse_engine, winograd
 from hypersparse_runtime.checked_step import Memory
 from hypersparse_runtime.graph import INPUT, GraphError
 from hypersparse_runtime.kernel_program import Program, write_program
@@ -86,9 +88,9 @@ def test_products_with_zero_are_left_out(taps: tuple[int, ...], products: int) -
 def test_every_instruction_set_gives_what_pytorch_gives(
     sides: tuple[int, int], kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "COST", 0)
+    monkeypatch.setattr(sparse_engine, "with_winograd", partial(with_winograd, cost=0))
     graph = conv_graph(sides, kernel=kernel, kept=0.7)
-    assert "winograd_output" in kinds_of(graph)
+    assert with_winograd(layers_of(graph), cost=0).layers[0].kind == "winograd_input"
     images = drawn(graph, 3)
     check_levels(graph, images, computed(graph, images))
 
