@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair, distinct
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class _Pass:
         assert layer.entries is not None
         if layer.kind == "conv" and layer.stride != (1, 1):
             return self.read_of_phases[layer.input, layer.stride]
-        return np.unique(layer.entries.channel)
+        return distinct(layer.entries.channel)
 
     def _constants(self, layer: Layer) -> None:
         assert layer.bias is not None
@@ -149,7 +149,7 @@ def _read_of_phases(network: Network) -> dict[tuple[str, Pair], Array]:
     for layer in network.layers:
         if layer.kind == "conv" and layer.stride != (1, 1) and layer.entries is not None:
             parts[layer.input, layer.stride].append(layer.entries.channel)
-    return {key: np.unique(np.concatenate(each)) for key, each in parts.items()}
+    return {key: distinct(np.concatenate(each)) for key, each in parts.items()}
 
 
 def _rows(layer: Layer) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hypersparse_runtime.graph import INPUT
 from hypersparse_runtime.plane_layout import ALIGNED, Placed, Split
-from hypersparse_runtime.sparse_layers import Array, Layer
+from hypersparse_runtime.sparse_layers import Array, Layer, distinct
 
 MIN_OVERLAID = 2**18  # floats, 1 MiB: larger workspaces use overlapping blocks, to fit in a core's second cache
 
@@ -60,8 +60,8 @@ def zeros_of(placed: Placed, values: list[str], lanes: int) -> Array:
     Runs are whole vectors. They may overlap the rows, which are written later.
     """
     value = placed.values[values[0]]
-    read = np.unique(np.concatenate([placed.read[name] for name in values]))
-    planes = np.unique(np.concatenate([read, read - 1]))  # what is above a plane is below the one before
+    read = distinct(np.concatenate([placed.read[name] for name in values]))
+    planes = distinct(np.concatenate([read, read - 1]))  # what is above a plane is below the one before
     behind = value.channels * value.plane
     zero = np.zeros(2 * value.margin + -(-behind // ALIGNED) * ALIGNED, dtype=bool)
     zero[: value.margin] = zero[value.margin + behind :] = True

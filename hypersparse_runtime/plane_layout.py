@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair, distinct
 
 # Output laid like the input.
 ALIKE = ("elementwise", "arithmetic", "layer_norm", "group_norm", "softmax_planes", "reduce")
@@ -107,7 +107,7 @@ class Placed:
             parts[step.input].append(_read(step, self.values))
             if step.residual is not None:
                 parts[step.residual].append(step.rows)
-        return {name: np.unique(np.concatenate(each)) for name, each in parts.items()}
+        return {name: distinct(np.concatenate(each)) for name, each in parts.items()}
 
 
 def _read(step: Layer, values: dict[str, PlaneLayout]) -> Array:
@@ -215,7 +215,7 @@ def _stride_free(
         return [replace(layer, entries=replace(layer.entries, y=y, x=x))]
     made = []
     if layer.stride not in shared:
-        wanted = np.unique(np.concatenate([_phases(each, shapes)[0] for each in sharing]))
+        wanted = distinct(np.concatenate([_phases(each, shapes)[0] for each in sharing]))
         phases = np.stack(np.unravel_index(wanted, shapes[layer.input]), axis=1)
         lazy_bias = None if layer.lazy_bias is None else layer.lazy_bias[:, phases[:, 0]]
         split = Split(layer.input, _phases_name(layer, shapes), phases, layer.stride, lazy_bias)

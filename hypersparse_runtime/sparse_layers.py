@@ -49,6 +49,19 @@ Kind = Literal[
 SOFTMAX = ("softmax", "log_softmax")
 
 
+def distinct(numbers: Array) -> Array:
+    """The different numbers, in order. `np.unique` hashes them since numpy 2.3: 14 times as long for 2^19 of them.
+
+    >>> distinct(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), dtype=bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    found: Array = ordered[first]
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Entries:
     """Nonzero weights: their row (output channel), input channel, tap and value.

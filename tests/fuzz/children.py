@@ -83,6 +83,14 @@ def in_child(work: Callable[[], Outcome], *, baseline: int) -> Outcome:
 Step = Callable[[int, Path], Outcome]
 
 
+def _alone(make: Step, attempt: Step, seed: int, path: Path, baseline: int) -> Outcome:
+    """Make and try one file in processes of their own; one that is too large to be made is no case."""
+    made = in_child(lambda: make(seed, path), baseline=baseline)
+    if made.kind != "written":
+        return Outcome("unwritten", made.said) if made.kind == "finding" else made
+    return in_child(lambda: attempt(seed, path), baseline=baseline)
+
+
 def run_cases(seeds: range, make: Step, attempt: Step, path: Path) -> tuple[Counter[str], list[str]]:
     """Make and try the file of each seed: many in one process, and each alone if there was a finding among them."""
     counts, findings, baseline = Counter[str](), list[str](), virtual_bytes()
@@ -102,9 +110,7 @@ def run_cases(seeds: range, make: Step, attempt: Step, path: Path) -> tuple[Coun
             continue
         for seed in some:
             own = path.with_stem(f"{path.stem}-{seed}")
-            outcome = in_child(lambda: make(seed, own), baseline=baseline)  # noqa: B023
-            if outcome.kind == "written":
-                outcome = in_child(lambda: attempt(seed, own), baseline=baseline)  # noqa: B023
+            outcome = _alone(make, attempt, seed, own, baseline)
             counts[outcome.kind] += 1
             if outcome.kind == "finding":
                 findings.append(f"{seed}: {outcome.said}")

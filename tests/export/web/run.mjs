@@ -19,5 +19,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   }
   const { user, system } = process.cpuUsage(cpu);
   const cost = { milliseconds: performance.now() - began, cpu: (user + system) / 1e6 };
-  console.log(JSON.stringify({ ...answer, ...cost, kilobytes: process.resourceUsage().maxRSS }));
+  const status = await readFile("/proc/self/status", "utf8").catch(() => ""); // maxRSS counts the parent's memory too
+  const kilobytes = Number(/VmHWM:\s+(\d+)/.exec(status)?.[1] ?? 0);
+  console.log(JSON.stringify({ ...answer, ...cost, kilobytes }));
 }
