@@ -30,6 +30,7 @@ def test_search_finds_a_page_without_a_server(site: Path, browser: Any) -> None:
     own = site.as_uri()
     seen = Seen(browser, f"{own}/index.html", own, viewport={"width": 1280, "height": 900})
     seen.page.locator("[data-md-component=search-query]").click()
+    seen.page.locator(".md-search-result__meta", has_text="Type to start searching").wait_for()  # the index is there
     seen.page.keyboard.type("exploitation")
     seen.page.wait_for_selector(".md-search-result__item")
     assert "art.html" in (seen.page.locator(".md-search-result__link").first.get_attribute("href") or "")

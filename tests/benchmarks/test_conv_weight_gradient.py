@@ -49,7 +49,7 @@ def test_the_table_sums_over_fully_measured_networks() -> None:
     slow = script.used(tiling_of(FIRST), FIRST)
     fast = Tiling(32, 32, 3, block=64, shares=171, warps=2, stages=1)
     last = script.used(tiling_of(LAST), LAST)
-    rows = [script.Row(FIRST, 19.0, {slow: 9.0, fast: 8.0}), script.Row(LAST, 5.0, {last: 6.0})]
+    rows = [script.GradientTimes(FIRST, 19.0, {slow: 9.0, fast: 8.0}), script.GradientTimes(LAST, 5.0, {last: 6.0})]
     counts = {
         "one": Counter({FIRST: 10, LAST: 2}),
         "two": Counter({FIRST: 1, Convolution(1, 16, 16, 1, 1, 1, 1, 0): 1}),
@@ -63,7 +63,7 @@ def test_the_table_sums_over_fully_measured_networks() -> None:
 
 def test_printed_python_lines_form_the_table_of_tilings() -> None:
     fast, slow = tiling_of(FIRST), tiling_of(LAST)
-    rows = [script.Row(FIRST, 19.0, {fast: 8.0}), script.Row(LAST, 5.0, {slow: 6.0})]
+    rows = [script.GradientTimes(FIRST, 19.0, {fast: 8.0}), script.GradientTimes(LAST, 5.0, {slow: 6.0})]
     table = eval("{" + "\n".join(script.entries(rows)) + "\n}", {"Tiling": Tiling})
     assert table == {key_of(FIRST): fast, key_of(LAST): None}
 
