@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 
 from hypersparse import __version__
+from hypersparse.training.kernels.convolution import kernel_serves
 from hypersparse.training.result import code_version
 from hypersparse_runtime import kernel_library
 from hypersparse_runtime.compile_kernel import KernelError
@@ -71,9 +72,13 @@ def _engines() -> Iterator[Finding]:
     else:
         yield Finding("engine compiled", "missing", "", f"needs {'Triton' if cuda else 'a C++ compiler'}")
     if cuda:
-        yield Finding("engine cudagraph", "ok", "", "the default on a GPU")
+        yield Finding("engine cudagraph", "ok", "", "the default on a GPU in fp32 and tf32")
     else:
         yield Finding("engine cudagraph", "missing", "", "needs a GPU")
+    if cuda and kernel_serves(torch.device("cuda")):
+        yield Finding("engine fused", "ok", "", "the default on a GPU in bf16")
+    else:
+        yield Finding("engine fused", "missing", "", "needs Triton and a GPU such as an A100 or H100")
 
 
 def _kernel() -> Finding:
