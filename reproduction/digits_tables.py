@@ -36,6 +36,8 @@ def digits(
     """Rewrite the tables of techniques and of half the epochs on digits, from their CSV files and finished runs."""
     known = pd.concat([pd.read_csv(root / ROWS / f"{name}.csv", dtype=TYPES) for name in TABLES], ignore_index=True)
     if runs_dir is not None:
+        if not runs_dir.is_dir():
+            raise RunError(f"There is no folder {runs_dir}; `--runs-dir` names one with finished runs.")
         new = pd.DataFrame([row(run) for run in completed_runs(RunStore(runs_dir))])
         known = pd.concat([new, known], ignore_index=True)  # the new ones count
     known = known.drop_duplicates(KEY)

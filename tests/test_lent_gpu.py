@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.slow
+SCRIPT = str(ROOT / "scripts/lent-gpu")
 EXPERIMENT = """
 [[grid]]
 data = "synthetic"
@@ -20,6 +20,25 @@ options.training.epochs = 12
 """
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "lent for minutes"),
+        (["start"], "`start` needs an argument"),
+        (["start", "missing.toml"], "there is no experiment missing.toml"),
+        (["collect", "folder"], "no sweep was started"),
+        (["continue", "missing"], "missing/unfinished.tar.gz"),
+    ],
+)
+def test_wrong_arguments_are_said_and_leave_nothing(tmp_path: Path, words: list[str], sentence: str) -> None:
+    environment = {**os.environ, "LENT_GPU_STATE": str(tmp_path / "state")}
+    done = subprocess.run([SCRIPT, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert sentence in done.stdout + done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
 def test_runs_go_on_elsewhere_and_only_new_results_are_collected(tmp_path: Path) -> None:
     (tmp_path / "all.toml").write_text(EXPERIMENT)
     (tmp_path / "results/old-run/seed-0").mkdir(parents=True)
@@ -27,8 +46,7 @@ def test_runs_go_on_elsewhere_and_only_new_results_are_collected(tmp_path: Path)
     def script(machine: str, *words: str) -> str:
         environment = {**os.environ, "LENT_GPU_STATE": str(tmp_path / machine), "PYTHON": sys.executable}
         environment["PYTHONPATH"] = str(ROOT)
-        command = [str(ROOT / "scripts/lent-gpu"), *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run([SCRIPT, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

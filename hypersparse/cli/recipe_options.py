@@ -11,7 +11,7 @@ import typer
 
 from hypersparse.cli.option_groups import option
 from hypersparse.cli.trust import TrustCode, allowed
-from hypersparse.errors import OptionError
+from hypersparse.errors import OptionError, unknown
 from hypersparse.own_code import named_in
 from hypersparse.recipe import NAMED_RECIPES, DataOptions, Recipe, merge, named_recipe, nested, read_toml, resolve
 from hypersparse.runs.store import RunStore
@@ -114,6 +114,8 @@ class RecipeOptions(ModelAndData):
             return {}
         if str(self.recipe) in NAMED_RECIPES:
             return named_recipe(str(said.get("data", {}).get("name", DataOptions().name)), str(self.recipe))
+        if not self.recipe.suffix and not self.recipe.exists():
+            raise OptionError(unknown("recipe", str(self.recipe), NAMED_RECIPES) + " A file is named like recipe.toml.")
         return read_toml(self.recipe, "recipe")
 
 

@@ -9,10 +9,11 @@ INLINE void NAME(winograd_rows)(const float *const *from, const int64_t at, floa
   VEC row[6];
 #pragma GCC unroll 6
   for (int i = 0; i < 6; i++) row[i] = from[i] ? NAME(load)(from[i] + at) : (VEC){0};
-  const VEC even = row[4] - row[2], odd = row[3] - row[1], far = row[4] - 4.0f * row[2], aside = row[3] - 4.0f * row[1];
+  const VEC even = row[4] - row[2], odd = row[3] - row[1];
+  const VEC even_at_1 = row[4] - 4.0f * row[2], odd_at_1 = row[3] - 4.0f * row[1];  // for the points 1 and -1
   NAME(store)(to, 4.0f * (row[0] - row[2]) + even);
-  NAME(store)(to + component, far + aside);
-  NAME(store)(to + 2 * component, far - aside);
+  NAME(store)(to + component, even_at_1 + odd_at_1);
+  NAME(store)(to + 2 * component, even_at_1 - odd_at_1);
   NAME(store)(to + 3 * component, even + 2.0f * odd);
   NAME(store)(to + 4 * component, even - 2.0f * odd);
   NAME(store)(to + 5 * component, (row[5] - row[3]) - 4.0f * odd);
@@ -49,11 +50,12 @@ TARGET static void NAME(winograd_output)(const struct step *step, const struct m
         VEC part[6], sum[4];
 #pragma GCC unroll 6
         for (int i = 0; i < 6; i++) part[i] = NAME(load)(from + i * component + at);
-        const VEC near = part[1] + part[2], apart = part[1] - part[2], far = part[3] + part[4], aside = part[3] - part[4];
-        sum[0] = part[0] + near + far;
-        sum[1] = apart + 2.0f * aside;
-        sum[2] = near + 4.0f * far;
-        sum[3] = apart + 8.0f * aside + part[5];
+        const VEC sum_1 = part[1] + part[2], difference_1 = part[1] - part[2];  // of the points 1 and -1
+        const VEC sum_2 = part[3] + part[4], difference_2 = part[3] - part[4];  // of the points 2 and -2
+        sum[0] = part[0] + sum_1 + sum_2;
+        sum[1] = difference_1 + 2.0f * difference_2;
+        sum[2] = sum_1 + 4.0f * sum_2;
+        sum[3] = difference_1 + 8.0f * difference_2 + part[5];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
           VEC value = sum[i] + bias;

@@ -33,11 +33,12 @@ def test_a_folder_without_final_weights_is_said(tmp_path: Path) -> None:
 def test_a_named_recipe_is_one_of_the_preset_or_an_error(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="There is no recipe `short` for cifar10, since no measured runs support one"):
         RecipeOptions(data="cifar10", recipe=Path("short")).make(tmp_path)
+    with pytest.raises(OptionError, match="There is no recipe `shrt`; did you mean `short`"):
+        RecipeOptions(recipe=Path("shrt")).make(tmp_path)
     best, plain = (RecipeOptions(data="digits", recipe=name).make(tmp_path) for name in (Path("best"), None))
     assert best.differences(plain) == ["techniques.distill 1.0 / 0.0"]
-    own = RecipeOptions(recipe=Path("best"), settings=["techniques.distill=2"]).make(
-        tmp_path
-    )  # the digits are the default
+    # The digits are the default.
+    own = RecipeOptions(recipe=Path("best"), settings=["techniques.distill=2"]).make(tmp_path)
     assert own.techniques.distill == 2.0
     assert set(NAMED_RECIPES) == {"best", "short"}
     short = RecipeOptions(data="digits", recipe=Path("short")).make(tmp_path)
