@@ -46,7 +46,9 @@ def test_runs_go_on_elsewhere_and_only_new_results_are_collected(tmp_path: Path)
     def script(machine: str, *words: str) -> str:
         environment = {**os.environ, "LENT_GPU_STATE": str(tmp_path / machine), "PYTHON": sys.executable}
         environment["PYTHONPATH"] = str(ROOT)
-        done = subprocess.run([SCRIPT, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [SCRIPT, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
