@@ -92,7 +92,7 @@ def workload_of(label: str) -> Workload:
     if ":" not in name and name not in models.names():
         raise OptionError(unknown("model", label, {*models.names(), *MODELS}))
     if label.endswith(LARGE):
-        return Workload(label, name, (3, 64, 64), 200, 100_000, phases=PHASES[:2])
+        return Workload(label, name, (3, 64, 64), 200, 100_000)
     return Workload(label, name, (3, 32, 32), 10, 50_000)
 
 
