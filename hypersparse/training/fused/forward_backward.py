@@ -9,6 +9,7 @@ from hypersparse.methods.task import Metric
 from hypersparse.sparsity.triton_import import import_if_triton
 from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.forward_backward import ForwardBackward, LossFunction
+from hypersparse.training.fused.cudnn_operations import CudnnOperations
 from hypersparse.training.fused.network import FusedNetwork, fits_kernels
 from hypersparse.training.fused.operations import Operations
 from hypersparse.training.fused.trace import TracedNetwork, trace_network
@@ -80,7 +81,7 @@ def fuse(memory: FlatMemory, metric: Metric, machine: Machine, batch: tuple[int,
         return _not_fused(model, "the kernels take batches and channels in multiples of 16")
     if not owns(memory, traced):
         return _not_fused(model, "its weights do not lie in one memory, channels last")
-    return FusedForwardBackward(memory, metric, machine, traced, operations, batch=batch)
+    return FusedForwardBackward(memory, metric, machine, traced, CudnnOperations(operations), batch=batch)
 
 
 def _not_fused(model: nn.Module, reason: str) -> FusedForwardBackward | None:

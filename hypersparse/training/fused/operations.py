@@ -54,6 +54,9 @@ class Operations(Protocol):
     def conv(self, convolution: Convolution, images: Tensor, weights: Tensor, norm: Norm) -> Normed:
         """A convolution, with the sums for its batch norm."""
 
+    def tile_moments(self, values: Tensor) -> tuple[Tensor, int]:
+        """The `moments` and the `count` of the output of a convolution."""
+
     def activate(self, first: Normed, second: Normed | None, shortcut: Tensor | None, *, pool: int) -> Tensor:
         """The ReLU of the normed values, plus others or a shortcut; updates the norms' statistics."""
 
@@ -100,10 +103,14 @@ class PlainOperations:
             for image, weight in zip(images.float(), weights.float(), strict=True)
         ]
         values = _channels_last(torch.stack(made)).to(images.dtype)
+        return Normed(norm, values, *self.tile_moments(values))
+
+    def tile_moments(self, values: Tensor) -> tuple[Tensor, int]:
+        """The `moments` and the `count` of the output of a convolution."""
         pixels = values.float().flatten(1, 3)
         mean = pixels.mean(1)
         squares = (pixels - mean[:, None]).square().sum(1)
-        return Normed(norm, values, torch.stack([mean, squares], 1)[:, None], pixels.shape[1])
+        return torch.stack([mean, squares], 1)[:, None], pixels.shape[1]
 
     def activate(self, first: Normed, second: Normed | None, shortcut: Tensor | None, *, pool: int) -> Tensor:
         """The ReLU of the normed values, plus others or a shortcut; updates the norms' statistics."""

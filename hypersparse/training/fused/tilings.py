@@ -6,6 +6,8 @@ from hypersparse.training.kernels.conv_tiling import MOST_PAIRS, Convolution, Ke
 
 LARGEST = 128  # pixels of a tile, unless measured otherwise
 SMALLEST = 16  # of every side of a product on tensor cores
+FUSED_PAIRS = MOST_PAIRS  # of channels; layers with more are cuDNN's
+WITH_CUDNN = False  # whether networks with such layers are fused, which has not been measured
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ def weight_tiling(convolution: Convolution) -> Tiling:
     return WEIGHTS.get(key_of(convolution)) or tiling_of(convolution)
 
 
+def fuses(convolution: Convolution) -> bool:
+    """Whether the fused kernels compute a convolution, and not cuDNN."""
+    return convolution.channels * convolution.filters <= FUSED_PAIRS
+
+
 def fits(convolution: Convolution) -> bool:
     """Whether the kernels take a convolution of this size, and are known to be faster than cuDNN's."""
     images = convolution.batch * convolution.height * convolution.width
@@ -70,7 +77,7 @@ def fits(convolution: Convolution) -> bool:
     tiles = images // convolution.stride**2 % SMALLEST == convolution.pixels % SMALLEST == 0
     same = convolution.padding == convolution.side // 2
     small = max(images * convolution.channels, convolution.pixels * convolution.filters) < 2**27  # for 16 runs
-    measured = convolution.channels * convolution.filters <= MOST_PAIRS
+    measured = WITH_CUDNN or fuses(convolution)
     return whole and even and tiles and same and small and measured
 
 

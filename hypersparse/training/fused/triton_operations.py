@@ -1,5 +1,6 @@
 """The operations of a fused network as Triton kernels; `PlainOperations` says what each computes."""
 
+import math
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ import triton
 from torch import Tensor
 
 from hypersparse.training.fused.operations import Norm, Normed, Sums
-from hypersparse.training.fused.tilings import Tiles, data_tiles, forward_tiles, pixel_block, weight_tiling
+from hypersparse.training.fused.tilings import SMALLEST, Tiles, data_tiles, forward_tiles, pixel_block, weight_tiling
 from hypersparse.training.kernels import fused_conv, fused_norm
 from hypersparse.training.kernels.conv_tiling import Convolution
 
@@ -15,6 +16,9 @@ CHUNK = 64  # tiles whose sums are added at once
 PROGRAMS = 132  # that pass over pixels, one for each processor of an H200: each adds up the sums of all tiles first
 BLOCK = 8192  # numbers that such a program has at once
 SMALL_BLOCK = 2048
+MANY = 2**20  # numbers; with more a program has the larger block
+TILES = 256  # about as many programs make sums, of one tile each: two for each processor
+TILE_BLOCK = 4096  # numbers that such a program has at once
 
 
 class TritonOperations:
@@ -40,6 +44,16 @@ class TritonOperations:
             **_blocks(tiles),
         )
         return Normed(norm, values, moments, tiles.pixels)
+
+    def tile_moments(self, values: Tensor) -> tuple[Tensor, int]:
+        """The `moments` and the `count` of the output of a convolution."""
+        runs, *sides, channels = values.shape
+        tiles, blocks = _tiles(math.prod(sides), channels, TILE_BLOCK)
+        moments = values.new_empty(runs, tiles, 2, channels, dtype=torch.float32)
+        fused_norm.tile_moments[tiles, channels // blocks["block_channels"], runs](
+            values, moments, channels=channels, num_warps=4, **blocks
+        )
+        return moments, math.prod(sides) // tiles
 
     def activate(self, first: Normed, second: Normed | None, shortcut: Tensor | None, *, pool: int) -> Tensor:
         """The ReLU of the normed values, plus others or a shortcut; updates the norms' statistics."""
@@ -82,8 +96,7 @@ class TritonOperations:
         runs, batch, height, width, channels = first.values.shape
         norms = 1 if second is None else 2
         pixels = batch * (height // pool) * (width // pool)
-        _, blocks = _grid(pixels, channels, runs, SMALL_BLOCK)
-        tiles = pixels // blocks["block_pixels"]
+        tiles, blocks = _tiles(pixels, channels, TILE_BLOCK if pool == 1 else SMALL_BLOCK)
         results = torch.empty_like(first.values)
         sums = gradients.new_empty(runs, tiles, 1 + norms, channels, dtype=torch.float32)
         fused_norm.relu_gradient[tiles, channels // blocks["block_channels"], runs](
@@ -114,7 +127,8 @@ class TritonOperations:
         runs, batch, height, width, channels = normed.values.shape
         norm, results = normed.norm, torch.empty_like(normed.values)
         pixels = batch * height * width
-        grid, blocks = _grid(pixels, channels, runs, BLOCK if channels <= 32 else SMALL_BLOCK)
+        large = channels <= 32 or pixels * channels > MANY
+        grid, blocks = _grid(pixels, channels, runs, BLOCK if large else SMALL_BLOCK)
         fused_norm.norm_gradient[grid](
             sums.gradients,
             normed.values,
@@ -264,3 +278,13 @@ def _grid(pixels: int, channels: int, runs: int, block: int) -> tuple[tuple[int,
     across = channels // block_channels
     programs = max(1, min(pixels // block_pixels, PROGRAMS // across))
     return (programs, across, runs), {"block_pixels": block_pixels, "block_channels": block_channels}
+
+
+def _tiles(pixels: int, channels: int, block: int) -> tuple[int, dict[str, int]]:
+    """How many tiles sums are made of, and the blocks of a program that makes one; the same for any number of runs."""
+    block_channels = min(channels & -channels, 64)
+    least = triton.cdiv(pixels * (channels // block_channels), TILES)
+    count = pixel_block(pixels, max(SMALLEST, triton.next_power_of_2(least)))
+    block_pixels = min(count, block // block_channels)
+    blocks = {"block_pixels": block_pixels, "block_channels": block_channels, "blocks": count // block_pixels}
+    return pixels // count, blocks

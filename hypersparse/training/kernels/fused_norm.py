@@ -145,6 +145,33 @@ def _corner(pixel, height: tl.constexpr, width: tl.constexpr):
 
 
 @triton.jit
+def tile_moments(
+    inputs,  # [runs, N, H, W, C]
+    moments,  # [runs, tiles, 2, C]: mean of a tile, sum of squares around it
+    channels: tl.constexpr,
+    blocks: tl.constexpr,  # in a tile
+    block_pixels: tl.constexpr,
+    block_channels: tl.constexpr,
+):
+    tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+    count: tl.constexpr = blocks * block_pixels
+    channel = tl.program_id(1) * block_channels + tl.arange(0, block_channels)
+    inputs += tile * (count * channels)
+    around = tl.load(inputs + channel).to(tl.float32)  # near the mean, so that little cancels
+    shifts = tl.zeros([block_pixels, block_channels], tl.float32)
+    squares = tl.zeros([block_pixels, block_channels], tl.float32)
+    for number in range(blocks):
+        pixel = number * block_pixels + tl.arange(0, block_pixels)
+        value = tl.load(inputs + pixel[:, None] * channels + channel[None, :]).to(tl.float32) - around[None, :]
+        shifts += value
+        squares += value * value
+    shift = tl.sum(shifts, 0) / count
+    place = moments + tile * (2 * channels) + channel
+    tl.store(place, around + shift)
+    tl.store(place + channels, tl.maximum(tl.sum(squares, 0) - shift * shift * count, 0.0))
+
+
+@triton.jit
 def relu_gradient(
     gradients,  # [runs, N, H / pool, W / pool, C], of the activations
     activations,  # like the gradients; without pooling
@@ -163,55 +190,60 @@ def relu_gradient(
     pool: tl.constexpr,
     norms: tl.constexpr,
     pixels: tl.constexpr,  # of the gradients, of one run
+    blocks: tl.constexpr,  # in a tile
     block_pixels: tl.constexpr,
     block_channels: tl.constexpr,
 ):
     tile, run = tl.program_id(0), tl.program_id(2)
-    pixel = tile * block_pixels + tl.arange(0, block_pixels)
     channel = tl.program_id(1) * block_channels + tl.arange(0, block_channels)
-    offsets = (run * pixels + pixel)[:, None] * channels + channel[None, :]
-    gradient = tl.load(gradients + offsets).to(tl.float32)
     mean = tl.load(first_saved + run * 2 * channels + channel)
     inverse = tl.load(first_saved + (run * 2 + 1) * channels + channel)
-    to_sums = sums + ((run * (pixels // block_pixels) + tile) * (1 + norms)) * channels + channel
-    if pool == 1:
-        gradient = tl.where(tl.load(activations + offsets) > 0, gradient, 0.0)
-        result = gradient.to(results.dtype.element_ty)
-        tl.store(results + offsets, result)
-        rounded = result.to(tl.float32)
-        normalized = (tl.load(first + offsets).to(tl.float32) - mean[None, :]) * inverse[None, :]
-        tl.store(to_sums, tl.sum(rounded, 0))
-        tl.store(to_sums + channels, tl.sum(rounded * normalized, 0))
-        if norms > 1:
-            other_mean = tl.load(second_saved + run * 2 * channels + channel)
-            other_inverse = tl.load(second_saved + (run * 2 + 1) * channels + channel)
-            normalized = (tl.load(second + offsets).to(tl.float32) - other_mean[None, :]) * other_inverse[None, :]
-            tl.store(to_sums + 2 * channels, tl.sum(rounded * normalized, 0))
-    else:
-        scale = tl.load(scales + run * norm_stride + channel) * inverse
-        shift = tl.load(shifts + run * norm_stride + channel) - mean * scale
-        corner = _corner(pixel, height, width)[:, None] * channels + channel[None, :]
-        corner += run * (pixels * 4 * channels)
-        largest = tl.load(first + corner).to(tl.float32) * scale[None, :] + shift[None, :]
-        for place in tl.static_range(1, 4):
-            offset = (place // 2 * width + place % 2) * channels
-            value = tl.load(first + corner + offset).to(tl.float32) * scale[None, :] + shift[None, :]
-            largest = tl.maximum(largest, value)
-        left = tl.where(largest > 0, gradient, 0.0)  # goes to the first pixel that has the largest value
-        total = tl.zeros([block_channels], tl.float32)
-        products = tl.zeros([block_channels], tl.float32)
-        for place in tl.static_range(4):
-            offset = (place // 2 * width + place % 2) * channels
-            given = tl.load(first + corner + offset).to(tl.float32)
-            chosen = given * scale[None, :] + shift[None, :] == largest
-            result = tl.where(chosen, left, 0.0).to(results.dtype.element_ty)
-            left = tl.where(chosen, 0.0, left)
-            tl.store(results + corner + offset, result)
+    if norms > 1:
+        other_mean = tl.load(second_saved + run * 2 * channels + channel)
+        other_inverse = tl.load(second_saved + (run * 2 + 1) * channels + channel)
+    scale = tl.load(scales + run * norm_stride + channel) * inverse
+    shift = tl.load(shifts + run * norm_stride + channel) - mean * scale
+    total = tl.zeros([block_pixels, block_channels], tl.float32)
+    products = tl.zeros([block_pixels, block_channels], tl.float32)
+    other_products = tl.zeros([block_pixels, block_channels], tl.float32)
+    for number in range(blocks):
+        pixel = (tile * blocks + number) * block_pixels + tl.arange(0, block_pixels)
+        offsets = (run * pixels + pixel)[:, None] * channels + channel[None, :]
+        gradient = tl.load(gradients + offsets).to(tl.float32)
+        if pool == 1:
+            gradient = tl.where(tl.load(activations + offsets) > 0, gradient, 0.0)
+            result = gradient.to(results.dtype.element_ty)
+            tl.store(results + offsets, result)
             rounded = result.to(tl.float32)
-            total += tl.sum(rounded, 0)
-            products += tl.sum(rounded * (given - mean[None, :]) * inverse[None, :], 0)
-        tl.store(to_sums, total)
-        tl.store(to_sums + channels, products)
+            total += rounded
+            products += rounded * ((tl.load(first + offsets).to(tl.float32) - mean[None, :]) * inverse[None, :])
+            if norms > 1:
+                value = tl.load(second + offsets).to(tl.float32)
+                other_products += rounded * ((value - other_mean[None, :]) * other_inverse[None, :])
+        else:
+            corner = _corner(pixel, height, width)[:, None] * channels + channel[None, :]
+            corner += run * (pixels * 4 * channels)
+            largest = tl.load(first + corner).to(tl.float32) * scale[None, :] + shift[None, :]
+            for place in tl.static_range(1, 4):
+                offset = (place // 2 * width + place % 2) * channels
+                value = tl.load(first + corner + offset).to(tl.float32) * scale[None, :] + shift[None, :]
+                largest = tl.maximum(largest, value)
+            left = tl.where(largest > 0, gradient, 0.0)  # goes to the first pixel that has the largest value
+            for place in tl.static_range(4):
+                offset = (place // 2 * width + place % 2) * channels
+                given = tl.load(first + corner + offset).to(tl.float32)
+                chosen = given * scale[None, :] + shift[None, :] == largest
+                result = tl.where(chosen, left, 0.0).to(results.dtype.element_ty)
+                left = tl.where(chosen, 0.0, left)
+                tl.store(results + corner + offset, result)
+                rounded = result.to(tl.float32)
+                total += rounded
+                products += rounded * ((given - mean[None, :]) * inverse[None, :])
+    to_sums = sums + ((run * tl.num_programs(0) + tile) * (1 + norms)) * channels + channel
+    tl.store(to_sums, tl.sum(total, 0))
+    tl.store(to_sums + channels, tl.sum(products, 0))
+    if norms > 1:
+        tl.store(to_sums + 2 * channels, tl.sum(other_products, 0))
 
 
 @triton.jit

@@ -3,6 +3,7 @@
 Run as a script it uses Triton's interpreter, in a process of its own: Triton decides when a kernel is defined.
 """
 
+import copy
 import json
 import os
 from collections.abc import Iterator
@@ -10,11 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hypersparse.models.resnet import resnet
+from hypersparse.models.vgg import vgg
+from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.training.flat_memory import FlatMemory
+from hypersparse.training.fused import tilings
+from hypersparse.training.fused.cudnn_operations import CudnnOperations
+from hypersparse.training.fused.network import FusedNetwork
 from hypersparse.training.fused.operations import Norm, Normed, Operations, PlainOperations
+from hypersparse.training.fused.trace import trace_network
 from hypersparse.training.kernels.conv_tiling import Convolution
 
+BATCH = 16
 SMALL = {
     "stage": Convolution(2, 32, 32, 8, 8, 3, 1, 1),
     "into the next": Convolution(2, 16, 32, 8, 8, 3, 2, 1),
@@ -59,6 +69,11 @@ def results(
     first, second, third, fourth = norms
     normed = operations.conv(convolution, images, weights, first)
     yield "conv", normed.values
+    yield "tile means", (tiles := _combined(normed.moments, normed.count))[0]
+    yield "tile squares", tiles[1]
+    again = operations.tile_moments(normed.values)
+    yield "means of tiles alone", (tiles := _combined(*again))[0]
+    yield "squares of tiles alone", tiles[1]
     yield "activate", operations.activate(normed, None, None, pool=1)
     yield "saved", first.saved
     yield "means", first.means
@@ -96,6 +111,16 @@ def results(
 def _sum(tiles: Tensor) -> Tensor:
     """Of all tiles, run by run: torch adds in another order where there are more runs."""
     return torch.stack([each.sum(0) for each in tiles])
+
+
+def _combined(moments: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Mean and sum of squares around it, run by run."""
+    found = []
+    for means, squares in (each.unbind(1) for each in moments):
+        mean = means.mean(0)
+        found.append((mean, squares.sum(0) + count * (means - mean).square().sum(0)))
+    means, squares = zip(*found, strict=True)
+    return torch.stack(means), torch.stack(squares)
 
 
 def _moments(values: Tensor) -> tuple[Tensor, int]:
@@ -137,6 +162,35 @@ def errors(operations: Operations, convolution: Convolution, *, runs: int, like:
     return {name: _apart(mine, theirs) for (name, mine), (_, theirs) in zip(found, expected, strict=True)}
 
 
+def network_gradients(
+    operations: Operations, model: nn.Module, images: Tensor, *, runs: int = 1
+) -> Iterator[tuple[str, Tensor]]:
+    """Last activations, gradients of all weights and statistics of a network and its copies, for random gradients."""
+    models = [copy.deepcopy(model) for _ in range(runs)]
+    shape = tuple(images.shape[1:])
+    traced = [found for each in models if (found := trace_network(each, shape))]
+    memories = [FlatMemory(PrunableWeights(each)) for each in models]
+    fused = FusedNetwork(traced, memories, operations, batch=len(images), shape=shape, dtype=images.dtype)
+    fused.refresh_()
+    values = fused.forward([images] * runs)
+    yield "activations", values
+    generator = torch.Generator().manual_seed(1)
+    given = torch.randn(values.shape[1:], generator=generator)[None].expand(runs, -1, -1, -1, -1)
+    fused.backward_(given.to(values).contiguous())
+    for name, parameter in models[-1].named_parameters():
+        if parameter.grad is not None and not name.endswith(".bias"):
+            yield name, parameter.grad
+    for name, buffer in models[-1].named_buffers():
+        yield name, buffer
+
+
+def network_errors(operations: Operations, model: nn.Module, images: Tensor) -> dict[str, float]:
+    """The relative error of each result of a network against plain PyTorch."""
+    expected = list(network_gradients(PlainOperations(), model, images))
+    found = list(network_gradients(operations, model, images))
+    return {name: _apart(mine, theirs) for (name, mine), (_, theirs) in zip(found, expected, strict=True)}
+
+
 def _apart(found: Tensor, expected: Tensor) -> float:
     assert found.shape == expected.shape
     return float((found.float() - expected.float()).norm() / expected.float().norm())
@@ -147,6 +201,7 @@ def main() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     from triton.runtime import interpreter
 
+    from hypersparse.training.fused import triton_operations
     from hypersparse.training.fused.triton_operations import TritonOperations
 
     patch_tensors = interpreter._patch_lang_tensor
@@ -159,7 +214,18 @@ def main() -> None:
     interpreter._patch_lang_tensor = patch_and_count
     torch.manual_seed(0)
     like = torch.zeros(())
-    print(json.dumps({name: errors(TritonOperations(), each, runs=2, like=like) for name, each in SMALL.items()}))
+    found = {name: errors(TritonOperations(), each, runs=2, like=like) for name, each in SMALL.items()}
+    triton_operations.TILES, triton_operations.TILE_BLOCK, triton_operations.SMALL_BLOCK = 2, 512, 512
+    found["tiles of several blocks"] = errors(TritonOperations(), SMALL["stage"], runs=2, like=like)
+    tilings.FUSED_PAIRS = 0
+    mixed = CudnnOperations(TritonOperations())
+    found |= {f"{name}, by cuDNN": errors(mixed, each, runs=2, like=like) for name, each in SMALL.items()}
+    tilings.FUSED_PAIRS = 16 * 32  # from the second stage on
+    for model in (vgg(11, width=16, shape=(3, 16, 16), classes=4), resnet(8, width=16, shape=(3, 8, 8), classes=4)):
+        model.to(memory_format=torch.channels_last).train()
+        images = torch.randn(BATCH, 3, *[16 if type(model).__name__ == "VGG" else 8] * 2)
+        found[type(model).__name__] = network_errors(mixed, model, images)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

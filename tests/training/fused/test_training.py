@@ -17,6 +17,7 @@ from hypersparse.storage.weights_io import load_weights_
 from hypersparse.training import engines
 from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.fused import forward_backward as fused_module
+from hypersparse.training.fused import tilings
 from hypersparse.training.fused.forward_backward import FusedForwardBackward
 from hypersparse.training.fused.operations import PlainOperations
 from hypersparse.training.loop import Training, train
@@ -145,6 +146,16 @@ def test_it_trains_as_the_ordinary_path(tmp_path: Path, phase: str, chosen: Engi
 )
 def test_options_that_see_gradients(tmp_path: Path, tables: dict[str, Any], chosen: Engines) -> None:
     compared(recipe_of(**tables), tmp_path, chosen)
+
+
+def test_a_network_with_large_layers_by_cudnn(tmp_path: Path, chosen: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are left to the ordinary path while `WITH_CUDNN` is off."""
+    recipe = recipe_of(model={"name": "vgg11", "width": 16}, data={"size": 32})
+    monkeypatch.setattr(tilings, "FUSED_PAIRS", 16 * 32)
+    monkeypatch.setattr(tilings, "WITH_CUDNN", False)
+    assert type(begun(recipe, tmp_path / "ordinary").forward_backward) is ForwardBackward
+    monkeypatch.setattr(tilings, "WITH_CUDNN", True)
+    compared(recipe, tmp_path / "mixed", chosen)
 
 
 def test_distillation_adds_its_term_to_the_loss(tmp_path: Path, chosen: Engines) -> None:
