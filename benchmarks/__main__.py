@@ -1,8 +1,7 @@
 """`python -m benchmarks`: the speed of training and inference on this machine."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from benchmarks import device_commands, inference_engines, kernel_profile, loading, networks, web, workloads
 from benchmarks import train as training
 from benchmarks import zoo as zoo_networks
-from benchmarks.inference import InferenceBench, InferenceCase, InferenceRow
+from benchmarks.inference import InferenceBench, InferenceRow, title_of
 from benchmarks.inference import plan_cases as plan_inference
+from benchmarks.progress import progress_bar
 from benchmarks.row_tables import print_rows
-from benchmarks.timing import Case
 from benchmarks.token_networks import TOKEN_MODELS
 from benchmarks.workloads import parse_counts, parse_names
 from hypersparse.cli.console import Console
@@ -77,7 +76,7 @@ def train(options: TrainBenchOptions) -> None:
     effort = workloads.effort_for(place, quick=quick, steps=options.steps)
     minutes = (1.0 if quick else 8.0) if options.minutes is None else options.minutes
     measured = training.Bench(place, precision, effort, minutes)  # type: ignore[arg-type]
-    with _progress(len(cases)) as bar:
+    with progress_bar(len(cases)) as bar:
         report = measured.run(cases, bar)
     device = training.device_name(place, effort.threads)
     peaks = [training.peaks_sentence(precision, peaks) for precision, peaks in report.peaks.items()]
@@ -135,7 +134,7 @@ def loading_(options: LoadingBenchOptions) -> None:
     cases = [loading.LoadingCase(source, count) for source in sources for count in counts]
     model = options.model or ("resnet8" if quick else "resnet32")
     machine = Machine(device=options.device)
-    with _progress(len(cases)) as bar:
+    with progress_bar(len(cases)) as bar:
         rows = loading.measure(cases, model, effort, machine, bar)
     print_rows(
         [_loading_words(row) for row in rows],
@@ -192,10 +191,11 @@ def inference(options: InferenceBenchOptions) -> None:
     rounds = options.rounds or (8 if quick else 25)
     minutes = options.minutes or (math.inf if options.rounds else MINUTES)
     measured = InferenceBench(engines, rounds, masks, seconds=60 * minutes)
-    with _progress(len(cases)) as bar:
+    with progress_bar(len(cases)) as bar:
         measured.run(cases, bar)
-    delegated = [f"{_case(row).title}: {row['note']}" for row in measured.rows if row["note"]]
-    print_rows([_inference_words(row) for row in measured.rows], [*delegated, *measured.notes, *measured.wrong])
+    notes = [f"{title_of(row)}: {row['note']}" for row in measured.rows if row["note"]]
+    notes += [] if options.engines else _missing_engines()
+    print_rows([_inference_words(row) for row in measured.rows], [*notes, *measured.notes, *measured.wrong])
     if options.out:
         write_json(options.out, measured.rows)
     if measured.wrong:
@@ -250,31 +250,15 @@ def time_in_browser(options: WebBenchOptions) -> None:
         write_json(options.out, web.as_json(rows))
 
 
-class Bar:
-    """A progress bar over the cases on stderr, and a line for each."""
-
-    def __init__(self, progress: Progress, cases: int) -> None:
-        self.progress, self.task = progress, progress.add_task("bench", total=cases)
-
-    def began(self, case: Case) -> None:
-        """A case begins."""
-        self.progress.update(self.task, description=case.title)
-
-    def ended(self, case: Case, seconds: float) -> None:
-        """A case was measured."""
-        self.progress.console.print(f"{seconds:6.1f} s  {case.title}", highlight=False)
-        self.progress.advance(self.task)
-
-
-@contextmanager
-def _progress(cases: int) -> Iterator[Bar]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield Bar(progress, cases)
-
-
 def _default_engines() -> list[str]:
     return [each for each in inference_engines.ENGINES if each != SLOW_TO_BUILD and inference_engines.installed(each)]
+
+
+def _missing_engines() -> list[str]:
+    missing = [each for each in inference_engines.DENSE if not inference_engines.installed(each)]
+    others = [each for each in inference_engines.DENSE if each not in missing]
+    over = f"speed-ups are over {others[0]}" if others else "there are no speed-ups"
+    return [f"{' and '.join(missing)} not installed: {over}."] if missing else []
 
 
 def _scaling_note(rows: Sequence[training.TrainingRow]) -> list[str]:
@@ -327,15 +311,11 @@ def _loading_words(row: loading.LoadingRow) -> dict[str, str]:
     }
 
 
-def _case(row: InferenceRow) -> InferenceCase:
-    return InferenceCase(row["model"], row["sparsity"], row["batch"], row["threads"])
-
-
 def _inference_words(row: InferenceRow) -> dict[str, str]:
     speedup, share = row["speedup"], row["roofline_share"]
     return {
         "model": row["model"],
-        "sparsity": f"{100 * row['sparsity']:g} %",
+        "sparsity": "any" if row["sparsity"] is None else f"{100 * row['sparsity']:g} %",
         "mask": row["mask"],
         "engine": row["engine"] if row["engine"] != inference_engines.OURS else f"{inference_engines.OURS} *",
         "batch": str(row["batch"]),

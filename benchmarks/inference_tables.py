@@ -17,18 +17,20 @@ MUST = {
     0.998: 50,
 }  # times the better dense engine, one image, one thread
 OF_BATCHES = 0.7  # of that
-NAMES = {"resnet32": "ResNet-32", "vgg19": "VGG-19"}
+NAMES = {"resnet32": "ResNet-32", "vgg19": "VGG-19", "vit-tiny": "ViT-Tiny", "bert-4": "BERT of four layers"}
 ENGINES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 OURS, SHRUNK = "hypersparse", "onnxruntime-shrunk"
 Row = dict[str, Any]
 
 
 def cells(rows: list[Row], setting: tuple[str, int, int]) -> dict[float, dict[str, Row]]:
-    """The rows of one table: by sparsity, then by engine."""
+    """The rows of one table: by sparsity, then by engine. Rows without a sparsity are those of all of them."""
+    chosen = [row for row in rows if (row["model"], row["batch"], row["threads"]) == setting]
+    shared = {row["engine"]: row for row in chosen if row["sparsity"] is None}
     found: dict[float, dict[str, Row]] = {}
-    for row in rows:
-        if (row["model"], row["batch"], row["threads"]) == setting:
-            found.setdefault(row["sparsity"], {})[row["engine"]] = row
+    for row in chosen:
+        if row["sparsity"] is not None:
+            found.setdefault(row["sparsity"], {**shared})[row["engine"]] = row
     return found
 
 
@@ -38,8 +40,9 @@ def line(sparsity: float, own: dict[str, Row], other: Row | None, must: float | 
     spread = f"{ours['milliseconds']:.3g} ({ours['milliseconds_low']:.3g}-{ours['milliseconds_high']:.3g})"
     ran = next((name for engine, name in ENGINES.items() if engine in (ours["note"] or "")), "kernel")
     words = {"sparsity": f"{100 * sparsity:g} %", "mask": ours["mask"]}
-    words |= {f"{name}, ms": f"{own[engine]['milliseconds']:.3g}" for engine, name in ENGINES.items()}
-    words |= {"shrunk, ms": f"{own[SHRUNK]['milliseconds']:.3g}", "hypersparse, ms (10-90 %)": spread}
+    words |= {f"{name}, ms": f"{own[engine]['milliseconds']:.3g}" for engine, name in ENGINES.items() if engine in own}
+    shrunk = f"{own[SHRUNK]['milliseconds']:.3g}" if SHRUNK in own else ""
+    words |= {"shrunk, ms": shrunk, "hypersparse, ms (10-90 %)": spread}
     words["speed-up"] = f"**{ours['speedup']:.3g}x**"
     words["of quiet calls"] = f"{ours['speedup_low']:.3g}x"
     if ours["threads"] > 1:

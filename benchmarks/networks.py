@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 
@@ -14,16 +15,20 @@ from benchmarks import token_networks
 from benchmarks.token_networks import TOKEN_MODELS, draw_inputs, is_bert, shape_of
 from hypersparse import models
 from hypersparse.export.graph_module import to_module
+from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.trace import trace
 from hypersparse.sparsity.distributions import keep_count
+from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.graph import Graph
+from hypersparse_runtime.lowering import dense_products, layers_of
 
 SHAPE, CLASSES = (3, 32, 32), 10
 MODELS = ("resnet32", "vgg19")
 SPARSITIES = (0.0, 0.9, 0.98, 0.998)
 QUICK_SPARSITIES = (0.98, 0.998)
 TRAINED, SYNTHETIC, RANDOM = "trained", "synthetic", "random"
+WORTH_SHRINKING = 0.98  # of the products, at most
 MIN_KEPT = 64  # weights per layer in a synthetic mask: an empty layer would disconnect the network
 LAST_DENSER_LAYER, LATE_LAYER_FACTOR = 10, 0.02  # later layers have their density scaled by this factor
 
@@ -38,6 +43,22 @@ class BenchmarkNetwork:
     graph: Graph
     module: nn.Module
     tokens: bool = False  # whether it takes token numbers
+
+    @cached_property
+    def shrunk(self) -> Graph:
+        """The graph without its dead channels: itself if that saves hardly any products."""
+        made = shrink_graph(self.graph).graph
+        return made if dense_products(made) < WORTH_SHRINKING * self.dense_products else self.graph
+
+    @cached_property
+    def dense_products(self) -> int:
+        """Multiplications per input of a dense engine."""
+        return dense_products(self.graph)
+
+    @cached_property
+    def sparse_products(self) -> int:
+        """Multiplications per input with the weights that are not zero."""
+        return without_dead_channels(layers_of(self.graph)).products()
 
     def inputs(self, count: int) -> NDArray[np.float32]:
         """Random inputs, the same ones at each call."""

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.inference import add_speedups_, time_in_turns
+from benchmarks.inference import add_speedups_
 from benchmarks.inference_engines import DENSE, OURS, build_engine, torch_threads
 from benchmarks.networks import BenchmarkNetwork, randomize_norms_
+from benchmarks.turns import time_in_turns
 from hypersparse import models, zoo
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.sparse_file import load_graph
@@ -40,11 +41,11 @@ def _rows(entry: Entry, engines: Sequence[str], rounds: int) -> list[ZooRow]:
         {
             "name": entry.name,
             "engine": each.engine,
-            "milliseconds": 1e3 * float(np.median(times[each.engine].cpu)),
-            "milliseconds_low": 1e3 * float(np.quantile(times[each.engine].cpu, 0.1)),
+            "milliseconds": 1e3 * float(np.median(taken.cpu)),
+            "milliseconds_low": 1e3 * float(np.quantile(taken.cpu, 0.1)),
             "speedup": None,
         }
-        for each in made
+        for each, taken in zip(made, times, strict=True)
     ]
     add_speedups_(rows)
     return rows

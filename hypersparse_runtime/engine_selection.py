@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 TRIALS = 9  # of each engine, in turns
 LEAST_TRIALS, ENOUGH_SECONDS = 3, 0.5  # no further ones after so long
-REST = 0.15  # seconds: threads of dense engines spin on for up to 0.1 after a call, on cores that the next one needs
+REST = 0.03  # seconds: OpenVINO's threads take 1 ms of CPU time after a call, those of the others nothing
 LARGEST = 32  # images of a trial for each thread: from there on an image takes every engine as long as in any batch
 
 

@@ -9,12 +9,13 @@ import pytest
 from torch import nn
 from typer.testing import CliRunner
 
-from benchmarks import inference
+from benchmarks import inference, inference_engines, turns
 from benchmarks.__main__ import MASKS, app
-from benchmarks.inference import KEYS, InferenceBench, InferenceCase, add_speedups_, plan_cases, time_in_turns
-from benchmarks.inference_engines import InferenceEngine, build_engine
+from benchmarks.inference import KEYS, InferenceBench, InferenceCase, add_speedups_, plan_cases
+from benchmarks.inference_engines import InferenceEngine, build_engine, installed, torch_threads
 from benchmarks.networks import MODELS, front_loaded_counts, load_or_generate, prune_clustered_
 from benchmarks.timing import Case
+from benchmarks.turns import time_in_turns
 from hypersparse.errors import OptionError
 from hypersparse.export.sparse_file import save_sparse
 from hypersparse.models import build
@@ -43,47 +44,127 @@ def test_engines_take_turns() -> None:
     def slow(name: str) -> Any:
         def predict(images: np.ndarray) -> np.ndarray:
             calls.append(name)
-            return sum(images + n for n in range(3000))  # type: ignore[return-value]
+            enough = time.process_time() + 1.1 * turns.TURN_SECONDS
+            while time.process_time() < enough:
+                pass
+            return images
 
         return predict
 
     engines = [InferenceEngine(name, slow(name), 0, 0) for name in ("a", "b")]
     times = time_in_turns(engines, np.zeros((8, 3, 32, 32), dtype=np.float32), 2)
-    assert calls == ["a", "b", "a", "b", "a", "b"]  # the first two calls say how many go in a turn
-    assert len(times["a"].wall) == len(times["b"].cpu) == 2
+    assert calls == ["a", "b", "a", "b"]
+    assert [len(each.wall) for each in times] == [len(each.cpu) for each in times] == [2, 2]
+    assert min(min(each.cpu) for each in times) > turns.TURN_SECONDS
 
 
-def test_no_round_begins_after_its_time_but_the_first_ones() -> None:
-    engine = InferenceEngine("a", lambda images: images, 0, 0)
-    images = np.zeros((1, 1), dtype=np.float32)
-    all_of_them = time_in_turns([engine], images, 9)["a"].wall
-    assert len(time_in_turns([engine], images, 9, until=0.0)["a"].wall) == len(all_of_them) // 9 * inference.MIN_ROUNDS
+def test_short_calls_are_repeated_within_a_turn() -> None:
+    times = time_in_turns([InferenceEngine("a", lambda images: images, 0, 0)], np.zeros((1, 1), dtype=np.float32), 3)
+    assert len(times[0].wall) == 3 * turns.MAX_CALLS
 
 
-def test_cases_without_time_left_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_round_begins_that_would_end_after_its_time_but_the_first() -> None:
+    def predict(images: np.ndarray) -> np.ndarray:
+        time.sleep(0.02 / turns.MAX_CALLS)
+        return images
+
+    images, end = np.zeros((1, 1), dtype=np.float32), time.perf_counter() + 0.09
+    in_time = time_in_turns([InferenceEngine("a", predict, 0, 0)], images, 99, until=end)[0].wall
+    assert 1 <= len(in_time) // turns.MAX_CALLS <= 4
+    late = time_in_turns([InferenceEngine("a", predict, 0, 0)], images, 99, until=0.0)[0].wall
+    assert len(late) == turns.MAX_CALLS
+
+
+SPARSE = ("resnet8", (0.9, 0.98))
+
+
+def test_a_case_that_would_overshoot_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     measured, ends = list[InferenceCase](), list[float]()
 
     def measure(self: InferenceBench, case: InferenceCase, *, until: float) -> None:
         measured.append(case)
         ends.append(until)
-        time.sleep(0.06)
 
+    network = load_or_generate("resnet8", 0.9, MASKS)
+    monkeypatch.setattr(inference, "load_or_generate", lambda *asked: network)
     monkeypatch.setattr(InferenceBench, "_measure", measure)
-    bench = InferenceBench(["torch"], 1, MASKS, seconds=0.1)
-    cases = list(plan_cases(["resnet8"], [0.9], [1, 2, 4, 8], [1]))
+    bench, bar = InferenceBench(["torch"], 25, MASKS, seconds=4.0), Progress()
+    cases = [InferenceCase(*SPARSE, batch, 1) for batch in (1, 10**6, 2)]
     began = time.perf_counter()
-    bench.run(cases, NoBar())
-    assert 1 <= len(measured) <= 2  # a busy machine sleeps longer
-    assert began + 0.02 < ends[0] < began + 0.06  # a quarter of the time
-    assert bench.notes == [f"{4 - len(measured)} of 4 cases were left out: the time is over."]
+    bench.run(cases, bar)
+    assert measured == [cases[0], cases[2]]
+    assert bench.notes[0].startswith("resnet8, batch 1000000, 1 thread was left out: it takes about")
+    assert 0 < bar.left[0] <= 4.0
+    assert ends[-1] < began + 4.1
+    assert bar.titles == [case.title for case in cases]
 
 
-class NoBar:
+def test_estimates_follow_products_and_measured_speed() -> None:
+    bench = InferenceBench(["torch", "hypersparse"], 5, MASKS)
+    bench.run([], Progress())
+    bench._networks = {("resnet8", each): load_or_generate("resnet8", each, MASKS) for each in SPARSE[1]}
+    dense = bench._networks["resnet8", 0.9].dense_products
+    sparse = sum(each.sparse_products for each in bench._networks.values())
+    case, built = InferenceCase(*SPARSE, 64, 1), 3 * inference.BUILD_SECONDS  # dense PyTorch has no sparsity
+    wanted = inference.CAUTION * inference.PRODUCT_SECONDS * 64 * 4 * (dense + sparse)
+    assert bench.estimate(case, 3) == pytest.approx(built + wanted)
+    bench._rates[1, 1] = 10 * inference.PRODUCT_SECONDS
+    assert bench.estimate(case, 3) == pytest.approx(built + 10 * wanted)
+    bench._rates[64, 1] = 2 * inference.PRODUCT_SECONDS
+    assert bench.estimate(case, 3) == pytest.approx(built + 2 * wanted)
+    assert bench.estimate(replace(case, threads=2), 3) == pytest.approx(built + wanted)
+
+
+class Progress:
+    def __init__(self) -> None:
+        self.left, self.titles = list[float](), list[str]()
+
+    def expects(self, seconds: float) -> None:
+        self.left.append(seconds)
+
     def began(self, case: Case) -> None:
-        """Nothing is shown."""
+        self.titles.append(case.title)
 
     def ended(self, case: Case, seconds: float) -> None:
         """Nothing is shown."""
+
+
+@pytest.mark.slow
+def test_dense_engines_run_once_for_all_sparsities() -> None:
+    pytest.importorskip("onnxruntime")
+    bench = InferenceBench(["torch", "onnxruntime", "onnxruntime-shrunk", "hypersparse"], 1, MASKS)
+    bench.run([InferenceCase("resnet32", (0.9, 0.998), 3, 1)], Progress())
+    assert [(row["engine"], row["sparsity"]) for row in bench.rows] == [
+        ("torch", None), ("onnxruntime", None), ("onnxruntime-shrunk", 0.9), ("onnxruntime-shrunk", 0.998),
+        ("hypersparse", 0.9), ("hypersparse", 0.998),
+    ]  # fmt: skip
+    assert (bench.wrong, bench.notes) == ([], [])
+    dense, ours = bench.rows[1], bench.rows[-1]
+    assert ours["speedup"] == pytest.approx(dense["milliseconds"] / ours["milliseconds"])
+    assert bench._rates[3, 1] > 0
+
+
+@pytest.mark.slow
+def test_a_graph_without_dead_channels_is_not_shrunk() -> None:
+    network = load_or_generate("bert-4", 0.9, MASKS)
+    assert network.shrunk is network.graph
+    assert [*InferenceBench(["onnxruntime-shrunk"], 1, MASKS)._engines_of([network])] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "hypersparse"])
+def test_threads_of_idle_engines_take_no_time(engine: str) -> None:
+    if not installed(engine):
+        pytest.skip(f"{engine} is not installed")
+    network = load_or_generate("resnet32", 0.98, MASKS)
+    with torch_threads(2):
+        made, images, spent = build_engine(engine, network, batch=1, threads=2), network.inputs(1), list[float]()
+        for _ in range(10):
+            made.predict(images)
+            began = time.process_time()
+            time.sleep(0.05)
+            spent.append(time.process_time() - began)
+    assert np.median(spent) < 0.01  # ONNX Runtime with its defaults takes 0.04 s
 
 
 @pytest.mark.slow
@@ -131,9 +212,16 @@ def test_a_pause_before_each_turn_lets_threads_of_others_settle() -> None:
     time_in_turns(
         [InferenceEngine(name, predict, 0, 0) for name in "ab"], np.zeros((1, 1), dtype=np.float32), 2, pause=0.02
     )
-    gaps = [begin - end for begin, end in zip(begins[2:], ends[1:-1], strict=True)]
-    assert len(gaps) == 8  # of each pair the first is not timed
-    assert min(gaps[::2]) >= 0.02
+    gaps = [begin - end for begin, end in zip(begins[1:], ends[:-1], strict=True)]
+    assert len(gaps) == 7  # of each pair the first is not timed
+    assert min(gaps[1::2]) >= 0.02
+
+
+def test_plans_have_a_case_for_each_model_batch_and_number_of_threads() -> None:
+    cases = list(plan_cases(["resnet8", "vgg11"], [0.9, 0.98], [1, 64], [1]))
+    assert [f"{case.model} {case.batch}" for case in cases] == ["resnet8 1", "resnet8 64", "vgg11 1", "vgg11 64"]
+    assert {case.sparsities for case in cases} == {(0.9, 0.98)}
+    assert cases[-1].title == "vgg11, batch 64, 1 thread"
 
 
 def test_synthetic_masks_keep_the_requested_number() -> None:
@@ -193,7 +281,8 @@ def test_a_quick_bench_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
     assert {"torch", "onnxruntime", "onnxruntime-shrunk", "hypersparse"} <= {row["engine"] for row in rows}
     for row in rows:
         assert tuple(row)[: len(KEYS)] == KEYS
-        assert (row["model"], row["sparsity"], row["batch"], row["threads"]) == ("resnet8", 0.98, 1, 1)
+        assert (row["model"], row["batch"], row["threads"]) == ("resnet8", 1, 1)
+        assert row["sparsity"] == (0.98 if row["engine"] in ("onnxruntime-shrunk", "hypersparse") else None)
         assert row["milliseconds"] > 0
         assert row["max_difference"] < 1e-5
         assert row["bytes"] > 0
@@ -201,3 +290,11 @@ def test_a_quick_bench_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
     assert ours["mask"] == "synthetic"
     assert ours["speedup"] > 1
     assert "hypersparse *" in done.output
+
+
+@pytest.mark.slow
+def test_a_missing_engine_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference_engines, "installed", lambda engine: "onnx" not in engine and engine != "openvino")
+    done = CliRunner().invoke(app, SMALL, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("onnxruntime and openvino not installed: there are no speed-ups.") == 1

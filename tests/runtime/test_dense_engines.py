@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypersparse_runtime.dense_engines import (
     installed_engines,
     is_installed,
 )
+from hypersparse_runtime.graph import INPUT
 from tests.runtime.networks import computed, graphs, largest
 from tests.runtime.test_sparse_model import assert_close, images_for
 
@@ -151,3 +153,17 @@ def convolution() -> Graph:
     weight = np.random.default_rng(1).normal(size=(8, 3, 3, 3)).astype(np.float32)
     options = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
     return Graph((3, 16, 16), (Node("conv", ("input",), "y", {"weight": "w"}, options),), {"w": weight})
+
+
+def test_threads_of_an_idle_engine_do_not_occupy_cores(engine: DenseEngine) -> None:
+    weight = np.random.default_rng(0).normal(size=(256, 256, 3, 3)).astype(np.float32)
+    options = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    graph = Graph((256, 16, 16), (Node("conv", (INPUT,), "y", {"weight": "w"}, options),), {"w": weight})
+    built, spent = engine(graph, threads=2), list[float]()
+    images, outputs = np.ones((1, 256, 16, 16), dtype=np.float32), np.empty((1, 256, 16, 16), dtype=np.float32)
+    for _ in range(10):
+        built.run(images, outputs)
+        began = time.process_time()
+        time.sleep(0.05)
+        spent.append(time.process_time() - began)
+    assert np.median(spent) < 0.01  # ONNX Runtime with its defaults takes 0.04 s
