@@ -7,8 +7,8 @@ import numpy as np
 
 from hypersparse_runtime.checked_step import Step, vectors
 from hypersparse_runtime.kernel_tables import Ints
-
-MOST_FUNCTIONS, MOST_OPERATORS, MOST_REDUCTIONS = 18, 8, 4  # in kernel.h
+from hypersparse_runtime.operations.functions import FUNCTIONS, KERNEL_OPERATORS
+from hypersparse_runtime.operations.tokens import REDUCTIONS
 
 
 def _values(step: Step, words: int, what: str) -> Ints:
@@ -41,7 +41,7 @@ def _copy(step: Step) -> None:
 
 def _elementwise(step: Step) -> None:
     runs = _values(step, 3, "runs")
-    step.need(0 <= step.kernel_y < MOST_FUNCTIONS, "function")
+    step.need(0 <= step.kernel_y < len(FUNCTIONS), "function")
     step.table(step.bias, 1, "bias")
     for column, at in ((0, step.output), (1, step.input)):
         _operand(step, runs, column, at=at, stride=1, what="runs")
@@ -49,7 +49,7 @@ def _elementwise(step: Step) -> None:
 
 def _arithmetic(step: Step) -> None:
     runs = _values(step, 4, "runs")
-    step.need(0 <= step.kernel_y < MOST_OPERATORS, "operator")
+    step.need(0 <= step.kernel_y < len(KERNEL_OPERATORS), "operator")
     _operand(step, runs, 0, at=step.output, stride=1, what="output")
     _operand(step, runs, 1, at=step.input, stride=step.stride_y, what="input")
     _operand(step, runs, 2, at=step.residual, stride=step.stride_x, what="second operand")
@@ -76,7 +76,7 @@ def _norm(step: Step) -> None:
 
 
 def _reduce(step: Step) -> None:
-    step.need(0 <= step.kernel_y < MOST_REDUCTIONS, "function")
+    step.need(0 <= step.kernel_y < len(REDUCTIONS), "function")
     _planes(step, reduced=True)
 
 

@@ -19,7 +19,7 @@ class Copy:
 
 @dataclass(frozen=True, eq=False)
 class Elementwise:
-    """A function of each element, by its name in `elementwise.FUNCTIONS`."""
+    """A function of each element, by its name in `operations.functions`."""
 
     function: str
     parameter: float

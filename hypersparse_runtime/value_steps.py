@@ -11,15 +11,13 @@ import numpy as np
 from hypersparse_runtime.conv_steps import mask_of
 from hypersparse_runtime.kernel_tables import KINDS, Tables
 from hypersparse_runtime.memory_plan import Places
-from hypersparse_runtime.operations.elementwise import FUNCTIONS, KEEPS_ZERO, OPERATOR_NAMES
+from hypersparse_runtime.operations.functions import FUNCTIONS, KERNEL_OPERATORS
 from hypersparse_runtime.operations.tokens import REDUCTIONS
 from hypersparse_runtime.plane_layout import Placed, PlaneLayout
 from hypersparse_runtime.sparse_layers import Array, Layer
 
 Words = dict[str, int]
 SAMPLED = 2**12  # moves that tell the usual stride of runs
-NAMES = MappingProxyType({name: place for place, name in enumerate(FUNCTIONS)})
-OPERATORS = MappingProxyType({name: place for place, name in enumerate(OPERATOR_NAMES)})
 
 
 def value_words(step: Layer, placed: Placed, places: Places, tables: Tables) -> Words:
@@ -86,7 +84,7 @@ def _copy(step: Layer, placed: Placed, places: Places, tables: Tables) -> Words:
 def _elementwise(step: Layer, placed: Placed, places: Places, tables: Tables) -> Words:
     before, after, work = placed.values[step.input], placed.values[step.output], step.work
     if (
-        work.function in KEEPS_ZERO
+        FUNCTIONS[work.function].keeps_zero
         and before.plane == after.plane
         and before.pitch == after.pitch
         and (before.rows or before.padded or not after.padded)
@@ -94,7 +92,7 @@ def _elementwise(step: Layer, placed: Placed, places: Places, tables: Tables) ->
         runs = np.array([[0, 0, (before.channels - 1) * before.plane + before.run]])  # what pads it stays zero
     else:
         runs, _ = _runs(_all(after), _all(before))
-    words = {"rows": len(runs), "channels": tables.add(runs), "kernel_y": NAMES[work.function]}
+    words = {"rows": len(runs), "channels": tables.add(runs), "kernel_y": [*FUNCTIONS].index(work.function)}
     count = before.channels * before.height * before.width
     return words | {"bias": tables.add(np.array([work.parameter]), np.float32), "blocks": 4 * count}
 
@@ -108,7 +106,7 @@ def _arithmetic(step: Layer, placed: Placed, places: Places, tables: Tables) -> 
         second = addresses(placed.values[work.other], work.places)
         words = {"residual": places.of(work.other)}
     runs, steps = _runs(_all(after), _all(before), second)
-    words |= {"rows": len(runs), "channels": tables.add(runs), "kernel_y": OPERATORS[work.function]}
+    words |= {"rows": len(runs), "channels": tables.add(runs), "kernel_y": KERNEL_OPERATORS.index(work.function)}
     return words | {"stride_y": steps[1], "stride_x": steps[2], "blocks": len(second)}
 
 

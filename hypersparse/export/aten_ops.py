@@ -15,6 +15,7 @@ from torch import Tensor
 from hypersparse.errors import ModelError, unknown
 from hypersparse.export.aten_call import GETITEM
 from hypersparse.export.aten_checks import check_arguments, named_arguments
+from hypersparse.export.operations.elementwise import TORCH_FUNCTIONS
 from hypersparse.export.silence_torch import first_line
 from hypersparse_runtime.graph import Node
 
@@ -24,19 +25,16 @@ def _words(text: str) -> frozenset[str]:
 
 
 # What maps every element of one value by itself, so that a constant channel stays one.
-ELEMENTWISE = _words(
-    "abs celu clamp clamp_max clamp_min elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu log1p "
-    "log_sigmoid mish neg relu relu6 selu sigmoid silu softplus sqrt tanh"
+ELEMENTWISE = frozenset(each.call for each in TORCH_FUNCTIONS.values()) | _words(
+    "clamp clamp_max clamp_min expm1 hardtanh log1p relu relu6"
 )
 NORMS = _words("batch_norm group_norm instance_norm layer_norm rms_norm")
 WITH_NUMBERS = _words("add sub rsub mul div pow")  # elementwise too, if the other operand is a number
 # By their names and, after a dot, the overloads other than `default`.
-ALLOWED = _words(
-    "abs celu clamp clamp_max clamp_min elu erf exp expm1 gelu hardsigmoid hardswish hardtanh leaky_relu log1p "
-    "log_sigmoid mish neg relu relu6 selu sigmoid silu softplus sqrt tanh "
+ALLOWED = ELEMENTWISE | _words(
     "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar mul.Tensor mul.Scalar "
     "div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar "
-    "clamp.Tensor clamp_max.Tensor clamp_min.Tensor cos sin logit maximum minimum prelu reciprocal rsqrt "
+    "clamp.Tensor clamp_max.Tensor clamp_min.Tensor cos sin logit maximum minimum prelu reciprocal "
     "_log_softmax _softmax log_softmax.int softmax.int _to_copy "
     "amax amin cumsum mean mean.dim sum sum.dim_IntList var var.dim var.correction "
     "addmm bmm einsum linear matmul mm scaled_dot_product_attention "

@@ -237,6 +237,16 @@ static float of_neg(float x)
     return -x;
 }
 
+static float of_selu(float x)
+{
+    return x > 0.0f ? 1.05070099f * x : 1.75809934f * expm1f(x);
+}
+
+static float of_logsigmoid(float x)
+{
+    return -of_softplus(-x);
+}
+
 static void leaky_relu(const float *x, float *y, int size, float slope)
 {
     for (int at = 0; at < size; at++)
@@ -247,6 +257,12 @@ static void elu(const float *x, float *y, int size, float scale)
 {
     for (int at = 0; at < size; at++)
         y[at] = x[at] > 0.0f ? x[at] : scale * expm1f(x[at]);
+}
+
+static void celu(const float *x, float *y, int size, float scale)
+{
+    for (int at = 0; at < size; at++)
+        y[at] = x[at] > 0.0f ? x[at] : scale * expm1f(x[at] / scale);
 }
 
 static void embedding(const float *x, float *y, int count, int width, const float *table)

@@ -104,27 +104,17 @@ INLINE VEC NAME(below_one)(VEC x) {
   return NAME(chosen)(x > -0.4f, near, NAME(exp_of)(x) - 1.0f);
 }
 
+INLINE VEC NAME(elu_of)(VEC x, float scale) {
+  return NAME(chosen)(x > 0.0f, x, scale * NAME(below_one)(NAME(smaller_of)(NAME(all)(0.0f), x)));
+}
+
+INLINE VEC NAME(celu_of)(VEC x, float scale) {
+  return NAME(chosen)(x > 0.0f, x, scale * NAME(below_one)(NAME(smaller_of)(NAME(all)(0.0f), x) / scale));
+}
+
 SHARED VEC NAME(function_of)(const enum function function, VEC x, float parameter) {
-  switch (function) {
-    case SIGMOID: return NAME(sigmoid_of)(x);
-    case TANH: return NAME(tanh_of)(x);
-    case SILU: return x * NAME(sigmoid_of)(x);
-    case GELU: return 0.5f * x * (1.0f + NAME(erf_of)(x * 0.707106781f));
-    case GELU_TANH: return x * NAME(sigmoid_of)(1.59576912f * (x + 0.044715f * x * x * x));
-    case HARDSWISH: return x * NAME(clipped_sixth)(x);
-    case HARDSIGMOID: return NAME(clipped_sixth)(x);
-    case LEAKY_RELU: return NAME(chosen)(x > 0.0f, x, x * parameter);
-    case ELU: return NAME(chosen)(x > 0.0f, x, parameter * NAME(below_one)(NAME(smaller_of)(NAME(all)(0.0f), x)));
-    case SOFTPLUS: return NAME(softplus_of)(x);
-    case MISH: return x * NAME(tanh_of)(NAME(softplus_of)(x));
-    case EXP: return NAME(exp_of)(x);
-    case ERF: return NAME(erf_of)(x);
-    case SQRT: return NAME(root_of)(x);
-    case RSQRT: return 1.0f / NAME(root_of)(x);
-    case LOG: return NAME(log_of)(x);
-    case ABS: return NAME(magnitude)(x);
-    default: return -x;
-  }
+  switch (function) { FUNCTIONS(CASE) }
+  return x;
 }
 
 /* The first `count` floats of a vector. */
@@ -161,28 +151,17 @@ TARGET static void NAME(elementwise)(const struct step *step, const struct memor
     NAME(apply)((enum function)step->kernel_y, to, from, count, parameter);
 #else
     switch (step->kernel_y) {
-#define FUNCTION(name) \
-  case name: NAME(apply)(name, to, from, count, parameter); break;
-      FUNCTION(SIGMOID) FUNCTION(TANH) FUNCTION(SILU) FUNCTION(GELU) FUNCTION(GELU_TANH) FUNCTION(HARDSWISH)
-      FUNCTION(HARDSIGMOID) FUNCTION(LEAKY_RELU) FUNCTION(ELU) FUNCTION(SOFTPLUS) FUNCTION(MISH) FUNCTION(EXP)
-      FUNCTION(ERF) FUNCTION(SQRT) FUNCTION(RSQRT) FUNCTION(LOG) FUNCTION(ABS) FUNCTION(NEG)
-#undef FUNCTION
+#define RUN(name, computed) case name: NAME(apply)(name, to, from, count, parameter); break;
+      FUNCTIONS(RUN)
+#undef RUN
     }
 #endif
   }
 }
 
 INLINE VEC NAME(joined)(const enum operator operator, VEC a, VEC b) {
-  switch (operator) {
-    case ADD: return a + b;
-    case SUB: return a - b;
-    case MUL: return a * b;
-    case DIV: return a / b;
-    case MAXIMUM: return NAME(chosen)((a > b) | (a != a), a, b);
-    case MINIMUM: return NAME(chosen)((a < b) | (a != a), a, b);
-    case RSUB: return b - a;
-    default: return b / a;
-  }
+  switch (operator) { OPERATORS(CASE) }
+  return a;
 }
 
 /* Where the operands of a run begin, and how far apart their elements are; lanes of constants are one. */
@@ -231,11 +210,9 @@ TARGET static void NAME(arithmetic)(const struct step *step, const struct memory
     NAME(join_runs)((enum operator)step->kernel_y, &pair);
 #else
     switch (step->kernel_y) {
-#define OPERATOR(name) \
-  case name: NAME(join_runs)(name, &pair); break;
-      OPERATOR(ADD) OPERATOR(SUB) OPERATOR(MUL) OPERATOR(DIV) OPERATOR(MAXIMUM) OPERATOR(MINIMUM) OPERATOR(RSUB)
-      OPERATOR(RDIV)
-#undef OPERATOR
+#define RUN(name, computed) case name: NAME(join_runs)(name, &pair); break;
+      OPERATORS(RUN)
+#undef RUN
     }
 #endif
   }

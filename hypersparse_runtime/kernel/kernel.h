@@ -15,13 +15,44 @@ enum kind {
   RESAMPLE = 23, LSTM = 24, GRU = 25, WINOGRAD_INPUT = 26, WINOGRAD_OUTPUT = 27
 };
 
-/* Functions of elements and operators of two values, in the order of operations/elementwise.py. Steps of these kinds have
- * them in kernel_y; value_steps.py says what else they have in which word. */
-enum function {
-  SIGMOID, TANH, SILU, GELU, GELU_TANH, HARDSWISH, HARDSIGMOID, LEAKY_RELU, ELU, SOFTPLUS, MISH, EXP, ERF, SQRT, RSQRT,
-  LOG, ABS, NEG
-};
-enum operator { ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, RSUB, RDIV };
+/* Functions of elements and operators of two values, in the order of operations/functions.py, each with what it computes
+ * in elementwise.h. Steps of these kinds have them in kernel_y; value_steps.py says what else they have in which word. */
+#define FUNCTIONS(F) \
+  F(SIGMOID, NAME(sigmoid_of)(x)) \
+  F(TANH, NAME(tanh_of)(x)) \
+  F(SILU, x * NAME(sigmoid_of)(x)) \
+  F(GELU, 0.5f * x * (1.0f + NAME(erf_of)(x * 0.707106781f))) \
+  F(GELU_TANH, x * NAME(sigmoid_of)(1.59576912f * (x + 0.044715f * x * x * x))) \
+  F(HARDSWISH, x * NAME(clipped_sixth)(x)) \
+  F(HARDSIGMOID, NAME(clipped_sixth)(x)) \
+  F(LEAKY_RELU, NAME(chosen)(x > 0.0f, x, x * parameter)) \
+  F(ELU, NAME(elu_of)(x, parameter)) \
+  F(SOFTPLUS, NAME(softplus_of)(x)) \
+  F(MISH, x * NAME(tanh_of)(NAME(softplus_of)(x))) \
+  F(EXP, NAME(exp_of)(x)) \
+  F(ERF, NAME(erf_of)(x)) \
+  F(SQRT, NAME(root_of)(x)) \
+  F(RSQRT, 1.0f / NAME(root_of)(x)) \
+  F(LOG, NAME(log_of)(x)) \
+  F(ABS, NAME(magnitude)(x)) \
+  F(NEG, -x) \
+  F(SELU, 1.05070099f * NAME(elu_of)(x, 1.67326324f)) \
+  F(CELU, NAME(celu_of)(x, parameter)) \
+  F(LOG_SIGMOID, -NAME(softplus_of)(-x))
+#define OPERATORS(F) \
+  F(ADD, a + b) \
+  F(SUB, a - b) \
+  F(MUL, a * b) \
+  F(DIV, a / b) \
+  F(MAXIMUM, NAME(chosen)((a > b) | (a != a), a, b)) \
+  F(MINIMUM, NAME(chosen)((a < b) | (a != a), a, b)) \
+  F(RSUB, b - a) \
+  F(RDIV, b / a)
+#define NAMED(name, computed) name,
+enum function { FUNCTIONS(NAMED) };
+enum operator { OPERATORS(NAMED) };
+#undef NAMED
+#define CASE(name, computed) case name: return computed; /* of a switch over one of them */
 
 /* Offsets of values count floats from the start of the workspace. Offsets of tables count 32-bit words of constants. */
 struct step {

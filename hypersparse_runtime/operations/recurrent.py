@@ -10,7 +10,7 @@ from hypersparse_runtime.graph import Graph, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, array_of, check_vector
-from hypersparse_runtime.operations.elementwise import sigmoid
+from hypersparse_runtime.operations.functions import sigmoid
 from hypersparse_runtime.operations.layers import nonzero
 from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer
 from hypersparse_runtime.value_layers import Recurrent as RecurrentWork

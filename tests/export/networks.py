@@ -19,6 +19,13 @@ OPTIONS = {
 }
 
 
+class Expm1(nn.Module):
+    """A function of each element that only PyTorch runs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.expm1()
+
+
 def sparse_model(name: str, *, density: float, seed: int = 0, clustered: bool = True) -> nn.Module:
     """A model in evaluation mode with zeros in whole channels and statistics as if it had been trained."""
     generator = torch.Generator().manual_seed(seed)

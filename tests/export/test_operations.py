@@ -25,7 +25,7 @@ from hypersparse_runtime.graph import INPUT, shapes
 from hypersparse_runtime.limits import estimate
 from hypersparse_runtime.onnx import to_onnx
 from hypersparse_runtime.operations import OPERATIONS
-from hypersparse_runtime.operations.elementwise import FUNCTIONS, OPERATORS
+from hypersparse_runtime.operations.functions import FUNCTIONS, OPERATORS
 from hypersparse_runtime.operations.tokens import REDUCTIONS
 
 IMAGE, VECTOR = (4, 6, 5), (7,)
@@ -65,7 +65,7 @@ SLIDE = {"stride": (2, 1), "padding": (1, 0)}
 STATISTICS = {role: (4,) for role in ("weight", "bias", "mean", "variance")}
 CONV = {**SLIDE, "dilation": (1, 2), "groups": 1}
 TOKENS = (9, 4)
-PARAMETERS = {"leaky_relu": 0.1, "elu": 0.5}
+PARAMETERS = {"leaky_relu": 0.1, "elu": 0.5, "celu": 0.5}
 FUNCTION_OPTIONS = [
     {"function": name, **({"parameter": PARAMETERS[name]} if name in PARAMETERS else {})} for name in FUNCTIONS
 ]

@@ -13,7 +13,7 @@ from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import save_sparse
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import Graph, Node
-from tests.export.networks import SHAPES, outputs, sparse_model
+from tests.export.networks import SHAPES, Expm1, outputs, sparse_model
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -199,7 +199,7 @@ def test_an_input_shape_that_is_none_gets_a_sentence(shape: Any) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_network_for_single_inputs_takes_many(count: int) -> None:
-    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.SELU()).eval()
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), Expm1()).eval()
     network = to_module(trace(model, (5, 8)))  # of which PyTorch runs a part, with arithmetic with the batch size
     assert network.about["batch"] == 1
     inputs = torch.randn(count, 5, 8)

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.operations.elementwise import FUNCTIONS, OPERATORS, WITH_PARAMETER
+from hypersparse_runtime.operations.functions import FUNCTIONS, OPERATORS
 from hypersparse_runtime.operations.tokens import REDUCTIONS
 from tests.fuzz.runtime_graphs import IMAGES, VECTORS, Builder
 
@@ -30,7 +30,7 @@ class ValueBuilder(Builder):
 
     def _elementwise(self, name: str) -> None:
         function = self.random.choice(SAFE)
-        options = {"parameter": 0.25} if function in WITH_PARAMETER else {}
+        options = {"parameter": 0.25} if FUNCTIONS[function].parameter else {}
         self._add("elementwise", name, function=function, **options)
 
     def _arithmetic(self, name: str) -> None:

@@ -1,51 +1,49 @@
 """Functions of each element and arithmetic with two values, in PyTorch and C. `hypersparse.export.rules` make them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from hypersparse.export.c_views import joint_views
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import ByRule
 from hypersparse_runtime.graph import Node
-from hypersparse_runtime.operations.elementwise import WITH_PARAMETER
+from hypersparse_runtime.operations.elementwise import function_of, operator_of, parameter_of
+from hypersparse_runtime.operations.functions import FUNCTIONS
 from hypersparse_runtime.views import View
 
-Function = Callable[[Tensor, float], Tensor]
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "sigmoid": lambda x, _: torch.sigmoid(x),
-        "tanh": lambda x, _: torch.tanh(x),
-        "silu": lambda x, _: functional.silu(x),
-        "gelu": lambda x, _: functional.gelu(x),
-        "gelu_tanh": lambda x, _: functional.gelu(x, approximate="tanh"),
-        "hardswish": lambda x, _: functional.hardswish(x),
-        "hardsigmoid": lambda x, _: functional.hardsigmoid(x),
-        "leaky_relu": lambda x, slope: functional.leaky_relu(x, slope),
-        "elu": lambda x, scale: functional.elu(x, scale),
-        "softplus": lambda x, _: functional.softplus(x),
-        "mish": lambda x, _: functional.mish(x),
-        "exp": lambda x, _: torch.exp(x),
-        "erf": lambda x, _: torch.erf(x),
-        "sqrt": lambda x, _: torch.sqrt(x),
-        "rsqrt": lambda x, _: torch.rsqrt(x),
-        "log": lambda x, _: torch.log(x),
-        "abs": lambda x, _: torch.abs(x),
-        "neg": lambda x, _: torch.neg(x),
-    }
-)
-OPERATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
-    {
-        "add": torch.add,
-        "sub": torch.sub,
-        "mul": torch.mul,
-        "div": torch.div,
-        "maximum": torch.maximum,
-        "minimum": torch.minimum,
-    }
+
+@dataclass(frozen=True)
+class TorchFunction:
+    """How PyTorch calls a function of `hypersparse_runtime.operations.functions`."""
+
+    call: str
+    parameter: str = ""  # the argument that is the function's parameter, if it has one
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # others that it is called with
+    fits: Callable[[Mapping[str, Any]], bool] = lambda given: True  # whether a call with these arguments is it
+
+    def compute(self, x: Tensor, parameter: float) -> Tensor:
+        """The function in PyTorch."""
+        given = {self.parameter: parameter} if self.parameter else {}
+        made: Tensor = getattr(torch.ops.aten, self.call)(x, **self.arguments, **given)
+        return made
+
+
+_TANH = {"approximate": "tanh"}
+_SPELLED = {  # functions whose calls have arguments; PyTorch calls all others by their own name
+    "gelu": TorchFunction("gelu", fits=lambda given: given["approximate"] != "tanh"),
+    "gelu_tanh": TorchFunction("gelu", arguments=_TANH, fits=lambda given: given["approximate"] == "tanh"),
+    "leaky_relu": TorchFunction("leaky_relu", "negative_slope"),
+    "elu": TorchFunction("elu", "alpha", fits=lambda given: given["scale"] == given["input_scale"] == 1),
+    "celu": TorchFunction("celu", "alpha"),
+    "softplus": TorchFunction("softplus", fits=lambda given: given["beta"] == 1 and given["threshold"] >= 20),
+}
+TORCH_FUNCTIONS: Mapping[str, TorchFunction] = MappingProxyType(
+    {name: _SPELLED.get(name, TorchFunction(name)) for name in FUNCTIONS}
 )
 
 
@@ -55,12 +53,12 @@ class Elementwise(ByRule):
     name, c_in_place = "elementwise", True
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        return FUNCTIONS[str(node.options["function"])](inputs[0], float(node.options.get("parameter", 0.0)))
+        return TORCH_FUNCTIONS[function_of(node)].compute(inputs[0], parameter_of(node))
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        function, size = str(node.options["function"]), writer.size(node.output)
-        if function in WITH_PARAMETER:
-            return writer.call(function, node, size, writer.number(node.options["parameter"]))
+        function, size = function_of(node), writer.size(node.output)
+        if FUNCTIONS[function].parameter:
+            return writer.call(function, node, size, writer.number(parameter_of(node)))
         return writer.call(f"apply_{function.replace('_', '')}", node, size)
 
 
@@ -70,11 +68,12 @@ class Arithmetic(ByRule):
     name, c_in_place = "arithmetic", True
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        return OPERATORS[str(node.options["operator"])](inputs[0], inputs[1])
+        made: Tensor = getattr(torch, operator_of(node))(*inputs)
+        return made
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         shape = writer.shapes[node.output]
         views = joint_views([View.whole(name, writer.shapes[name]).expanded(shape) for name in node.inputs])
         pointers = [writer.pointer(name) for name in (*node.inputs, node.output)]
         arguments = ", ".join([*pointers, *(writer.view(view) for view in views)])
-        return f"join_{node.options['operator']}({arguments});"
+        return f"join_{operator_of(node)}({arguments});"

@@ -8,27 +8,13 @@ from typing import Any
 
 import torch
 
+from hypersparse.export.operations.elementwise import TORCH_FUNCTIONS
 from hypersparse.export.rules.emitter import Emitter, need, without_batch
 from hypersparse.export.rules.shaping import Rule
 from hypersparse_runtime.operations.activations import MAX_BOUND
 from hypersparse_runtime.operations.elementwise import MAX_PARAMETER
 
 CLIPS = ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max")
-PLAIN = [
-    "sigmoid",
-    "tanh",
-    "silu",
-    "hardswish",
-    "hardsigmoid",
-    "mish",
-    "exp",
-    "erf",
-    "sqrt",
-    "rsqrt",
-    "log",
-    "abs",
-    "neg",
-]  # called in PyTorch as in a graph
 
 
 def apply(emit: Emitter, name: str, function: str, **options: float) -> str:
@@ -42,28 +28,16 @@ def _first(emit: Emitter) -> str:
     return emit.value(argument)
 
 
-def _plain(function: str) -> Rule:
-    return lambda emit: apply(emit, _first(emit), function)
-
-
-def _gelu(emit: Emitter) -> str:
-    return apply(emit, _first(emit), "gelu_tanh" if emit.given["approximate"] == "tanh" else "gelu")
-
-
-def _leaky_relu(emit: Emitter) -> str:
-    slope = float(emit.given["negative_slope"])
-    need(abs(slope) <= MAX_PARAMETER)
-    return apply(emit, _first(emit), "leaky_relu", parameter=slope)
-
-
-def _elu(emit: Emitter) -> str:
-    need(emit.given["scale"] == 1 and emit.given["input_scale"] == 1)
-    return apply(emit, _first(emit), "elu", parameter=float(emit.given["alpha"]))
-
-
-def _softplus(emit: Emitter) -> str:
-    need(emit.given["beta"] == 1 and emit.given["threshold"] >= 20)
-    return apply(emit, _first(emit), "softplus")
+def _function(emit: Emitter) -> str:
+    """The function that a call is, if any with these arguments."""
+    called = emit.call.name.removeprefix("aten.").removesuffix(".default")
+    fitting = (name for name, each in TORCH_FUNCTIONS.items() if each.call == called and each.fits(emit.given))
+    function = next(fitting, "")
+    need(function)
+    argument = TORCH_FUNCTIONS[function].parameter
+    options = {"parameter": float(emit.given[argument])} if argument else {}
+    need(all(abs(value) <= MAX_PARAMETER for value in options.values()))
+    return apply(emit, _first(emit), function, **options)
 
 
 def join(emit: Emitter, operator: str, first: Any, second: Any, alpha: float = 1) -> str:
@@ -230,14 +204,10 @@ def _overloads(name: str, rule: Rule) -> dict[str, Rule]:
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        **{f"{name}.default": _plain(name) for name in PLAIN},
+        **{f"{each.call}.default": _function for each in TORCH_FUNCTIONS.values()},
         "relu.default": _relu,
         **dict.fromkeys((f"{name}.default" for name in CLIPS), _clip),
         **dict.fromkeys(("_to_copy.default", "to.dtype", "to.dtype_layout"), _converted),
-        "gelu.default": _gelu,
-        "leaky_relu.default": _leaky_relu,
-        "elu.default": _elu,
-        "softplus.default": _softplus,
         **_overloads("add", _arithmetic("add")),
         **_overloads("sub", _arithmetic("sub")),
         **_overloads("rsub", _arithmetic("sub", swapped=True)),

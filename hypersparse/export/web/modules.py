@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from hypersparse_runtime.compile_wasm import WASM
 from hypersparse_runtime.kernel_tables import FIELDS, KINDS
+from hypersparse_runtime.operations.functions import FUNCTIONS, KERNEL_OPERATORS, OPERATORS
 
 ENTRY, KERNEL = "index", "kernel"
 IMPORT = re.compile(r'^import \{\s+([^}]*?)\s+\} from "\./(\w+)\.js";$', re.MULTILINE)
@@ -51,10 +52,20 @@ def smaller(script: str) -> str:
 
 
 def _kernel() -> str:
-    """The compiled kernel and the order of a step's words, deflated, so that a page needs no second request."""
+    """The compiled kernel, deflated, so that a page needs no second request, and what the numbers in its steps mean."""
     code = base64.b64encode(zlib.compress(WASM.read_bytes(), 9)).decode()
-    content = json.dumps({"fields": FIELDS, "kinds": KINDS, "code": code})
-    return f"/** The WebAssembly kernel, deflated, and the words of its steps. */\nexport const KERNEL = {content};\n"
+    functions = {name: {"keepsZero": each.keeps_zero, "parameter": each.parameter} for name, each in FUNCTIONS.items()}
+    swapped = {name: each.swapped for name, each in OPERATORS.items() if each.swapped}
+    lists = {
+        "fields": FIELDS,
+        "kinds": KINDS,
+        "functions": functions,
+        "operators": KERNEL_OPERATORS,
+        "swapped": swapped,
+    }
+    content = json.dumps({**lists, "code": code})
+    comment = "/** The WebAssembly kernel, deflated, and what the numbers in its steps mean. */"
+    return f"{comment}\nexport const KERNEL = {content};\n"
 
 
 def _in_order(texts: Mapping[str, str]) -> Iterator[str]:
