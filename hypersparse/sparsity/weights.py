@@ -76,6 +76,11 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         """The current mask; None while no weight is pruned."""
         return self._mask
 
+    @property
+    def dropped(self) -> Tensor | None:
+        """True where the mask drops weights that lie in one memory; None without a mask or such a memory."""
+        return None if self._mask is None or self._whole is None else self._whole[1]
+
     def vector(self) -> Tensor:
         """All weights as one long vector that gradients flow through, layers in order of registration.
 

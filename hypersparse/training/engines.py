@@ -24,6 +24,7 @@ from hypersparse.training.concurrency.cuda_streams import CAPTURE_LOCK, side_str
 from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.fused.forward_backward import fuse
 from hypersparse.training.machine import CAPTURED, Machine
+from hypersparse.training.optimizers import FlatSGD
 from hypersparse.training.sparsifier_driver import SparsifierDriver
 
 WARM_UP_STEPS = 3  # steps before capture, for libraries that choose their algorithms in the first ones
@@ -119,6 +120,7 @@ class CapturedStep:
         self.start = torch.zeros((), dtype=torch.int64, device=device)
         self.next = -1  # the batch that `start` points to
         self.met: set[Hashable] = set()  # kinds of steps that ran eagerly
+        self.copy = self._kept_copy()
         self.graph = torch.cuda.CUDAGraph()
         self._capture()
 
@@ -129,12 +131,20 @@ class CapturedStep:
             with CAPTURE_LOCK.first_alone(self.met, (size, acts)):
                 self.eager(number)
             return
-        if number != self.next:
+        if number != self.next:  # an epoch began, or a step ran eagerly, which may have changed weights
             self.start.fill_(number * self.samples)
+            self.eager.driver.memory.refresh_(self.copy)
         self.graph.replay()
         self.next = number + 1
         self.eager.driver.repeat_step(self.samples)
         self.record.loss.count += self.samples
+
+    def _kept_copy(self) -> Tensor | None:
+        """The copy of the weights that the optimizer can write, if nothing else in a step changes them."""
+        driver = self.eager.driver
+        phase, optimizer = driver.sparsifier.phase, driver.sparsifier.state.optimizer
+        alone = phase.around_step is None and phase.around_gradient is None
+        return self.eager.forward_backward.copy_of_weights if alone and isinstance(optimizer, FlatSGD) else None
 
     def _work(self) -> None:
         self.eager.work(*self.batches.select(self.start + self.offsets), of=self.samples)
@@ -147,7 +157,7 @@ class CapturedStep:
         current = torch.cuda.current_stream()
         stream = side_stream(device) if current == torch.cuda.default_stream() else current
         try:
-            with driver.warm_up(), _capturable(sparsifier.state.optimizer):
+            with driver.warm_up(), driver.memory.keeping(self.copy), _capturable(sparsifier.state.optimizer):
                 stream.wait_stream(current)
                 with torch.cuda.stream(stream):
                     for _ in range(WARM_UP_STEPS):

@@ -1,6 +1,7 @@
 """`FlatMemory`: all prunable weights in one contiguous tensor, and their gradients in another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ class FlatMemory:
     def __init__(self, weights: PrunableWeights) -> None:
         self.weights = weights
         self.values: Tensor | None = None
+        self.copy: Tensor | None = None  # of `values` in another type, where the optimizer keeps it up to date
         self._gradients: tuple[Tensor, list[Tensor]] | None = None  # their memory, and its parts
         self._defers = False
         self._deferred: Tensor | None = None
@@ -53,6 +55,22 @@ class FlatMemory:
             return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
         # In one stretch of memory a weight keeps its own order, which may be channels-last.
         return [part.as_strided(weight.shape, weight.stride()) for part, weight in zip(parts, weights, strict=True)]
+
+    @contextmanager
+    def keeping(self, copy: Tensor | None) -> Iterator[None]:
+        """In the block the optimizer's steps apply the mask and write the new weights to `copy` too, unless None."""
+        self.copy = copy
+        try:
+            self.refresh_(copy)
+            yield
+        finally:
+            self.copy = None
+
+    def refresh_(self, copy: Tensor | None) -> None:
+        """Copy the weights to `copy`, unless None, after they were changed but by the optimizer."""
+        if copy is not None and self.values is not None:
+            with torch.no_grad():
+                copy.copy_(self.values)
 
     def copy_gradients_(self, gradients: Sequence[Tensor]) -> None:
         """Set copies of these as the gradients of flat weights, in one contiguous tensor."""

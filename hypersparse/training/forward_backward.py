@@ -32,6 +32,11 @@ class ForwardBackward:
         network = self._replica.model if self._replica else memory.weights.model
         self._loss = LossFunction(network, metric, machine, compiled=compiled)
 
+    @property
+    def copy_of_weights(self) -> Tensor | None:
+        """The copy of all weights that the passes read, if an optimizer could keep it up to date."""
+        return None
+
     def set_extra_loss(self, extra: nn.Module | None) -> None:
         """Add this term of (images, outputs) to the loss."""
         self._loss.set_extra(extra)

@@ -46,15 +46,21 @@ class FlatSGD(torch.optim.SGD):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Make one step."""
+        """Make one step; it also applies the mask where it keeps the memory's copy."""
         memory, kernel = self._memory, sgd_kernel() if self._can_be_flat() else None
         extra = memory.take_penalty_gradient() if memory else None
         if memory is None or memory.values is None or (gradients := memory.gradients) is None or kernel is None:
             if memory and extra is not None:
                 memory.add_to_gradients_(extra)
-            return super().step(closure)
+            loss = super().step(closure)
+            if memory and memory.copy is not None:
+                memory.weights.apply_mask_()
+                memory.refresh_(memory.copy)
+            return loss
         (group,) = self.param_groups
         options = {name: group[name] for name in ("lr", "momentum", "weight_decay", "nesterov")}
+        if memory.copy is not None:
+            options |= {"copy": memory.copy, "dropped": memory.weights.dropped}
         kernel(memory.values, gradients, extra, self._flat_moments(memory, memory.values), **options)
         weights = memory.weights.values()
         parts = [weight.grad for weight in weights]

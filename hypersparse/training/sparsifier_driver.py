@@ -43,7 +43,8 @@ class SparsifierDriver:
     def finish_step(self, scores: Tensor, samples: int) -> None:
         """Apply the mask and add the scores of the batch, after the optimizer's step."""
         if self._warming_up:
-            self.sparsifier.weights.apply_mask_()
+            if self.memory.copy is None:  # else the optimizer's step did
+                self.sparsifier.weights.apply_mask_()
         else:
             self.sparsifier.finish_step()
         self.sparsifier.state.observed.add(scores, samples)

@@ -25,10 +25,16 @@ def twin_of_the_kernel(
     momentum: float,
     weight_decay: float,
     nesterov: bool,
+    copy: Tensor | None = None,
+    dropped: Tensor | None = None,
 ) -> None:
     gradient = gradients + (0 if extra is None else extra) + weight_decay * weights
     moments.mul_(momentum).add_(gradient)
     weights -= lr * (gradient + momentum * moments if nesterov else moments)
+    if dropped is not None:
+        weights.masked_fill_(dropped, 0.0)
+    if copy is not None:
+        copy.copy_(weights)
 
 
 def network() -> nn.Module:
@@ -103,6 +109,53 @@ def test_flat_steps_are_plain_steps(nesterov: bool, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_kernel_makes_plain_steps(nesterov: bool) -> None:
     check("cuda", nesterov=nesterov)
+
+
+def check_copy(device: str, *, masked: bool) -> None:
+    """With a copy to keep, all weights have the same bits as where the mask is applied and they are copied after it."""
+    found = []
+    for keep in (False, True):
+        model = network().to(device)
+        weights = PrunableWeights(model)
+        memory = FlatMemory(weights)
+        assert memory.values is not None
+        optimizer = optimizers.build(model.parameters(), OPTIONS, torch.device(device))
+        assert isinstance(optimizer, optimizers.FlatSGD)
+        optimizer.use_flat(memory, add_penalty=True)
+        generator = torch.Generator().manual_seed(0)
+        if masked:
+            scores = {
+                name: torch.rand(weight.shape, generator=generator).to(device) for name, weight in weights.items()
+            }
+            weights.set_mask_(weights.select(scores, weights.total // 3))
+        copied = torch.full_like(memory.values, torch.nan, dtype=torch.bfloat16)
+        with memory.keeping(copied if keep else None):
+            assert torch.equal(copied, memory.values.bfloat16()) == keep
+            for _ in range(3):
+                memory.copy_gradients_([torch.randn(w.shape, generator=generator).to(device) for w in weights.values()])
+                optimizer.step()
+                if not keep:
+                    weights.apply_mask_()
+        assert memory.copy is None
+        found.append([memory.values, copied if keep else memory.values.bfloat16()])
+        assert bool((memory.values == 0).any()) == masked
+        assert not memory.values[memory.values == 0].signbit().any()
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_step_keeps_a_copy(masked: bool, flat: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizers, "sgd_kernel", lambda: twin_of_the_kernel)
+    monkeypatch.setattr(optimizers.FlatSGD, "_can_be_flat", lambda self: flat)
+    check_copy("cpu", masked=masked)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_kernel_keeps_a_copy(masked: bool) -> None:
+    check_copy("cuda", masked=masked)
 
 
 def test_without_a_gpu_it_is_torch_s_own() -> None:

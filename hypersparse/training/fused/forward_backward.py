@@ -39,6 +39,11 @@ class FusedForwardBackward(ForwardBackward):
         self._tail = LossFunction(traced.tail, metric, machine, compiled=True)
         self._activations: Tensor | None = None  # the last ones of the batch; None: not fused
 
+    @property
+    def copy_of_weights(self) -> Tensor:
+        """The copy of all weights that the passes read."""
+        return self._fused.copies[0]
+
     def set_extra_loss(self, extra: nn.Module | None) -> None:
         """Add this term of (images, outputs) to the loss."""
         super().set_extra_loss(extra)

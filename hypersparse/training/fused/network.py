@@ -58,7 +58,7 @@ class FusedNetwork:
         runs, total = len(networks), memories[0].weights.total
         device = _values(memories[0]).device
         row = math.ceil(total / ALIGNED) * ALIGNED
-        self._half = torch.empty(runs, row, dtype=dtype, device=device)[:, :total]
+        self.copies = torch.empty(runs, row, dtype=dtype, device=device)[:, :total]  # of the weights
         self._gradients = torch.zeros(runs, row, device=device)[:, :total]
         self._rows = list(self._gradients)
         self._padded: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # of images with few channels
@@ -97,7 +97,7 @@ class FusedNetwork:
         source = branches[0].source
         convs = [branch.conv for branch in branches if branch.conv is not None]
         convolution = convolution_of(convs[0], len(self._images[0]), sizes[source])
-        weights, gradients = (self._view(values, convs[0]) for values in (self._half, self._gradients))
+        weights, gradients = (self._view(values, convs[0]) for values in (self.copies, self._gradients))
         if weights.shape[-1] < convolution.channels:
             shape = (*weights.shape[:-1], convolution.channels)
             self._padded = weights.new_zeros(shape), gradients.new_zeros(shape), weights, gradients
@@ -136,9 +136,11 @@ class FusedNetwork:
         )
 
     def refresh_(self) -> None:
-        """Copy the current weights and count the batch, before a step."""
+        """Copy the current weights, unless the optimizer did, and count the batch, before a step."""
+        pairs = [pair for pair in zip(self.copies, self._memories, strict=True) if pair[1].copy is None]
         with torch.no_grad():
-            torch._foreach_copy_(list(self._half), [_values(memory) for memory in self._memories])
+            if pairs:
+                torch._foreach_copy_([copy for copy, _ in pairs], [_values(memory) for _, memory in pairs])
             if self._padded is not None:
                 weights, _, source, _ = self._padded
                 weights[..., : source.shape[-1]].copy_(source)

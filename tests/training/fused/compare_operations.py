@@ -191,6 +191,23 @@ def network_errors(operations: Operations, model: nn.Module, images: Tensor) -> 
     return {name: _apart(mine, theirs) for (name, mine), (_, theirs) in zip(found, expected, strict=True)}
 
 
+def optimizer_errors() -> dict[str, float]:
+    """Of a step that also applies a mask and copies the weights, against doing so after it: zero."""
+    from hypersparse.training.kernels.sgd_kernel import sgd_step_
+
+    start, gradients, moments = torch.randn(3, 5000)
+    dropped, copied = torch.rand(5000) < 0.5, torch.empty(5000, dtype=torch.float16)
+    made = []
+    for options in ({}, {"copy": copied, "dropped": dropped}):
+        weights, lr = start.clone(), torch.tensor(0.1)
+        sgd_step_(
+            weights, gradients, None, moments.clone(), lr=lr, momentum=0.9, weight_decay=0.01, nesterov=True, **options
+        )
+        made.append(weights)
+    expected = made[0].masked_fill(dropped, 0.0)
+    return {"weights": _apart(made[1], expected), "copy": _apart(copied, expected.half())}
+
+
 def _apart(found: Tensor, expected: Tensor) -> float:
     assert found.shape == expected.shape
     return float((found.float() - expected.float()).norm() / expected.float().norm())
@@ -225,6 +242,7 @@ def main() -> None:
         model.to(memory_format=torch.channels_last).train()
         images = torch.randn(BATCH, 3, *[16 if type(model).__name__ == "VGG" else 8] * 2)
         found[type(model).__name__] = network_errors(mixed, model, images)
+    found["optimizer"] = optimizer_errors()
     print(json.dumps(found))
 
 

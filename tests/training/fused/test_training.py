@@ -3,18 +3,21 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 
 from hypersparse import data
+from hypersparse.data.batches import Batches
 from hypersparse.methods.task import accuracy
 from hypersparse.recipe import Recipe, merge
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import load_weights_
-from hypersparse.training import engines
+from hypersparse.training import engines, optimizers
+from hypersparse.training.engines import CapturedStep, EagerStep
 from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.fused import forward_backward as fused_module
 from hypersparse.training.fused import tilings
@@ -27,6 +30,7 @@ from hypersparse.training.resume import resume_
 from hypersparse.training.stop import Stopped
 from tests.training.small import StopAfter, small
 from tests.training.test_loop import same_network
+from tests.training.test_optimizers import twin_of_the_kernel
 
 MODEL = {"name": "resnet8", "width": 16}
 DATA = {"channels": 3, "images": 64, "test_images": 32}
@@ -94,6 +98,16 @@ def stepped(training: Training, steps: int = STEPS) -> dict[str, Tensor]:
     return {**state, "loss": training.epoch_loss.loss.total.clone(), "scores": observed.total.clone()}
 
 
+def changed_between_epochs(training: Training) -> dict[str, Tensor]:
+    """What the network holds after two epochs, if somebody changes its weights before each."""
+    for _ in range(2):
+        with torch.no_grad():
+            for weight in training.sparsifier.weights.values():
+                weight.mul_(0.9)
+        state = stepped(training, len(training.batches))
+    return state
+
+
 def distance(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
@@ -156,6 +170,56 @@ def test_a_network_with_large_layers_by_cudnn(tmp_path: Path, chosen: Engines, m
     assert type(begun(recipe, tmp_path / "ordinary").forward_backward) is ForwardBackward
     monkeypatch.setattr(tilings, "WITH_CUDNN", True)
     compared(recipe, tmp_path / "mixed", chosen)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {},
+        {"techniques": {"ema": 0.9}},
+        {"training": {"optimizer": "adamw", "lr": 0.001}},
+        {"training": {"momentum": 0.0}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_captured_step_keeps_the_copy_of_the_weights(
+    tmp_path: Path, tables: dict[str, Any], phase: str, chosen: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph's stand-in replays its step: the same bits as in eager steps, over the ends of epochs too."""
+    recipe = recipe_of(**tables)
+    if PHASES[phase]:
+        callback = StopAfter(PHASES[phase])
+        with pytest.raises(Stopped):
+            train(recipe, 0, MACHINE, tmp_path, callback=callback, stop=callback.request)
+    monkeypatch.setattr(optimizers, "sgd_kernel", lambda: twin_of_the_kernel)
+    monkeypatch.setattr(optimizers.FlatSGD, "_can_be_flat", lambda self: self.param_groups[0]["momentum"] > 0)
+    expected = changed_between_epochs(begun(recipe, tmp_path))
+    training = begun(recipe, tmp_path)
+    assert training.sparsifier.phase.name == phase
+    monkeypatch.setattr(CapturedStep, "_capture", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", mock.MagicMock())
+    eager = training.step_of_phase()
+    assert isinstance(eager, EagerStep)
+    assert isinstance(training.batches, Batches)
+    step = CapturedStep(eager, training.batches)
+    assert (step.copy is not None) == ("techniques" not in tables and "optimizer" not in tables.get("training", {}))
+
+    def replay() -> None:
+        training.driver._warming_up = True
+        training.driver.memory.copy = step.copy
+        before = training.sparsifier.state.observed.count
+        step._work()
+        training.sparsifier.state.observed.count = before
+        training.epoch_loss.loss.count -= BATCH
+        training.driver.memory.copy, training.driver._warming_up = None, False
+
+    step.graph.replay = replay  # type: ignore[method-assign]
+    training.step = (*training.step[:2], step) if training.step else None
+    found = changed_between_epochs(training)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
 
 
 def test_distillation_adds_its_term_to_the_loss(tmp_path: Path, chosen: Engines) -> None:
