@@ -21,7 +21,16 @@ from hypersparse.errors import (
 from hypersparse.methods.ablation import Ablation
 from hypersparse.methods.acdc import ACDC
 from hypersparse.methods.art import ART
-from hypersparse.methods.base import EverySteps, Method, Phase, PhaseLR, PruningMethod, Requirements, TrainingState
+from hypersparse.methods.base import (
+    EverySteps,
+    Method,
+    Phase,
+    PhaseLR,
+    PruningMethod,
+    Requirements,
+    StepRules,
+    TrainingState,
+)
 from hypersparse.methods.dense import Dense
 from hypersparse.methods.fixed_mask import Fixed
 from hypersparse.methods.gmp import GMP
@@ -97,6 +106,7 @@ __all__ = [
     "RunError",
     "SRatio",
     "Sparsifier",
+    "StepRules",
     "SynFlow",
     "Task",
     "Techniques",

@@ -50,7 +50,7 @@ class ExactZeros:
 
     def after_step(self, phase: Phase) -> None:
         """Mask the optimizer's copies too."""
-        if self._copies and phase.around_step is not None:
+        if self._copies and phase.rules.around_step is not None:
             raise LoopError(
                 f"{type(self._optimizer).__name__} keeps a copy of the weights (`{min(self._copies)}`), and this "
                 "method changes the weights around the optimizer's step; take another optimizer, such as AdamW."

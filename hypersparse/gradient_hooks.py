@@ -40,6 +40,6 @@ class GradientHooks:
         sparsifier = self._sparsifier
         if sparsifier is None or self._context is not None or not sparsifier.is_open:
             return
-        if (around := sparsifier.phase.around_gradient) is not None:
+        if (around := sparsifier.phase.rules.around_gradient) is not None:
             self._context = around(sparsifier.state)
             self._context.__enter__()

@@ -33,12 +33,12 @@ class LoopCalls:
             raise LoopError(
                 "The optimizer made no step in this epoch; call `step()` of the optimizer that `attach` was given."
             )
-        if penalty_in_loss and self.penalties == 0 and any(phase.penalty is not None for phase in plan):
+        if penalty_in_loss and self.penalties == 0 and any(phase.rules.penalty is not None for phase in plan):
             raise LoopError(
                 "`sparsifier.penalty()` was not called in this epoch; "
                 "add it to the loss: `loss = criterion(...) + sparsifier.penalty()`."
             )
-        if not own_loop and self.distillations == 0 and any(phase.extra_loss is not None for phase in plan):
+        if not own_loop and self.distillations == 0 and any(phase.rules.extra_loss is not None for phase in plan):
             raise LoopError(
                 "`sparsifier.distillation_loss(inputs, outputs)` was not called in this epoch; add it to the loss."
             )

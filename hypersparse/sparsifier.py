@@ -91,7 +91,7 @@ class Sparsifier:
         self.on_done = on_done
         self.zeros = ExactZeros(self.weights, optimizer)
         self._hooks = StepHooks(self, optimizer)
-        perturbed = penalty is not None and any(phase.around_gradient for phase in self.plan)
+        perturbed = penalty is not None and any(phase.rules.around_gradient for phase in self.plan)
         self._gradient_hooks = GradientHooks(self, model) if perturbed else None
 
     @property
@@ -130,8 +130,8 @@ class Sparsifier:
     @property
     def trainable(self) -> Mask | None:
         """Which weights learn: those that the mask keeps, or more in some phases; None while all do."""
-        if self.phase.trainable is not None and self.position.entered:
-            return self.phase.trainable(self.state)
+        if self.phase.rules.trainable is not None and self.position.entered:
+            return self.phase.rules.trainable(self.state)
         return self.mask
 
     @property
@@ -179,9 +179,9 @@ class Sparsifier:
         if self.penalty_mode == "gradient":
             raise LoopError(ADDED_BY_THE_STEP)
         self.calls.penalties += 1
-        if self.phase.penalty is None or self.done:
+        if self.phase.rules.penalty is None or self.done:
             return torch.zeros((), device=self.weights.device)  # a new one: loops may add to it in place
-        return self.phase.penalty(self.state, self.weights.vector())
+        return self.phase.rules.penalty(self.state, self.weights.vector())
 
     def distillation_loss(self, inputs: Any, outputs: Any) -> Tensor:
         """With the technique `distill`: the term to add to the loss of a batch; 0 in phases without it."""
@@ -194,15 +194,15 @@ class Sparsifier:
     @property
     def extra_loss(self) -> nn.Module | None:
         """The term that the phase adds to the loss of (inputs, outputs)."""
-        if self.done or self.phase.extra_loss is None:
+        if self.done or self.phase.rules.extra_loss is None:
             return None
-        return self.phase.extra_loss(self.state)
+        return self.phase.rules.extra_loss(self.state)
 
     def averaged(self) -> AbstractContextManager[None]:
         """With the technique `ema`: inside the block the model is the averaged network, as it will be in the result."""
-        if self.done or not self.position.entered or self.phase.around_scoring is None:
+        if self.done or not self.position.entered or self.phase.rules.around_scoring is None:
             return nullcontext()
-        return self.phase.around_scoring(self.state)
+        return self.phase.rules.around_scoring(self.state)
 
     def leave_gradient(self) -> None:
         """Before the optimizer steps: the gradients are there."""

@@ -77,8 +77,8 @@ class StepHooks:
             changed = (args[0], self._wrapped(closure), *args[2:]), kwargs
         else:
             changed = args, {**kwargs, "closure": self._wrapped(closure)}
-        if sparsifier.phase.around_step is not None:
-            self._around = sparsifier.phase.around_step(sparsifier.state)
+        if sparsifier.phase.rules.around_step is not None:
+            self._around = sparsifier.phase.rules.around_step(sparsifier.state)
             self._around.__enter__()
         return changed
 
@@ -96,7 +96,7 @@ class StepHooks:
     def _wrapped(self, closure: Closure) -> Closure:
         """The closure, which also adds the penalty's gradient."""
         phase = self._sparsifier.phase
-        if phase.around_step is None and phase.around_gradient is None:
+        if phase.rules.around_step is None and phase.rules.around_gradient is None:
             return partial(self._call, closure)
         with torch.enable_grad():
             return _OnlyOnce(self._call(closure))
@@ -110,11 +110,11 @@ class StepHooks:
 
     def _add_penalty_gradient_(self) -> Tensor | None:
         sparsifier = self._sparsifier
-        if sparsifier.penalty_mode != "gradient" or sparsifier.phase.penalty is None:
+        if sparsifier.penalty_mode != "gradient" or sparsifier.phase.rules.penalty is None:
             return None
         # A GradScaler leaves gradients scaled for a fused optimizer, which divides them itself.
         scale = getattr(self._optimizer, "grad_scale", None)
-        penalty = partial(sparsifier.phase.penalty, sparsifier.state)
+        penalty = partial(sparsifier.phase.rules.penalty, sparsifier.state)
         return add_penalty_gradient_(sparsifier.weights, penalty, scale=scale)
 
 

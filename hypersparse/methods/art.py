@@ -13,7 +13,15 @@ from torch import Tensor
 
 from hypersparse.distributed.shards import ShardGroup, largest_number
 from hypersparse.errors import OptionError
-from hypersparse.methods.base import Phase, PhaseLR, PruningMethod, Requirements, Sparsity, TrainingState
+from hypersparse.methods.base import (
+    Phase,
+    PhaseLR,
+    PruningMethod,
+    Requirements,
+    Sparsity,
+    StepRules,
+    TrainingState,
+)
 from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
 from hypersparse.sparsity import penalties
@@ -108,7 +116,7 @@ class ART(PruningMethod):
         regularize = Phase(
             "regularize",
             epochs=self.max_regularized_epochs,
-            penalty=self.weighted_penalty,
+            rules=StepRules(penalty=self.weighted_penalty),
             stop_when=self.pruning_is_free,
             on_exit=self.prune,
             lr=held,

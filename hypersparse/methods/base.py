@@ -129,6 +129,18 @@ class EverySteps:
 
 
 @dataclass(frozen=True)
+class StepRules:
+    """How a phase's steps and scores differ from ordinary training."""
+
+    penalty: Callable[[TrainingState, Tensor], Tensor] | None = None  # of the vector of all weights, added to the loss
+    extra_loss: Callable[[TrainingState], nn.Module] | None = None  # of (inputs, outputs), a term of the loss
+    trainable: Callable[[TrainingState], Mask] | None = None  # which weights learn, where more do than the mask keeps
+    around_step: Within | None = None  # of the optimizer, by its hooks
+    around_gradient: Within | None = None  # around the forward and the backward pass of a step
+    around_scoring: Within | None = None  # whenever the network is tested: another one may stand in for it
+
+
+@dataclass(frozen=True)
 class Phase:
     """A part of the training with one kind of step."""
 
@@ -138,14 +150,9 @@ class Phase:
     on_exit: Action | None = None
     on_epoch_start: Action | None = None  # of every epoch, also of the first
     on_step: EverySteps | None = None
-    around_step: Within | None = None  # of the optimizer, by its hooks
-    around_gradient: Within | None = None  # around the forward and the backward pass of a step
-    around_scoring: Within | None = None  # whenever the network is tested: another one may stand in for it
-    extra_loss: Callable[[TrainingState], nn.Module] | None = None  # of (inputs, outputs), a term of the loss
-    penalty: Callable[[TrainingState, Tensor], Tensor] | None = None  # of the vector of all weights, added to the loss
-    trainable: Callable[[TrainingState], Mask] | None = None  # which weights learn, where more do than the mask keeps
     stop_when: Callable[[TrainingState], bool] | None = None  # asked after every epoch; True ends the phase
     reset_optimizer: bool = False  # begin with a fresh one
+    rules: StepRules = StepRules()
     lr: PhaseLR = PhaseLR()
     requires: Requirements = Requirements()
     pretraining: bool = False  # left out when the network comes trained

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, Requirements, TrainingState
+from hypersparse.methods.base import DISTRIBUTION_HELP, Phase, PruningMethod, Requirements, StepRules, TrainingState
 from hypersparse.methods.drop_grow import prune_by_magnitude
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import Distribution
@@ -34,7 +34,7 @@ class PowerProp(PruningMethod):
             Phase(
                 "train",
                 epochs=epochs,
-                around_step=self.as_roots,
+                rules=StepRules(around_step=self.as_roots),
                 cache_key=f"powerprop, power {self.power!r}, {epochs} epochs",
             ),
             Phase("fine-tune", epochs=tuning, on_enter=self.prune, reset_optimizer=True, requires=requires),

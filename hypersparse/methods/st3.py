@@ -16,6 +16,7 @@ from hypersparse.methods.base import (
     PhaseLR,
     PruningMethod,
     Requirements,
+    StepRules,
     TrainingState,
 )
 from hypersparse.options import option, options
@@ -59,8 +60,7 @@ class ST3(PruningMethod):
             requires=Requirements(weights=self.check),
             on_enter=self.take_weights,
             on_step=EverySteps(update, self.update_every),
-            around_step=self.straight_through,
-            trainable=all_weights,
+            rules=StepRules(around_step=self.straight_through, trainable=all_weights),
             on_exit=self.prune,
         )
         lr = PhaseLR(schedule_epochs=epochs, schedule_start=softening)

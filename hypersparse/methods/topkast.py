@@ -8,7 +8,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from hypersparse.methods.base import DISTRIBUTION_HELP, EverySteps, Phase, PhaseLR, PruningMethod, TrainingState
+from hypersparse.methods.base import (
+    DISTRIBUTION_HELP,
+    EverySteps,
+    Phase,
+    PhaseLR,
+    PruningMethod,
+    StepRules,
+    TrainingState,
+)
 from hypersparse.methods.drop_grow import decay_, reset_state_of_
 from hypersparse.options import option, options
 from hypersparse.sparsity.distributions import Distribution
@@ -52,8 +60,7 @@ class TopKAST(PruningMethod):
             lr=PhaseLR(schedule_epochs=epochs),
             on_enter=self.choose_largest,
             on_step=EverySteps(self.choose_largest, self.update_every),
-            around_step=self.as_one,
-            trainable=self.trainable,
+            rules=StepRules(around_step=self.as_one, trainable=self.trainable),
             on_exit=self.discard_unused,
         )
         lr = PhaseLR(schedule_epochs=epochs, schedule_start=exploring)

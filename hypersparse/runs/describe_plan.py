@@ -52,7 +52,7 @@ def _what_happens(phase: Phase) -> str:
         parts.append(f"{words} at the start of every epoch")
     if phase.on_step:
         parts.append(f"{_words(phase.on_step.action)} every {phase.on_step.every} steps")
-    if phase.penalty:
+    if phase.rules.penalty:
         parts.append("a growing penalty on the weights")
     parts += _techniques(phase)
     if phase.stop_when:
@@ -64,9 +64,9 @@ def _what_happens(phase: Phase) -> str:
 
 def _techniques(phase: Phase) -> list[str]:
     said = {
-        "S2-SAM": phase.around_gradient,
-        "distilled": phase.extra_loss,
-        "scored by its averaged weights": phase.around_scoring,
+        "S2-SAM": phase.rules.around_gradient,
+        "distilled": phase.rules.extra_loss,
+        "scored by its averaged weights": phase.rules.around_scoring,
     }
     return [words for words, part in said.items() if part]
 

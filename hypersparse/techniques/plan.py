@@ -59,7 +59,7 @@ def _factored(phase: Phase, techniques: Techniques, follows: Phase | None) -> Ph
     """The phase with factored weights."""
     if not techniques.reparametrize:
         return phase
-    if phase.around_step is not None:
+    if phase.rules.around_step is not None:
         raise OptionError(
             f"`reparametrize` factors the weights around the optimizer's step, and the phase {phase.name} of this "
             "method changes them there itself; leave it out."
@@ -68,7 +68,7 @@ def _factored(phase: Phase, techniques: Techniques, follows: Phase | None) -> Ph
     return replace(
         _framed(phase, factoring, techniques, "reparametrize"),
         on_epoch_start=_both(phase.on_epoch_start, factoring.at_epoch_start),
-        around_step=factoring.around_step,
+        rules=replace(phase.rules, around_step=factoring.around_step),
     )
 
 
@@ -77,7 +77,8 @@ def _perturbed(phase: Phase, techniques: Techniques, follows: Phase | None) -> P
     if not techniques.sam:
         return phase
     perturbing = Perturbing(techniques.sam)
-    return replace(_framed(phase, perturbing, techniques, "sam"), around_gradient=perturbing.around_gradient)
+    rules = replace(phase.rules, around_gradient=perturbing.around_gradient)
+    return replace(_framed(phase, perturbing, techniques, "sam"), rules=rules)
 
 
 def _averaged(phase: Phase, techniques: Techniques, follows: Phase | None) -> Phase:
@@ -101,8 +102,11 @@ def _averaged(phase: Phase, techniques: Techniques, follows: Phase | None) -> Ph
     return replace(
         framed,
         on_exit=_both(averaging.adopt, framed.on_exit) if adopts else framed.on_exit,
-        around_step=_around(averaging.around_step, phase.around_step),
-        around_scoring=_around(averaging.in_place, phase.around_scoring),
+        rules=replace(
+            phase.rules,
+            around_step=_around(averaging.around_step, phase.rules.around_step),
+            around_scoring=_around(averaging.in_place, phase.rules.around_scoring),
+        ),
         stop_when=None if stop_when is None else stop_as_averaged,
     )
 
@@ -126,7 +130,8 @@ def _distilled(
         if own and phase.pretraining:
             phase = _making_teacher(phase, distilling, techniques)
         elif not phase.pretraining and _acts(techniques.distill_phases, index, last):
-            phase = replace(phase, extra_loss=distilling.loss_of, cache_key=_key(phase, techniques, "distill"))
+            rules = replace(phase.rules, extra_loss=distilling.loss_of)
+            phase = replace(phase, rules=rules, cache_key=_key(phase, techniques, "distill"))
         if own and trained and index == 0:
             phase = replace(phase, on_enter=_both(distilling.keep_network, phase.on_enter))
         if own and index == last:
@@ -141,7 +146,7 @@ def _making_teacher(phase: Phase, distilling: Distilling, techniques: Techniques
         phase,
         on_enter=_both(averaging.begin, phase.on_enter),
         on_exit=_both(distilling.keep_average, phase.on_exit),
-        around_step=_around(averaging.around_step, phase.around_step),
+        rules=replace(phase.rules, around_step=_around(averaging.around_step, phase.rules.around_step)),
         cache_key=_key(phase, techniques, "teacher_decay"),
     )
 

@@ -257,7 +257,7 @@ def _everything(sparsifier: Sparsifier, record: EpochLoss) -> Everything:
     }
     # Only what happens around the gradient or the optimizer's step can change what is remembered.
     phase = sparsifier.phase
-    remembered = sparsifier.state.memory.tensors() if phase.around_step or phase.around_gradient else []
+    remembered = sparsifier.state.memory.tensors() if phase.rules.around_step or phase.rules.around_gradient else []
     memory = [tensor.clone() for tensor in remembered]
     return tensors, moments, memory, record.state_dict(), torch.cuda.get_rng_state()
 

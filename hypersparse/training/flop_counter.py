@@ -47,7 +47,7 @@ class FlopCounter:
         mask, trainable = sparsifier.mask, sparsifier.trainable
         dense = self.cost.flops()
         sparse = dense if mask is None else self.cost.flops(mask.kept_by_layer())
-        if sparsifier.phase.trainable is None or trainable is None:
+        if sparsifier.phase.rules.trainable is None or trainable is None:
             # A step in which the method moves weights has the gradients of all weights, also of the dropped ones.
             more = _acting_steps(sparsifier, steps) / steps * (dense - sparse)
         else:

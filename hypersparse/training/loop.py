@@ -167,7 +167,9 @@ class Training:
         self.sparsifier = self.attach(optimizer, classes=len(dataset.classes))
         self.driver = SparsifierDriver(self.sparsifier, FlatMemory(self.sparsifier.weights))
         if isinstance(optimizer, optimizers.FlatSGD):
-            looked_at = any(phase.around_step for phase in self.sparsifier.plan)  # they see gradients before the step
+            looked_at = any(
+                phase.rules.around_step for phase in self.sparsifier.plan
+            )  # they see gradients before the step
             optimizer.use_flat(self.driver.memory, add_penalty=not looked_at)
         self.epoch_loss = EpochLoss(device)
         self.forward_backward = build_forward_backward(
@@ -296,7 +298,7 @@ class Training:
         self.join_ranks()
         sparsifier, phase = self.sparsifier, self.sparsifier.phase
         kept = sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total
-        stage = "sparse" if kept < sparsifier.weights.total else "penalized" if phase.penalty else "dense"
+        stage = "sparse" if kept < sparsifier.weights.total else "penalized" if phase.rules.penalty else "dense"
         said: dict[str, Any] = {
             "epoch": sparsifier.total_epoch,
             "phase": phase.name,

@@ -81,7 +81,7 @@ class Recorder:
         phase, number = sparsifier.phase, sparsifier.total_epoch
         if phase.pretraining and number == 0:
             self.history.write(number, to_cpu({"dense_at_start": self._right(sparsifier)}), part=START)
-        elif phase.penalty is not None and self._keep and sparsifier.mask is None and self._in_order:
+        elif phase.rules.penalty is not None and self._keep and sparsifier.mask is None and self._in_order:
             with self._weights.masked_by(Mask.top(magnitude(self._weights), self._keep)):
                 self.history.write(number, to_cpu({"pruned_at_start": self._right(sparsifier)}), part=START)
 
@@ -138,7 +138,7 @@ class Recorder:
 
     def _curve(self, phase: Phase, epoch: int) -> Tensor | None:
         """|w| and the penalty's |gradient| without its strength at places of the sorted weights, and these places."""
-        if phase.penalty is None or epoch % CURVE_EPOCHS:
+        if phase.rules.penalty is None or epoch % CURVE_EPOCHS:
             return None
         vector = self._weights.vector().detach().requires_grad_()
         with torch.enable_grad():

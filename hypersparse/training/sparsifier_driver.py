@@ -31,14 +31,14 @@ class SparsifierDriver:
 
     def around_gradient(self) -> AbstractContextManager[None]:
         """Wraps the forward and the backward pass of a step."""
-        around = self.sparsifier.phase.around_gradient
+        around = self.sparsifier.phase.rules.around_gradient
         return nullcontext() if around is None else around(self.sparsifier.state)
 
     def add_penalty_gradient_(self) -> None:
         """Add the penalty's gradient to the weights' gradients, once per step after `backward()`."""
         sparsifier = self.sparsifier
-        if sparsifier.phase.penalty is not None:
-            self.memory.add_gradient_of_(partial(sparsifier.phase.penalty, sparsifier.state))
+        if sparsifier.phase.rules.penalty is not None:
+            self.memory.add_gradient_of_(partial(sparsifier.phase.rules.penalty, sparsifier.state))
 
     def finish_step(self, scores: Tensor, samples: int) -> None:
         """Apply the mask and add the scores of the batch, after the optimizer's step."""

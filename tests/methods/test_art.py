@@ -24,7 +24,7 @@ def test_the_plan() -> None:
     assert [(phase.name, phase.epochs) for phase in plan] == [("pre-train", 7), ("regularize", 9), ("fine-tune", 5)]
     assert [phase.lr.held for phase in plan] == [True, True, False]
     assert [phase.reset_optimizer for phase in plan] == [False, False, True]
-    assert [phase.penalty is not None for phase in plan] == [False, True, False]
+    assert [phase.rules.penalty is not None for phase in plan] == [False, True, False]
 
 
 def test_without_pre_training() -> None:

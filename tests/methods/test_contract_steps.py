@@ -62,7 +62,7 @@ def test_steps_with_everything_kept_are_plain_sgd_bit_for_bit(name: str) -> None
             run.optimizer.zero_grad()
             loss.backward()
             run.optimizer.step()
-            if run.sparsifier.mask is None or adjusts or run.sparsifier.phase.penalty is not None:
+            if run.sparsifier.mask is None or adjusts or run.sparsifier.phase.rules.penalty is not None:
                 continue
             assert run.sparsifier.mask.kept == run.sparsifier.weights.total
             model, optimizer = alone

@@ -64,11 +64,11 @@ def test_a_phase_after_which_training_begins_anew_hands_its_average_on() -> None
 def test_the_last_phase_alone() -> None:
     method = Magnitude(sparsity=0.5, dense_epochs=1)
     sparsifier = one_layer([4.0, 1.0], method=method, ema=0.5, ema_phases="last")
-    assert sparsifier.phase.around_step is None
+    assert sparsifier.phase.rules.around_step is None
     step(sparsifier, [0.0, 0.0])
     sparsifier.finish_epoch()
     sparsifier.begin_epoch()
-    assert sparsifier.phase.around_step is not None
+    assert sparsifier.phase.rules.around_step is not None
 
 
 def test_batch_norms_are_reestimated_and_come_back() -> None:

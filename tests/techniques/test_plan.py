@@ -20,7 +20,9 @@ def keys(phases: list[Phase]) -> list[str | None]:
 
 
 def test_without_techniques_the_plan_is_the_methods() -> None:
-    assert all(phase.around_step is phase.around_gradient is phase.around_scoring is None for phase in plan())
+    assert all(
+        phase.rules.around_step is phase.rules.around_gradient is phase.rules.around_scoring is None for phase in plan()
+    )
     assert small(techniques={"ema": 0.0}).key == small().key
 
 
@@ -37,10 +39,18 @@ def test_runs_share_the_phases_that_a_technique_does_not_change() -> None:
 
 
 def test_where_each_acts() -> None:
-    assert [phase.around_gradient is not None for phase in plan(sam=0.1)] == [True, True, True]
-    assert [phase.around_gradient is not None for phase in plan(sam=0.1, sam_phases="last")] == [False, False, True]
-    assert [phase.extra_loss is not None for phase in plan(distill=1.0)] == [False, True, True]
-    assert [phase.extra_loss is not None for phase in plan(distill=1.0, distill_phases="last")] == [False, False, True]
+    assert [phase.rules.around_gradient is not None for phase in plan(sam=0.1)] == [True, True, True]
+    assert [phase.rules.around_gradient is not None for phase in plan(sam=0.1, sam_phases="last")] == [
+        False,
+        False,
+        True,
+    ]
+    assert [phase.rules.extra_loss is not None for phase in plan(distill=1.0)] == [False, True, True]
+    assert [phase.rules.extra_loss is not None for phase in plan(distill=1.0, distill_phases="last")] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_a_run_that_ends_early_has_the_beginning_of_the_whole_plan() -> None:

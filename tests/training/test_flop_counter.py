@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersparse import EverySteps, Mask, Phase, PrunableWeights, Sparsifier, TrainingState
+from hypersparse import EverySteps, Mask, Phase, PrunableWeights, Sparsifier, StepRules, TrainingState
 from hypersparse.methods.task import Task
 from hypersparse.sparsity.flops import ForwardCost, forward_cost
 from hypersparse.sparsity.scores import call_model
@@ -75,7 +75,11 @@ def test_weights_that_learn_unused_count_once() -> None:
         return Mask.all_kept(state.weights)
 
     phase = Phase(
-        "explored", epochs=1, on_enter=half_of_the_first, trainable=all_learn, on_step=EverySteps(lambda _: None)
+        "explored",
+        epochs=1,
+        on_enter=half_of_the_first,
+        rules=StepRules(trainable=all_learn),
+        on_step=EverySteps(lambda _: None),
     )
     assert [epoch["flops_sparse"] for epoch in epochs(phase)] == [10 * (3 * 14 + (COST - 14))]
 

@@ -1,6 +1,5 @@
 """2-D convolutions whose weights get their gradient from the kernel in `conv_kernel`."""
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -15,12 +14,11 @@ from hypersparse.training.kernels.conv_tiling import Convolution, kernel_takes, 
 
 FIRST_WITH_BF16 = 8  # compute capability
 LEAST_SHARED = 160 * 1024  # bytes of a processor: A100 and H100 have them; with less the largest tiles may not fit
-SWITCH = "HYPERSPARSE_CONV_KERNEL"  # 0 leaves every gradient to cuDNN, to compare
 
 
 def kernel_serves(device: torch.device) -> bool:
-    """Whether the kernel can be used there, and is not switched off."""
-    if device.type != "cuda" or os.environ.get(SWITCH) == "0" or kernel() is None:
+    """Whether the kernel can be used there."""
+    if device.type != "cuda" or kernel() is None:
         return False
     gpu = torch.cuda.get_device_properties(device)
     return gpu.major >= FIRST_WITH_BF16 and gpu.shared_memory_per_multiprocessor >= LEAST_SHARED

@@ -16,7 +16,6 @@ from hypersparse.training.flat_memory import FlatMemory
 from hypersparse.training.forward_backward import replica_of
 from hypersparse.training.kernels import convolution
 from hypersparse.training.kernels.convolution import (
-    SWITCH,
     KernelConv2d,
     conv_weight_gradient,
     function_cached,
@@ -162,8 +161,6 @@ def test_the_kernel_serves_gpus_with_bf16_where_triton_is(monkeypatch: pytest.Mo
     assert not serves("cpu")
     assert not serves("cuda", kernel=None)
     assert not serves("cuda", major=7)
-    monkeypatch.setenv(SWITCH, "0")
-    assert not serves("cuda")
 
 
 def test_what_is_compiled_with_it_may_be_kept() -> None:
@@ -202,8 +199,6 @@ def test_a_replica_uses_the_kernel_where_it_can(serves: bool, monkeypatch: pytes
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("switch", ["0", "1"])
-def test_a_replica_on_a_gpu_uses_it_unless_it_is_switched_off(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_on_a_gpu_uses_it() -> None:
     pytest.importorskip("triton")
-    monkeypatch.setenv(SWITCH, switch)
-    check_replica("cuda", 8 if switch == "1" else 0)
+    check_replica("cuda", 8)
