@@ -20,8 +20,8 @@ from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Result, read_text
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.concurrent_runs import Ended, Job, Outcome, is_failure, train_together
-from hypersparse.training.loop import is_complete
 from hypersparse.training.machine import Machine
+from hypersparse.training.resume import is_complete
 from hypersparse.training.stop import Stopped, StopRequest
 
 log = logging.getLogger("hypersparse")

@@ -1,13 +1,12 @@
 """`train`: the training loop."""
 
 import copy
-import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,44 +15,37 @@ from torch.optim import Optimizer
 
 from hypersparse import data
 from hypersparse.data.dataset import Dataset
-from hypersparse.distributed import Ranks, average_statistics_
-from hypersparse.errors import DivergedError, OptionError, RunError
+from hypersparse.distributed import Ranks
+from hypersparse.errors import OptionError
 from hypersparse.methods.base import Phase
 from hypersparse.methods.task import Task
 from hypersparse.recipe import Recipe
 from hypersparse.sparsifier import Sparsifier
-from hypersparse.sparsity.connectivity import find_paths
 from hypersparse.sparsity.flops import forward_cost
-from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.checkpoint import CheckpointWriter
 from hypersparse.storage.phase_cache import PhaseCache
-from hypersparse.storage.record import write_record
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Entry, Result
-from hypersparse.storage.weights_io import check_digest, load_weights_, save_weights
+from hypersparse.storage.weights_io import check_digest, load_weights_
 from hypersparse.training import optimizers
 from hypersparse.training.callbacks import Callback
 from hypersparse.training.compiled_eval import CompiledEval
 from hypersparse.training.concurrency.cuda_streams import CAPTURE_LOCK
 from hypersparse.training.engines import EpochLoss, Step, build_forward_backward, build_step
-from hypersparse.training.evaluate import evaluate
+from hypersparse.training.epoch_end import check_loss, finish_epoch, measure
 from hypersparse.training.flat_memory import FlatMemory
-from hypersparse.training.flop_counter import FlopCounter, inference_cost, total_cost
+from hypersparse.training.flop_counter import FlopCounter
 from hypersparse.training.loaders import bring_images
 from hypersparse.training.machine import Machine
 from hypersparse.training.network import build_network, channels_last_
 from hypersparse.training.recorder import Recorder
-from hypersparse.training.result import describe, make_result
-from hypersparse.training.resume import resume_, state_of, unless_past
+from hypersparse.training.result import describe, write_result
+from hypersparse.training.resume import outcome_in, resume_, state_of
 from hypersparse.training.sparsifier_driver import SparsifierDriver
 from hypersparse.training.stop import Stopped, StopRequest
 
 STEPS_BETWEEN_QUESTIONS = 16  # whether to stop or save, where several ranks have to agree
-# Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
-# cores take 22 s instead of 30 s, but when something else keeps one core busy they wait for each other: 179 s.
-# The bits of a result depend on the number of threads, so it also makes small runs the same on every machine.
-SMALL_NETWORK = 10_000_000
 
 
 def train(
@@ -83,7 +75,7 @@ def train(
     with machine.active() as device, ExitStack() as lock:
         with ranks.together():
             lock.enter_context(run.locked() if ranks.first else nullcontext())
-        until, result = ranks.from_first(lambda: _found(recipe, seed, run))
+        until, result = ranks.from_first(lambda: outcome_in(run, recipe, seed))
         if result is not None:
             return result
         recipe = replace(recipe, until=until)
@@ -100,27 +92,6 @@ def train(
             run.result_file.unlink(missing_ok=True)
             run.record_file.unlink(missing_ok=True)
         return training.run_plan(callback or Callback(), stop or StopRequest())
-
-
-def _found(recipe: Recipe, seed: int, run: RunFolder) -> tuple[str | None, Result | None]:
-    """The phase after which a recipe ends in a folder, and the result of a finished run."""
-    run.check(recipe, seed)
-    result = run.result()
-    if result is not None and is_complete(recipe, result["until"]):
-        return recipe.until, result
-    return unless_past(recipe, run).until, None
-
-
-def is_complete(recipe: Recipe, ended_after: str | None) -> bool:
-    """Whether a run that ended after this phase has reached the end of the recipe."""
-    names = [phase.name for phase in replace(recipe, until=None).plan()]
-    if ended_after not in (None, *names):
-        raise RunError(
-            f"A result of {recipe.label} ends with `{ended_after}`, which is no phase of it; delete its result.json "
-            "and run again to rebuild it."
-        )
-    asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
-    return there >= asked
 
 
 class Training:
@@ -150,8 +121,7 @@ class Training:
         if machine.captures():
             channels_last_(self.model)
         weights = PrunableWeights(self.model)  # raises an error without any, before the optimizer does
-        if machine.threads is None and weights.total * math.prod(dataset.shape[1:]) < SMALL_NETWORK:
-            torch.set_num_threads(1)
+        machine.limit_threads_(weights.total, dataset.shape)
         self.images = bring_images(recipe, seed, dataset, device, machine, ranks)
         self.batches = self.images.batches
         optimizer = optimizers.build(self.model.parameters(), recipe.training, device)
@@ -231,7 +201,7 @@ class Training:
                 self.train_epoch(self.step_of_phase(), callback, stop, writer)
                 phase = self.sparsifier.phase
                 with CAPTURE_LOCK.working():
-                    callback.finished_epoch(self.finish_epoch())
+                    callback.finished_epoch(finish_epoch(self))
                     state = state_of(self)
                 self.submit(writer, state)
                 self.keep_phase_end(phase, state)
@@ -241,7 +211,9 @@ class Training:
             writer.close()
             self.batches.close()
         with CAPTURE_LOCK.working():
-            return self.finish()
+            with self.machine.autocast():
+                at_end = measure(self)
+            return self.ranks.from_first(lambda: write_result(self, at_end))
 
     def begin_epoch(self) -> bool:
         """Enter the next epoch; False when the plan is done."""
@@ -286,50 +258,11 @@ class Training:
             stopped = stop.requested()
             if self.agreed(stopped or late):
                 with CAPTURE_LOCK.working():
-                    self.check_loss()
+                    check_loss(self)
                     self.submit(writer, state_of(self))
                 saved = now
                 if self.agreed(stopped):
                     raise Stopped(stop.reason)
-
-    def finish_epoch(self) -> Entry:
-        """Evaluate, let the method act at the epoch's end, and append the epoch to the log."""
-        self.check_loss()
-        self.join_ranks()
-        sparsifier, phase = self.sparsifier, self.sparsifier.phase
-        kept = sparsifier.mask.kept if sparsifier.mask else sparsifier.weights.total
-        stage = "sparse" if kept < sparsifier.weights.total else "penalized" if phase.rules.penalty else "dense"
-        said: dict[str, Any] = {
-            "epoch": sparsifier.total_epoch,
-            "phase": phase.name,
-            "phase_epoch": sparsifier.state.epoch,
-            "stage": stage,
-            "lr": sparsifier.lr,
-            "loss": self.epoch_loss.loss.value(),
-            "train_accuracy": sparsifier.state.observed.value(),
-            "kept": kept,
-            "total": sparsifier.weights.total,
-            **self.flop_counter.epoch(sparsifier, images=self.epoch_loss.loss.count, steps=len(self.batches)),
-        }
-        with self.machine.autocast(), self.recorder.epoch(sparsifier) if self.recorder else nullcontext():
-            with sparsifier.averaged():
-                said |= self.measure()
-            sparsifier.finish_epoch()
-        seconds = self.epoch_seconds + time.monotonic() - self.began
-        said = {**sparsifier.log, **said, **self.flop_counter.scoring_of_epoch(), "seconds": seconds}
-        entry = cast("Entry", said)
-        self.epoch_seconds = 0.0
-        self.entries.append(entry)
-        if self.ranks.first:
-            self.run.check_lock()
-            self.run.append_log(entry)
-        return entry
-
-    def join_ranks(self) -> None:
-        """Sum the ranks' losses and scores at the end of an epoch."""
-        self.epoch_loss.loss.sum_over_(self.ranks)
-        self.sparsifier.state.observed.sum_over_(self.ranks)
-        average_statistics_(self.model, self.ranks)
 
     def agreed(self, wanted: bool) -> bool:
         """Whether the value is true on one of the ranks."""
@@ -345,61 +278,6 @@ class Training:
         self.flop_counter.on_scores(scores)
         if self.recorder:
             self.recorder.on_scores(scores)
-
-    def measure(self) -> dict[str, float]:
-        """Accuracy and loss on the test images and on held-out ones."""
-        test = evaluate(self.model, self.images.test, self.compiled_eval.run, ranks=self.ranks)
-        if self.recorder:
-            self.recorder.tested(test.hits)
-        found = {"test_accuracy": test.accuracy, "test_loss": test.loss}
-        if self.images.validation is not None:
-            held_out = evaluate(self.model, self.images.validation, self.compiled_eval.run, ranks=self.ranks)
-            found["validation_accuracy"] = held_out.accuracy
-        return found
-
-    def check_loss(self) -> None:
-        """Raise an error if the loss or the weights are not finite, before they are saved."""
-        step = min(self.ranks.gather(float(self.epoch_loss.first_bad)))
-        if step == torch.inf:
-            # The last step may have had a finite loss and spoilt the weights.
-            if torch.stack([parameter.isfinite().all() for parameter in self.model.parameters()]).all():
-                return
-            step = float(self.epoch_loss.index) - 1
-        epoch, phase = self.sparsifier.total_epoch, self.sparsifier.phase.name
-        there = epoch > 0 or self.run.has_checkpoint()
-        kept = f"the last good checkpoint is kept in {self.run.path}" if there else "nothing was worth keeping yet"
-        raise DivergedError(
-            f"The loss or a weight stopped being finite in step {int(step)} of epoch {epoch} ({phase}); {kept}. "
-            f"Try a lower learning rate (--set training.lr={self.recipe.training.lr / 10:g}), "
-            "a weaker penalty, or --precision fp32."
-        )
-
-    def finish(self) -> Result:
-        """Evaluate the final network, and write it."""
-        with self.machine.autocast():
-            at_end = self.measure()
-        return self.ranks.from_first(lambda: self.write_result(at_end))
-
-    def write_result(self, at_end: dict[str, float]) -> Result:
-        """Write the final network and, last, the result."""
-        self.run.check_lock()
-        weights = self.sparsifier.weights
-        paths = find_paths(self.model, weights.mask or Mask.all_kept(weights), self.input_shape)
-        result: dict[str, Any] = make_result(self.recipe, self.seed, self.machine, self.entries, weights)
-        result["classes"] = list(self.classes)
-        result["machine"] |= {"ranks": self.ranks.size} if self.ranks.several else {}
-        result |= {"effective_kept": paths.effective_kept, "effective_sparsity": paths.effective_sparsity}
-        result |= {**total_cost(self.entries), **inference_cost(self.flop_counter.cost, result["kept_by_layer"])}
-        metadata = {"recipe": self.recipe.to_toml(), "seed": str(self.seed)}
-        result["final_bytes"] = save_weights(self.run.final_file, weights, metadata)
-        result["dense_bytes"] = sum(tensor.nbytes for tensor in self.model.state_dict().values())
-        result["at_end"] = at_end
-        if self.recorder:
-            write_record(self.run.record_file, self.recorder.record(self.entries, weights.mask))
-        self.run.write_result(finished := cast("Result", result))
-        if self.recipe.until is None:
-            self.run.delete_checkpoints()
-        return finished
 
 
 def _shared(model: nn.Module, ranks: Ranks, machine: Machine) -> nn.Module:

@@ -1,5 +1,6 @@
 """`Machine`: device, precision and engine of a run; never part of a recipe's key."""
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,6 +14,10 @@ from hypersparse.sparsity.collapse import OnCollapse
 
 Engine = Literal["auto", "eager", "compiled", "cudagraph", "fused"]
 CAPTURED = ("cudagraph", "fused")
+# Weights times pixels under which one CPU thread is used unless asked otherwise. On the digits, two threads on two idle
+# cores take 22 s instead of 30 s, but when something else keeps one core busy they wait for each other: 179 s.
+# The bits of a result depend on the number of threads, so it also makes small runs the same on every machine.
+SMALL_NETWORK = 10_000_000
 MOST_WORKERS = 16  # unless more are asked for: each takes some hundred megabytes
 
 
@@ -88,6 +93,11 @@ class Machine:
         kind = self.torch_device().type
         return torch.autocast(kind, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False)
 
+    def limit_threads_(self, weights: int, shape: tuple[int, ...]) -> None:
+        """Use one CPU thread for a small network, unless `threads` is set; `active` restores the number."""
+        if self.threads is None and is_small(weights, shape):
+            torch.set_num_threads(1)
+
     @contextmanager
     def active(self) -> Iterator[torch.device]:
         """Set torch's global switches for a run, and restore them afterwards."""
@@ -114,6 +124,11 @@ class Machine:
                 yield device
         finally:
             _set_switches(*before)
+
+
+def is_small(weights: int, shape: tuple[int, ...]) -> bool:
+    """Whether one core suffices for a network on images of this shape."""
+    return weights * math.prod(shape[1:]) < SMALL_NETWORK
 
 
 def cores() -> int:

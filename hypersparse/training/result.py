@@ -6,15 +6,23 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from hypersparse.recipe import Recipe
+from hypersparse.sparsity.connectivity import find_paths
+from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.weights import PrunableWeights
+from hypersparse.storage.record import write_record
 from hypersparse.storage.run_folder import times_of
-from hypersparse.storage.schemas import Entry, Summary
+from hypersparse.storage.schemas import Entry, Result, Summary
+from hypersparse.storage.weights_io import save_weights
+from hypersparse.training.flop_counter import inference_cost, total_cost
 from hypersparse.training.machine import Machine
+
+if TYPE_CHECKING:
+    from hypersparse.training.loop import Training
 
 PACKAGES = ("hypersparse", "hypersparse_runtime")
 SOURCE = (".py", ".c", ".h", ".toml")  # what decides a result
@@ -133,3 +141,25 @@ def _digest_of_source() -> str:
     for file in sorted(file for package in PACKAGES for file in (root / package).rglob("*") if file.suffix in SOURCE):
         found.update(f"{file.relative_to(root).as_posix()} {file.stat().st_size}\n".encode() + file.read_bytes())
     return found.hexdigest()[:DIGITS]
+
+
+def write_result(training: "Training", at_end: dict[str, float]) -> Result:
+    """Write the final network and, last, the result."""
+    training.run.check_lock()
+    weights = training.sparsifier.weights
+    paths = find_paths(training.model, weights.mask or Mask.all_kept(weights), training.input_shape)
+    result: dict[str, Any] = make_result(training.recipe, training.seed, training.machine, training.entries, weights)
+    result["classes"] = list(training.classes)
+    result["machine"] |= {"ranks": training.ranks.size} if training.ranks.several else {}
+    result |= {"effective_kept": paths.effective_kept, "effective_sparsity": paths.effective_sparsity}
+    result |= {**total_cost(training.entries), **inference_cost(training.flop_counter.cost, result["kept_by_layer"])}
+    metadata = {"recipe": training.recipe.to_toml(), "seed": str(training.seed)}
+    result["final_bytes"] = save_weights(training.run.final_file, weights, metadata)
+    result["dense_bytes"] = sum(tensor.nbytes for tensor in training.model.state_dict().values())
+    result["at_end"] = at_end
+    if training.recorder:
+        write_record(training.run.record_file, training.recorder.record(training.entries, weights.mask))
+    training.run.write_result(finished := cast("Result", result))
+    if training.recipe.until is None:
+        training.run.delete_checkpoints()
+    return finished

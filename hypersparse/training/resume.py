@@ -1,4 +1,4 @@
-"""State of a run in checkpoints, and bit-identical resume."""
+"""What a folder holds of a run: its result, or the state for a bit-identical resume."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ from hypersparse.recipe import Recipe
 from hypersparse.storage.checkpoint import load_optimizer_state_, load_outline, load_tree, optimizer_state, to_cpu
 from hypersparse.storage.files import writing
 from hypersparse.storage.run_folder import RunFolder
-from hypersparse.storage.schemas import Checkpoint, Outline, PhaseEnd, Position, checked
+from hypersparse.storage.schemas import Checkpoint, Outline, PhaseEnd, Position, Result, checked
 from hypersparse.storage.weights_io import compact, expand, packed_mask
 
 if TYPE_CHECKING:
@@ -25,6 +25,27 @@ if TYPE_CHECKING:
 SEEDS_APART = 1_000_003  # of the random numbers of two ranks
 RESTART = "Delete the run's checkpoints to restart it."
 log = logging.getLogger("hypersparse")
+
+
+def outcome_in(run: RunFolder, recipe: Recipe, seed: int) -> tuple[str | None, Result | None]:
+    """The phase after which a recipe ends in a folder, and the result of a finished run."""
+    run.check(recipe, seed)
+    result = run.result()
+    if result is not None and is_complete(recipe, result["until"]):
+        return recipe.until, result
+    return unless_past(recipe, run).until, None
+
+
+def is_complete(recipe: Recipe, ended_after: str | None) -> bool:
+    """Whether a run that ended after this phase has reached the end of the recipe."""
+    names = [phase.name for phase in replace(recipe, until=None).plan()]
+    if ended_after not in (None, *names):
+        raise RunError(
+            f"A result of {recipe.label} ends with `{ended_after}`, which is no phase of it; delete its result.json "
+            "and run again to rebuild it."
+        )
+    asked, there = (names.index(name) if name else len(names) for name in (recipe.until, ended_after))
+    return there >= asked
 
 
 def unless_past(recipe: Recipe, run: RunFolder) -> Recipe:

@@ -6,7 +6,6 @@ set on the device and the phases on disk, so that each has the same result as al
 
 import json
 import logging
-import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -28,11 +27,12 @@ from hypersparse.training.callbacks import Callback
 from hypersparse.training.concurrency.autotune import best_concurrency
 from hypersparse.training.concurrency.cuda_streams import run_concurrently
 from hypersparse.training.concurrency.processes import Processes
-from hypersparse.training.loop import SMALL_NETWORK, is_complete, train
-from hypersparse.training.machine import Machine, cores
+from hypersparse.training.loop import train
+from hypersparse.training.machine import Machine, cores, is_small
 from hypersparse.training.memory import is_streamed
 from hypersparse.training.network import build_network
 from hypersparse.training.result import describe
+from hypersparse.training.resume import is_complete
 from hypersparse.training.stop import Stopped, StopRequest
 
 CPU = torch.device("cpu")
@@ -161,7 +161,7 @@ def _network(recipe: Recipe, dataset: Dataset) -> nn.Module:
 
 def _is_small(recipe: Recipe, dataset: Dataset) -> bool:
     """Whether one core suffices for a run, so that several runs share a CPU."""
-    return PrunableWeights(_network(recipe, dataset)).total * math.prod(dataset.shape[1:]) < SMALL_NETWORK
+    return is_small(PrunableWeights(_network(recipe, dataset)).total, dataset.shape)
 
 
 def _draws(recipe: Recipe, dataset: Dataset) -> bool:
