@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from hypersparse.distributed.shards import local
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import Phase
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.weights import PrunableWeights
 
 NEAR = 0.5  # a state tensor at less than this relative distance from its weight is a copy; no momentum ever is
@@ -33,9 +34,10 @@ class ExactZeros:
         if any(counts):
             first = next(name for name, count in zip(self._weights, counts, strict=True) if count)
             raise LoopError(
-                f"{sum(counts)} dropped weights are not 0.0, the first in `{first}`. They were changed after the "
-                "optimizer's step, such as by Lookahead around it, another optimizer or loaded weights. Attach to the "
-                "outermost optimizer, or call `sparsifier.mask.apply_to_(model)` after it."
+                f"{how_many(sum(counts), 'dropped weight is', 'dropped weights are')} not 0.0, the first in `{first}`. "
+                "Something changed the weights after the optimizer's step, such as Lookahead around it, another "
+                "optimizer or loaded weights. Attach to the outermost optimizer, or call "
+                "`sparsifier.mask.apply_to_(model)` after it."
             )
 
     def find_copies(self) -> None:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from hypersparse.errors import LoopError
 from hypersparse.methods.base import Phase
+from hypersparse.plurals import how_many
 
 if TYPE_CHECKING:
     from hypersparse.sparsifier import Sparsifier
@@ -68,8 +69,8 @@ def check_acted(phase: Phase, steps: int) -> None:
     """Warn at the end of a phase that was shorter than the method's interval."""
     if phase.on_step is not None and 0 < steps < phase.on_step.every:
         warnings.warn(
-            f"Phase {phase.name} had {steps} steps, too few for what the method does in every {phase.on_step.every}th, "
-            "such as moving weights: it was never done. Lower `every`.",
+            f"Phase {phase.name} had {how_many(steps, 'step')}, too few for what the method does in every "
+            f"{phase.on_step.every}th, such as moving weights: it was never done. Lower `every`.",
             stacklevel=2,
         )
 

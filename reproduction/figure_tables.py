@@ -3,6 +3,7 @@
 import pandas as pd
 
 from hypersparse.analysis.plotting import AnalysisResult
+from hypersparse.plurals import how_many
 from reproduction.figures.finetuning import FALLS
 from reproduction.tables import markdown
 
@@ -20,7 +21,7 @@ def finetuning_table(result: AnalysisResult) -> list[str]:
     rows: dict[str, dict[str, str]] = {}
     for row in gains.to_dict("records"):
         own, rate = rows.setdefault(row["name"], {"recipe": row["name"], "seeds": str(row["seeds"])}), row["rate"]
-        kept = f"{row['test_first']:.2f} to {row['test_last']:.2f} ({_epochs(row['epochs'])})"
+        kept = f"{row['test_first']:.2f} to {row['test_last']:.2f} ({how_many(row['epochs'], 'epoch')})"
         own[f"rate {rate}"] = f"{own[f'rate {rate}']}, again {kept}" if f"rate {rate}" in own else kept
     return [*_gain_within_a_rate(gains), *markdown(pd.DataFrame(rows.values()).fillna(""))]
 
@@ -35,7 +36,3 @@ def _gain_within_a_rate(gains: pd.DataFrame) -> list[str]:
         f"on average by {mean:+.2f}.",
         "",
     ]
-
-
-def _epochs(count: int) -> str:
-    return f"{count} epoch{'s' if count > 1 else ''}"

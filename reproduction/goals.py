@@ -9,6 +9,7 @@ import pandas as pd
 
 from hypersparse.analysis.finished_runs import FinishedRun, completed_runs, group_by
 from hypersparse.analysis.paper import SeedValues, margin, table
+from hypersparse.plurals import how_many
 from hypersparse.runs.store import RunStore
 
 TOLERANCE = 1.05  # on the epochs: the epoch of the mask is not known in advance
@@ -70,13 +71,9 @@ def _summary(each: Goal, own: pd.DataFrame) -> str:
     return (
         f"{head} {len(own)} cells, {', '.join(counts)}, {len(own) - len(there)} missing. Closest: "
         f"{most['minus_paper']:+.2f} ± {most['margin']:.2f} points, {most['model']} on {most['data']} at "
-        f"{100 * most['sparsity']:g} % ({_counted(most['seeds'])}, {most['epochs']:.0f} epochs), "
+        f"{100 * most['sparsity']:g} % ({how_many(most['seeds'], 'seed')}, {most['epochs']:.0f} epochs), "
         + ("goal reached." if off <= 0 else f"{off:.2f} below the goal.")
     )
-
-
-def _counted(seeds: int) -> str:
-    return f"{seeds} seed{'s' if seeds > 1 else ''}"
 
 
 def _trained_here(run: FinishedRun) -> bool:

@@ -11,6 +11,7 @@ from hypersparse.analysis import paper
 from hypersparse.analysis.finished_runs import load
 from hypersparse.analysis.plotting import BLUE, FAINT, GREY, PAGE, TEXT, AnalysisResult, legend, panels, title
 from hypersparse.analysis.tables import format_cells
+from hypersparse.plurals import how_many
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.schemas import MachineTable
 from reproduction.tables import markdown
@@ -51,7 +52,7 @@ def lines(store: RunStore, found: AnalysisResult) -> list[str]:
     runs = [run for cell in _places(found.data) for run in paper.runs_of(_cell(*cell), store)]
     results = [run.result for run in load([run.path for run in runs]) if run.result["until"] is None]
     machines = sorted({_machine(result["machine"]) for result in results})
-    count = f"{len(results)} run{'s' if len(results) > 1 else ''}"
+    count = how_many(len(results), "run")
     return [
         *markdown(_rows(found.data)),
         "",

@@ -15,7 +15,7 @@ import hypersparse
 PACKAGE = Path(hypersparse.__file__).parent
 # From the ground up. A part may import parts below it and itself; parts on one line do not know each other.
 LAYERS = (
-    {"errors", "runtime"},
+    {"errors", "plurals", "runtime"},
     {"distributed", "extras", "own_code", "pages", "regular_file"},
     {"options", "paper", "sparsity"},
     {"methods"},

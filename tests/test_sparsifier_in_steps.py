@@ -95,7 +95,7 @@ def test_a_plan_of_fewer_steps_than_an_epoch() -> None:
 
 def test_a_budget_that_is_too_small_is_said() -> None:
     with pytest.raises(
-        OptionError, match=r"enough for 1 epochs; this plan needs at least 5 \(pre-train 2, regularize 1"
+        OptionError, match=r"enough for 1 epoch; this plan needs at least 5 \(pre-train 2, regularize 1"
     ):
         attached(epochs=2, steps_per_epoch=10, max_steps=19)
 

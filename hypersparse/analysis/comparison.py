@@ -11,6 +11,7 @@ from hypersparse.analysis import plotting as plot
 from hypersparse.analysis.paired import markdown as paired_markdown
 from hypersparse.analysis.paired import paired
 from hypersparse.analysis.tables import markdown_table
+from hypersparse.plurals import how_many
 from hypersparse.storage.files import make_folder, write_text
 
 DIGITS = 9  # of a mean in per cent in which methods that are equally good agree
@@ -103,7 +104,7 @@ def markdown(summary: pd.DataFrame, title: str) -> str:
     header, rows = grid(summary)
     lines = [f"# {title}", "", *markdown_table(header, rows)]
     fewest, most = summary["seeds"].min(), summary["seeds"].max()
-    seeds = f"{most} seed(s)" if fewest == most else f"{fewest} to {most} seeds, as far as they are trained"
+    seeds = how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds, as far as they are trained"
     note = f"Test accuracy of the last epoch in per cent, mean ± sample deviation over {seeds}. "
     return "\n".join([*lines, "", note + "**Best** and *second best* of each sparsity."]) + "\n"
 

@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, N
 from hypersparse.analysis.layers import LayerWeights, layer_weights
 from hypersparse.analysis.plotting import BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, RED, without_math
 from hypersparse.errors import RunError
+from hypersparse.plurals import how_many
 from hypersparse.runs.run_listing import RunRow, row_of
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.run_folder import RunFolder
@@ -198,7 +199,7 @@ def _name_phases(axes: Axes, spans: Sequence[Span]) -> None:
     ends = [0.0, 0.0, 0.0]  # how far to the right each height is taken
     for name, first, last in spans:
         epochs = last - first + 1
-        words = f"{name} ({epochs} epoch{'s' if epochs > 1 else ''})"
+        words = f"{name} ({how_many(epochs, 'epoch')})"
         half = len(words) * LETTER / 2
         center = min(max(((first + last) / 2 - left) / (right - left), half), 1 - half)
         height = next((height for height, end in enumerate(ends) if center - half >= end), None)

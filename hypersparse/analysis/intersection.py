@@ -11,6 +11,7 @@ from hypersparse.analysis import plotting as plot
 from hypersparse.analysis.finished_runs import FinishedRun, NoRunsError
 from hypersparse.analysis.paper import cell_columns, runs_of, table
 from hypersparse.analysis.plotting import AnalysisResult
+from hypersparse.plurals import how_many
 from hypersparse.runs.store import RunStore
 
 NAME = "intersection"
@@ -132,7 +133,7 @@ def _mark_pretraining(axes: Any, runs: Sequence[FinishedRun]) -> None:
         else:
             own = [run.record["intersection"][epoch - 1] for run in runs if _dense_epochs(run) == epoch]
             top = float(np.nanmax([0.0, *own]))
-            axes.text(epoch, 0.01, f"end of {epoch} epochs \nof pre-training ", va="bottom", **look)
+            axes.text(epoch, 0.01, f"end of {how_many(epoch, 'epoch')} \nof pre-training ", va="bottom", **look)
         axes.vlines(epoch, 0, top, color=plot.GREY, linewidth=0.8, linestyle=":")
 
 

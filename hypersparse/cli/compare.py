@@ -21,6 +21,7 @@ from hypersparse.cli.session import Session
 from hypersparse.cli.signals import exit_if_signalled
 from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.errors import OptionError, unknown
+from hypersparse.plurals import how_many
 from hypersparse.recipe import Recipe, own_code_of
 from hypersparse.runs.epoch_times import Load, is_elsewhere
 from hypersparse.runs.experiment import Run
@@ -90,7 +91,7 @@ def compare(options: TrainingOptions, grid: GridOptions) -> None:
         _report(session.console, jobs, finished, grid.out, with_report=options.report)
     if missing := len(jobs) - len(finished):
         why = f"Stopped ({session.stop.reason}). " if session.stop.reason else ""
-        session.console.print(f"{why}{missing} of {len(jobs)} runs are missing; the same command goes on.")
+        session.console.print(f"{why}{missing} of {how_many(len(jobs), 'run')} missing; the same command goes on.")
         exit_if_signalled(session.stop)
         raise typer.Exit(2)
 
@@ -99,11 +100,11 @@ def _print_missing(session: Session, jobs: Sequence[Job], load: Load, *, with_ta
     """Print how many runs are missing and what they cost."""
     missing, console = unfinished(jobs), session.console
     if not missing:
-        console.print(f"{len(jobs)} runs, all of them trained already")
+        console.print(f"{how_many(len(jobs), 'run')}, nothing to train")
         return
     found = cost_of(missing, session.machine, session.options.runs_dir, load=load)
-    said = f"about {found.epochs} epochs, one after another: {total_time(found)}"
-    console.print(f"{len(jobs)} runs, {len(missing)} of them to train: {said}")
+    said = f"about {how_many(found.epochs, 'epoch')}, one after another: {total_time(found)}"
+    console.print(f"{how_many(len(jobs), 'run')}, {len(missing)} to train: {said}")
     if with_table:
         print_cost(found, session.machine)
 
@@ -130,7 +131,7 @@ def _report(
     own_code = own_code_of(job.recipe for job in jobs)
     runs = comparison.collect(finished, variants([result["recipe"] for result in finished], own_code=own_code))
     recipe = jobs[0].recipe
-    title = f"{recipe.data.name}, {recipe.model.name}: {len(finished)} runs"
+    title = f"{recipe.data.name}, {recipe.model.name}: {how_many(len(finished), 'run')}"
     header, rows = comparison.grid(comparison.summarize(runs), first="[bold]{}[/]", second="[italic]{}[/]")
     console.print(table(*header, rows=rows))
     console.print("test accuracy of the last epoch, mean ± deviation; [bold]best[/], [italic]second best[/]")

@@ -14,6 +14,7 @@ from rich.text import Text
 from hypersparse.cli.console import Console, table
 from hypersparse.cli.formats import duration, percent
 from hypersparse.methods.base import Phase
+from hypersparse.plurals import how_many
 from hypersparse.runs.time_left import seconds_left
 from hypersparse.sparsifier import Sparsifier
 from hypersparse.storage.schemas import Entry, number_of
@@ -86,9 +87,10 @@ class LiveDisplay(TerminalView):
             share = done + (self.step / self.steps if running else 0.0)
             over = done > 0 and not running
             total = done if over else phase.epochs
-            bound = f"{done}" if over else f"{done} of {'at most ' if phase.stop_when else ''}{phase.epochs}"
+            most = how_many(total, "epoch")
+            bound = most if over else f"{done} of {'at most ' if phase.stop_when else ''}{most}"
             name = Text(phase.name, style="bold" if running else "dim")
-            phases.add_row(name, ProgressBar(total=max(total, 1), completed=share, width=30), f"{bound} epochs")
+            phases.add_row(name, ProgressBar(total=max(total, 1), completed=share, width=30), bound)
         values = table(*METRICS, rows=[[*metrics(entry).values()] for entry in self.entries[-1:]])
         spent = sum(entry["seconds"] for entry in self.entries) + time.monotonic() - self.epoch_began
         clock = Text(f"{spent:.0f} s so far, time left: {self.time_left()}", style="dim")

@@ -7,10 +7,11 @@ from rich.markup import escape
 
 from hypersparse.analysis.tables import column_title, plain_text
 from hypersparse.cli.console import AsJson, Console, print_json, table, table_console
-from hypersparse.cli.formats import count, percent
+from hypersparse.cli.formats import percent
 from hypersparse.cli.load_network import Network, NetworkQuery, open_network
 from hypersparse.cli.option_groups import grouped
 from hypersparse.cli.training_options import Device, Precision
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.training.evaluate import evaluate as score
 from hypersparse.training.loaders import EvalLoader
@@ -33,7 +34,7 @@ def evaluate(
     stored = open_network(network, asked, quiet=as_json)
     recipe, dataset, built = stored.recipe, stored.dataset, stored.model
     machine = Machine(device=device, precision=precision)  # type: ignore[arg-type]  # checked by Machine
-    wait = Console(stderr=True).status(f"{count(len(dataset.test))} images")
+    wait = Console(stderr=True).status(how_many(len(dataset.test), "image"))
     with wait, machine.active() as where, machine.autocast():
         found = score(built.to(where), EvalLoader(dataset.test, dataset, where, workers=machine.loading_workers()))
     weights = PrunableWeights(built)

@@ -27,15 +27,6 @@ def count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def how_many(number: int, word: str) -> str:
-    """A count with its word.
-
-    >>> how_many(1, "run"), how_many(3, "run")
-    ('1 run', '3 runs')
-    """
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
 def flops(result: Mapping[str, Any]) -> str | None:
     """FLOPs of a training and of its network; None if unknown.
 

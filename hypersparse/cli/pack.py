@@ -5,8 +5,8 @@ from pathlib import Path
 import typer
 
 from hypersparse.cli.console import Console
-from hypersparse.cli.formats import how_many
 from hypersparse.cli.recipe_options import RunsDir
+from hypersparse.plurals import how_many
 from hypersparse.runs.pack import pack as pack_runs
 from hypersparse.runs.pack import unpack as unpack_runs
 from hypersparse.runs.store import RunStore, find_all

@@ -9,9 +9,9 @@ import typer
 from hypersparse.analysis.report.gather import Gathered
 from hypersparse.analysis.report.page import write
 from hypersparse.cli.console import Console
-from hypersparse.cli.formats import how_many
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.errors import RunError
+from hypersparse.plurals import how_many
 from hypersparse.runs.experiment import Experiment, folders_of
 from hypersparse.runs.pack import REPORT
 from hypersparse.runs.store import RunStore, find_all
@@ -39,7 +39,7 @@ def report(
     there = [path for each in experiments for path in folders_of(each, (store, RunStore(results)))]
     missing = sum(len(experiment.runs) for experiment in experiments) - len(there)
     if missing and not (there or folders):
-        raise RunError(f"None of the {missing} runs of the experiment is in {store.root} or {results}.")
+        raise RunError(f"The experiment has {how_many(missing, 'run')}, and none is in {store.root} or {results}.")
     title = title or (experiments[0].title if len(experiments) == 1 and not folders else None)
     found = write(out, [*map(RunFolder, dict.fromkeys([*folders, *there]))], title=title, missing=missing)
     _print_summary(found, out, missing)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from hypersparse.cli.console import Console, print_json, table, table_console
 from hypersparse.cli.formats import count, duration, percent
 from hypersparse.cli.recipe_options import RunsDir
+from hypersparse.plurals import how_many
 from hypersparse.runs.run_listing import Filters, RunRow, rows
 from hypersparse.runs.store import RunStore
 
@@ -54,7 +55,8 @@ def runs(
         _print_table(found)
     if not found:
         Console(stderr=True).say(
-            f"None of the {len(every)} runs in {runs_dir} fits; remove a filter, or list all with `hypersparse runs`."
+            f"{runs_dir} has {how_many(len(every), 'run')}, and none fits; remove a filter, or list all with "
+            "`hypersparse runs`."
             if every
             else f"There are no runs in {runs_dir} yet. `hypersparse train` makes one; --runs-dir lists another folder."
         )

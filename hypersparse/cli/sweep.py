@@ -20,6 +20,7 @@ from hypersparse.cli.training_options import TrainingOptions, exit_if_failed
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
+from hypersparse.plurals import how_many
 from hypersparse.runs.epoch_times import is_elsewhere
 from hypersparse.runs.experiment import Experiment, folders_of, named_code, parse_only
 from hypersparse.runs.forecast import cost_of
@@ -94,7 +95,9 @@ def sweep(
     if results and not dry_run:
         keep_finished(found.runs, store, results)  # of a sweep that was killed
     left = missing(found.runs, store, results)
-    console.print(f"[bold]{escape(found.title)}[/]: {len(found.runs)} runs, {len(left)} to train", highlight=False)
+    console.print(
+        f"[bold]{escape(found.title)}[/]: {how_many(len(found.runs), 'run')}, {len(left)} to train", highlight=False
+    )
     if dry_run:
         costs = cost_of([job_of(run, store) for run in left], machine, store.root, results=results, load=load)
         print_cost(costs, machine)
@@ -116,7 +119,7 @@ def _report(console: Console, outcomes: Sequence[Outcome]) -> None:
     done = sum(isinstance(outcome, dict) for outcome in outcomes)
     stopped = sum(isinstance(outcome, Stopped) for outcome in outcomes)
     failed = sum(map(is_failure, outcomes))
-    console.say(f"{done} runs finished, {stopped} to go on with, {failed} failed")
+    console.say(f"{how_many(done, 'run')} finished, {stopped} to go on with, {failed} failed")
     if stopped or failed:
         console.say("The same command goes on with what is missing.")
     exit_if_failed(outcomes)

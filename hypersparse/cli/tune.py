@@ -14,6 +14,7 @@ from hypersparse.cli.recipe_options import RecipeOptions
 from hypersparse.cli.session import Search
 from hypersparse.cli.training_options import TrainingOptions
 from hypersparse.integrations.optuna import Range, Study
+from hypersparse.plurals import how_many
 
 MOST_SHOWN = 10  # trials in the table
 
@@ -60,7 +61,9 @@ def _say(console: Console, study: Study) -> None:
         for each in trials[:MOST_SHOWN]
     ]
     table_console().print(table(">trial", ">held out", *names, rows=shown))
-    console.say(f"{len(trials)} trials, {sum(each.accuracy is None for each in trials)} ended early: {file}")
+    console.say(
+        f"{how_many(len(trials), 'trial')}, {sum(each.accuracy is None for each in trials)} ended early: {file}"
+    )
     if (best := study.best()) is not None:
         settings = " ".join(f"--set {name}={value}" for name, value in best.values.items())
         console.say(f"best:   {settings}")

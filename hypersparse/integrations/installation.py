@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 
 from hypersparse import __version__
+from hypersparse.plurals import how_many
 from hypersparse.training.kernels.convolution import kernel_serves
 from hypersparse.training.result import code_version
 from hypersparse_runtime import kernel_library
@@ -52,7 +53,7 @@ def _versions() -> Iterator[Finding]:
     yield Finding("hypersparse", "ok", __version__, code_version())
     yield Finding("Python", "ok", platform.python_version(), platform.platform())
     built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs"
-    yield Finding("PyTorch", "ok", str(torch.__version__), f"{built}, {torch.get_num_threads()} threads")
+    yield Finding("PyTorch", "ok", str(torch.__version__), f"{built}, {how_many(torch.get_num_threads(), 'thread')}")
 
 
 def _devices() -> Iterator[Finding]:

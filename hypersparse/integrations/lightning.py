@@ -17,6 +17,7 @@ from hypersparse.integrations.tracker import scalars
 from hypersparse.integrations.trainer import SparsityWatch, attach_within
 from hypersparse.methods.base import Method
 from hypersparse.methods.task import Task
+from hypersparse.plurals import how_many
 from hypersparse.sparsifier import Sparsifier
 
 if TYPE_CHECKING:
@@ -144,8 +145,8 @@ class SparsityCallback(Callback):  # type: ignore[misc]  # Lightning is an extra
         expected = self._steps_of_an_epoch(trainer)
         if steps != expected and trainer.is_last_batch:
             raise LoopError(
-                f"The first epoch had {steps} optimizer steps and {expected} were expected, one for every batch; pass "
-                f"SparsityCallback(..., steps_per_epoch={steps})."
+                f"The first epoch had {how_many(steps, 'optimizer step')} instead of {expected}, one for every batch; "
+                f"pass SparsityCallback(..., steps_per_epoch={steps})."
             )
 
 

@@ -108,8 +108,8 @@ class RayCluster:
             return 0.0
         if wanted > there:
             raise OptionError(
-                f"A run is to have {wanted:g} GPU(s) and the cluster has {there:g}; "
-                "start its machines first, or use `--device cpu`."
+                f"A run takes {wanted:g} of the cluster's GPUs, of which there are {there:g}; start its machines "
+                "first, or use `--device cpu`."
             )
         return wanted
 

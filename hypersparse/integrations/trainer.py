@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Method
 from hypersparse.methods.phase_plan import plan_of, within
+from hypersparse.plurals import how_many
 from hypersparse.sparsifier import Sparsifier, attach
 from hypersparse.sparsity.mask import Mask
 
@@ -57,7 +58,7 @@ def attach_within(
         try:
             within(plan_of(method, epochs=epochs, trained=trained), available)
         except OptionError as error:
-            raise OptionError(f"The plan does not fit the trainer's {available} epochs: {error}") from None
+            raise OptionError(f"The plan does not fit the trainer's {how_many(available, 'epoch')}: {error}") from None
     return attach(
         model,
         optimizer,
@@ -82,7 +83,9 @@ def _most_epochs(method: Method, available: int, *, trained: bool) -> int:
         if sum(phase.epochs for phase in plan) <= available:
             return epochs
     least = sum(phase.epochs for phase in plan_of(method, epochs=1, trained=trained))
-    raise OptionError(f"{_name(method)} needs {least} epochs or more, and the trainer makes {available}; train longer.")
+    raise OptionError(
+        f"{_name(method)} needs {how_many(least, 'epoch')} or more, and the trainer makes {available}; train longer."
+    )
 
 
 def _name(method: Method) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 from hypersparse.errors import OptionError
 from hypersparse.methods.base import Phase, TrainingState, action_name
 from hypersparse.options import option, options
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.selection import all_tensors
 
@@ -170,8 +171,8 @@ def _go_back_(state: TrainingState) -> None:
     assert earlier is not None
     if earlier.tensors is None:
         raise OptionError(
-            "`rewind_epoch` is an epoch before the last phase, "
-            f"which began after {earlier.epochs - 1} epochs this time; choose one up to that."
+            "`rewind_epoch` is an epoch before the last phase, which began after "
+            f"{how_many(earlier.epochs - 1, 'epoch')} this time; choose one up to that."
         )
     tensors = all_tensors(state.weights.model)
     with torch.no_grad():

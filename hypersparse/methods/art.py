@@ -24,6 +24,7 @@ from hypersparse.methods.base import (
 )
 from hypersparse.methods.snapshot import restore_, snapshot
 from hypersparse.options import option, options
+from hypersparse.plurals import how_many
 from hypersparse.sparsity import penalties
 from hypersparse.sparsity.distributions import keep_count
 from hypersparse.sparsity.mask import Mask
@@ -130,8 +131,8 @@ class ART(PruningMethod):
         """Raise an error if the authors' rule, which drops the last weight too, would leave none."""
         if self.tie_rule == "authors" and self.keep(weights) == 1:
             raise OptionError(
-                f"{type(self).__name__}(tie_rule='authors') leaves none of {weights.total} weights at sparsity "
-                f"{self.sparsity:g}; pass tie_rule='exact' or a lower sparsity."
+                f"{type(self).__name__}(tie_rule='authors') leaves none of {how_many(weights.total, 'weight')} at "
+                f"sparsity {self.sparsity:g}; pass tie_rule='exact' or a lower sparsity."
             )
 
     def weighted_penalty(self, state: TrainingState, vector: Tensor) -> Tensor:
@@ -221,9 +222,9 @@ class ART(PruningMethod):
         assert copies.best is not None
         if not copies.free:
             warnings.warn(
-                f"Pruning still cost accuracy after {state.epoch + 1} regularized epochs; the best "
-                f"pruned network (epoch {copies.best.epoch}, score {copies.best.mean:.4g}) is fine-tuned. "
-                "Raise max_regularized_epochs, strength or growth.",
+                f"Pruning still cost accuracy after {how_many(state.epoch + 1, 'regularized epoch')}; the best pruned "
+                f"network (epoch {copies.best.epoch}, score {copies.best.mean:.4g}) is fine-tuned. Raise "
+                "max_regularized_epochs, strength or growth.",
                 stacklevel=2,
             )
         restore_(state.weights, copies.best.copy)

@@ -9,6 +9,7 @@ from hypersparse.errors import OptionError
 from hypersparse.methods.base import DISTRIBUTION_HELP, EverySteps, Phase, PruningMethod, Requirements, TrainingState
 from hypersparse.methods.drop_grow import change_mask_, keep_all, prune_by_magnitude
 from hypersparse.options import option, options
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.distributions import Distribution, keep_count
 
 ANY = 10**6  # a count of weights, to see whether any of them are pruned
@@ -44,8 +45,8 @@ class GMP(PruningMethod):
             return [replace(train, on_step=action, on_exit=self.prune_last)]
         if epochs and self.keep_in(0, epochs, ANY) < ANY:
             raise OptionError(
-                f"In {epochs} epochs GMP would prune before the first step; pass more epochs or a later `end`, or "
-                "prune every so many steps by `update_every`."
+                f"In {how_many(epochs, 'epoch')} GMP would prune before the first step; pass more epochs or a later "
+                "`end`, or prune every so many steps by `update_every`."
             )
         return [replace(train, on_epoch_start=partial(self.prune, epochs=epochs))]
 

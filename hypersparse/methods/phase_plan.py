@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypersparse.errors import OptionError, unknown
 from hypersparse.methods.ablation import Ablation, ablated
 from hypersparse.methods.base import Method, Phase
+from hypersparse.plurals import how_many
 
 
 def plan_of(
@@ -59,8 +60,8 @@ def within(plan: Sequence[Phase], epochs: int) -> list[Phase]:
     if sum(least) > epochs:
         named = ", ".join(f"{phase.name} {count}" for phase, count in zip(plan, least, strict=True))
         raise OptionError(
-            f"`max_steps` is enough for {epochs} epochs; this plan needs at least {sum(least)} ({named}). Raise it, or "
-            "lower `epochs` or the method's own lengths."
+            f"`max_steps` is enough for {how_many(epochs, 'epoch')}; this plan needs at least {sum(least)} ({named}). "
+            "Raise it, or lower `epochs` or the method's own lengths."
         )
     spare, bounded = epochs - sum(least), []
     for phase, count in zip(plan, least, strict=True):

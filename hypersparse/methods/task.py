@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hypersparse.distributed import Ranks
 from hypersparse.distributed.shards import is_fsdp
 from hypersparse.errors import OptionError
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Batch, Run, call_model
 from hypersparse.sparsity.selection import unwrap
@@ -40,7 +41,7 @@ def _as_pair(batch: Any) -> tuple[Any, Any]:
             raise TypeError
         inputs, labels = batch
     except (TypeError, ValueError):
-        parts = f"{len(batch)} parts" if isinstance(batch, Sequence) else f"a {type(batch).__name__}"
+        parts = how_many(len(batch), "part") if isinstance(batch, Sequence) else f"a {type(batch).__name__}"
         raise OptionError(
             f"A batch of the task's loader is (inputs, labels); got {parts}. Say what is what by "
             "Task(..., unpack=lambda batch: (batch[0], batch[1]))."
@@ -279,13 +280,13 @@ def _check_found(found: dict[int, list[Tensor]], wanted: int, classes: int | Non
     label, samples = min(found.items(), key=lambda item: len(item[1]))
     if len(samples) < wanted:
         raise OptionError(
-            f"{wanted} samples of every class are wanted to score the weights, but class {label} has {len(samples)}; "
-            "pass a smaller `per_class` or fewer `passes`, or data='batch'."
+            f"Scoring the weights takes {how_many(wanted, 'sample')} of every class, but class {label} has "
+            f"{len(samples)}; pass a smaller `per_class` or fewer `passes`, or data='batch'."
         )
     if classes is not None and len(found) != classes:
         raise OptionError(
-            f"There should be samples of {classes} classes; the training batches have {len(found)}. Pass as many as "
-            "`classes`, or leave it out."
+            f"There should be samples of {how_many(classes, 'class', 'classes')}; the training batches have "
+            f"{len(found)}. Pass as many as `classes`, or leave it out."
         )
 
 

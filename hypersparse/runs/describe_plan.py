@@ -51,7 +51,8 @@ def _what_happens(phase: Phase) -> str:
     if words := _words(phase.on_epoch_start):
         parts.append(f"{words} at the start of every epoch")
     if phase.on_step:
-        parts.append(f"{_words(phase.on_step.action)} every {phase.on_step.every} steps")
+        often = "in every step" if phase.on_step.every == 1 else f"every {phase.on_step.every} steps"
+        parts.append(f"{_words(phase.on_step.action)} {often}")
     if phase.rules.penalty:
         parts.append("a growing penalty on the weights")
     parts += _techniques(phase)

@@ -13,6 +13,7 @@ from hypersparse import data
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import DataError, HypersparseError
 from hypersparse.methods.base import Phase
+from hypersparse.plurals import how_many
 from hypersparse.recipe import Recipe
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.run_folder import RunFolder
@@ -65,7 +66,7 @@ def epoch_time_of(recipe: Recipe, phase: str, measured: Sequence[Measured]) -> E
         if near := same or alike:
             count = len({each.run for each in near})
             seconds = sum(each.seconds for each in near) / sum(each.epochs for each in near)
-            return EpochTime(seconds, f"{count} like it{place}" if same else f"{count} other{'s' * (count > 1)}{place}")
+            return EpochTime(seconds, f"{count} like it{place}" if same else f"{how_many(count, 'other')}{place}")
     return None
 
 

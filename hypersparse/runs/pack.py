@@ -17,6 +17,7 @@ from filecmp import cmp
 from pathlib import Path, PurePosixPath
 
 from hypersparse.errors import HypersparseError, RunError
+from hypersparse.plurals import how_many
 from hypersparse.regular_file import open_regular
 from hypersparse.storage.files import is_alive, to_json, write_atomically, writing
 from hypersparse.storage.lock import is_locked
@@ -200,7 +201,7 @@ def _reason_to_keep(target: Path, new: Path) -> str | None:
         return "is finished and the one in the pack is not; it was not changed"
     if there == coming:
         return "has as many epochs as the one in the pack but differs; it was not changed, delete it to use the other"
-    return f"has {there[1]} epochs and the one in the pack {coming[1]}; it was not changed"
+    return f"has {how_many(there[1], 'epoch')} and the one in the pack {coming[1]}; it was not changed"
 
 
 def _progress(folder: Path) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from hypersparse.distributed import Ranks
 from hypersparse.errors import OptionError
+from hypersparse.plurals import how_many
 from hypersparse.training.machine import Machine
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # that torchrun sets
@@ -79,7 +80,7 @@ def _own_device(machine: Machine, environ: Mapping[str, str]) -> Machine:
     started, found = int(environ.get("LOCAL_WORLD_SIZE", environ["WORLD_SIZE"])), torch.cuda.device_count()
     if started > found:
         raise OptionError(
-            f"Each process takes a GPU of its own; {started} processes were started, and {found} GPUs found. Pass "
-            f"`--nproc-per-node {found}`, or `--device cpu`."
+            f"Each process takes a GPU of its own; {started} processes were started, and {how_many(found, 'GPU')} "
+            f"found. Pass `--nproc-per-node {found}`, or `--device cpu`."
         )
     return replace(machine, device=f"cuda:{environ['LOCAL_RANK']}")

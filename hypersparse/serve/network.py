@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hypersparse.errors import ModelError
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.input_normalization import Normalisation
+from hypersparse.plurals import how_many
 from hypersparse.serve.images import DIGIT, Pixels, as_png
 from hypersparse_runtime import Graph, GraphError, SparseModel
 from hypersparse_runtime.dense_engines import DENSE_ENGINES, OnnxRuntimeEngine, is_installed
@@ -204,7 +205,7 @@ def _dense(graph: Graph) -> Engine:
 
 def _engine_words(engine: str) -> str:
     threads = torch.get_num_threads() if engine == "torch" else 1
-    return f"{ENGINES[engine]}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{ENGINES[engine]}, {how_many(threads, 'thread')}"
 
 
 def _layers(graph: Graph) -> list[dict[str, Any]]:

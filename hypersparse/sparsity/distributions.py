@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hypersparse.distributed.shards import is_sharded
 from hypersparse.errors import OptionError, unknown
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.limits import Limits, select_within
 from hypersparse.sparsity.mask import Mask, Scores
 
@@ -148,8 +149,8 @@ def uniform(layers: Layers, keep: int, *, dense: Collection[str] = ()) -> dict[s
     others = sum(sizes.values()) - (keep - rest)
     if rest < 0:
         raise OptionError(
-            f"The layers {sorted(dense)} stay dense and have {keep - rest} weights, but only {keep} are to be kept. "
-            "Choose a lower sparsity, or a distribution such as `erk`, which prunes these layers too."
+            f"The layers {sorted(dense)} stay dense and have {how_many(keep - rest, 'weight')}, but only {keep} can be "
+            "kept. Choose a lower sparsity, or a distribution such as `erk`, which prunes these layers too."
         )
     density = rest / others if others else 0.0
     return _whole({name: size if name in dense else density * size for name, size in sizes.items()}, sizes, keep)
@@ -265,9 +266,9 @@ def _kept_at_end(size: int, keep: int, linear_keep: float | None) -> int:
         if kept < keep:
             return kept
     raise OptionError(
-        f"With `linear_keep` {fraction:g} the last layer keeps {kept} of its {size} weights, but only {keep} are to be "
-        "kept in all. None is left for the other layers. Pass a smaller `linear_keep`, a lower sparsity, "
-        "or with other methods than SRatio another distribution."
+        f"With `linear_keep` {fraction:g} the last layer keeps {kept} of its {how_many(size, 'weight')}, but only "
+        f"{keep} can be kept in all. None is left for the other layers. Pass a smaller `linear_keep`, a lower "
+        "sparsity, or with other methods than SRatio another distribution."
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hypersparse.errors import OptionError
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.layer_names import LayerNames, Pattern, shown
 from hypersparse.sparsity.mask import Mask, Scores
 
@@ -53,8 +54,8 @@ class Limits:
         wrong += [name for name, count in self.least.items() if counts[name] < count]
         if wrong:
             raise OptionError(
-                f"The mask keeps {counts[wrong[0]]} weights of `{wrong[0]}`, against `densities` or `min_density`; "
-                "a method chooses its masks with `state.weights.select` or `state.weights.budget`."
+                f"The mask keeps {how_many(counts[wrong[0]], 'weight')} of `{wrong[0]}`, against `densities` or "
+                "`min_density`; a method chooses its masks with `state.weights.select` or `state.weights.budget`."
             )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hypersparse.distributed.shards import Shards, Ties, is_sharded
 from hypersparse.errors import ModelError, OptionError, RunError
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.selection import PrunableModules, prunable_values, unwrap
 
 Scores = Mapping[str, Tensor]
@@ -141,7 +142,7 @@ class Mask(Mapping[str, Tensor]):
         return len(self._layers)
 
     def __repr__(self) -> str:
-        return f"Mask({self.kept} of {self.total} kept, sparsity {self.sparsity:.4g}, {len(self)} layers)"
+        return f"Mask({self.kept} of {self.total} kept, sparsity {self.sparsity:.4g}, {how_many(len(self), 'layer')})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mask):
@@ -210,8 +211,8 @@ class Mask(Mapping[str, Tensor]):
         for name, parameter in self._parameters_of(model).items():
             if wrong := int((parameter.detach()[~self[name].to(parameter.device)] != 0).sum()):
                 raise ModelError(
-                    f"{wrong} weights of `{name}` are not 0.0 although the mask drops them: something changed them, or "
-                    "the mask is another network's. Call `mask.apply_to_(model)` if they should be 0.0."
+                    f"{how_many(wrong, 'weight')} of `{name}` should be 0.0 by the mask: something changed the model, "
+                    "or the mask is another network's. Call `mask.apply_to_(model)` if they should be 0.0."
                 )
 
     def _parameters_of(self, model: nn.Module) -> dict[str, nn.Parameter]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.limits import Limits
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.selection import VECTOR, Selection, WeightRow
@@ -47,6 +48,7 @@ class Summary:
         total, selected = sum(row.count for row in rows), sum(row.count for row in rows if not row.reason)
         kept = "" if self.mask is None else f", and {self.mask.kept:,} are kept"
         vectors = len(self.selection.rows) - len(rows)
-        lines.append(f"{selected:,} of {total:,} weights are prunable{kept}; {vectors} biases and norms are not.")
+        others = how_many(vectors, "bias or norm is", "biases and norms are")
+        lines.append(f"{selected:,} of {total:,} weights are prunable{kept}; {others} not.")
         lines += [self.epochs] if self.epochs else []
         return "\n".join(lines)

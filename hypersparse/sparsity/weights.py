@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hypersparse.distributed.shards import ShardGroup, Shards, is_sharded, local, local_with_gradient, reshard_
 from hypersparse.errors import ModelError, OptionError
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.distributions import Distribution, Rule, keep_count, select, shares
 from hypersparse.sparsity.layer_names import Pattern
 from hypersparse.sparsity.limits import Limits, limits_of
@@ -59,7 +60,7 @@ class PrunableWeights(Mapping[str, nn.Parameter]):
         return len(self._parameters)
 
     def __repr__(self) -> str:
-        return f"PrunableWeights({self.total} weights in {len(self)} layers, mask: {self._mask})"
+        return f"PrunableWeights({self.total} weights in {how_many(len(self), 'layer')}, mask: {self._mask})"
 
     @property
     def total(self) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hypersparse.errors import OptionError, RunError
+from hypersparse.plurals import how_many
 from hypersparse.recipe import Recipe, parse_toml
 from hypersparse.storage.checkpoint import CHECKPOINTS, load_outline
 from hypersparse.storage.files import make_folder, remove_leftovers, to_json, write_json, write_text, writing
@@ -161,7 +162,7 @@ class RunFolder:
         """One entry per epoch; a last line that a kill truncated is left out."""
         lines, timing = _lines(self.log_file), self.timing()
         if len(lines) > len(timing):
-            raise damaged(self.timing_file, f"it has {len(timing)} epochs of {len(lines)}")
+            raise damaged(self.timing_file, f"it has {how_many(len(timing), 'epoch')} of {len(lines)}")
         entries: list[Entry] = []
         for line, time in zip(lines, timing, strict=False):
             said = line if isinstance(line, dict) else {}
@@ -181,7 +182,9 @@ class RunFolder:
         entries, result = self.log(), self.result()
         counted = result["epochs_total"] if result else 0
         if len(entries) < counted:
-            raise RunError(f"{self.log_file} has {len(entries)} epochs of {counted}: it is cut off. Copy it again.")
+            raise RunError(
+                f"{self.log_file} has {how_many(len(entries), 'epoch')} of {counted}: it is cut off. Copy it again."
+            )
         return entries
 
     def cut_log(self, entries: int) -> list[Entry]:
@@ -189,7 +192,9 @@ class RunFolder:
         self.history.cut(entries)
         kept = self.log()[:entries]
         if len(kept) < entries:
-            raise RunError(f"{self.log_file} has {len(kept)} epochs but the checkpoint has {entries}; it was altered.")
+            raise RunError(
+                f"{self.log_file} has {how_many(len(kept), 'epoch')} but the checkpoint has {entries}; it was altered."
+            )
         for place, file in enumerate((self.log_file, self.timing_file)):
             write_text(file, "".join(_split(entry)[place] for entry in kept))
         return kept

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hypersparse.errors import ModelError
 from hypersparse.methods.snapshot import snapshot
+from hypersparse.plurals import how_many
 from hypersparse.regular_file import open_regular
 from hypersparse.sparsity.mask import Mask
 from hypersparse.sparsity.selection import unwrap
@@ -68,7 +69,9 @@ def expand(parts: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -
         if values is None:
             raise ModelError(f"The file has the mask of layer `{name}` but not its weights; save or copy it again.")
         if values.numel() != int(kept.sum()):
-            raise ModelError(f"Layer `{name}` keeps {int(kept.sum())} weights but the file has {values.numel()}.")
+            raise ModelError(
+                f"Layer `{name}` keeps {how_many(int(kept.sum()), 'weight')} but the file has {values.numel()}."
+            )
         full[name] = torch.zeros(kept.shape, dtype=values.dtype)
         full[name][kept] = values
     return full

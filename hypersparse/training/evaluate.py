@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from hypersparse.distributed import Ranks
 from hypersparse.methods.task import RunningMean, accuracy
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse.sparsity.scores import Run, call_model
 
@@ -50,8 +51,8 @@ def evaluate(
     losses.sum_over_(ranks)
     if not isfinite(loss := losses.value()):
         warnings.warn(
-            f"The loss on {hits.count} images that were not trained on is {loss}. Images with an output of NaN count "
-            "as wrong. Try a lower learning rate, or --precision fp32.",
+            f"The loss on {how_many(hits.count, 'image')} outside the training set is {loss}. Images with an output of "
+            "NaN count as wrong. Try a lower learning rate, or --precision fp32.",
             stacklevel=2,
         )
     return Evaluation(hits.value(), loss, ranks.concatenate(torch.cat(each)))

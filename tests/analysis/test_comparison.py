@@ -68,7 +68,7 @@ def test_dense_networks_alone_have_a_column() -> None:
     alone = [result("dense", None, seed, last, sparse=False) for seed, last in enumerate((0.96, 0.98))]
     summary = comparison.summarize(collected(alone))
     assert comparison.grid(summary) == (["method", "dense", "epochs"], [["dense", "97.00 ± 1.41", "5"]])
-    assert "over 2 seed(s)" in comparison.markdown(summary, "digits")
+    assert "over 2 seeds" in comparison.markdown(summary, "digits")
 
 
 @pytest.mark.filterwarnings("error")

@@ -24,7 +24,7 @@ SHORT = ["--set", "art.pretrain_epochs=1", "--set", "art.max_regularized_epochs=
 def test_a_grid_is_trained_and_put_side_by_side(tmp_path: Path) -> None:
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "6 runs, 6 of them to train" in " ".join(done.stdout.split())
+    assert "6 runs, 6 to train" in " ".join(done.stdout.split())
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/seed-*/result.json")]
     assert sorted((result["method"], result["seed"]) for result in results) == [
         *[("art", 0)] * 2,
@@ -39,7 +39,7 @@ def test_a_grid_is_trained_and_put_side_by_side(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "to train" not in again.stdout
     dry = run(*GRID, *SHORT, "--dry-run", folder=tmp_path)
-    assert dry.stdout == "6 runs, all of them trained already\n"
+    assert dry.stdout == "6 runs, nothing to train\n"
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_a_signal_is_the_exit_code_and_no_failure(tmp_path: Path, monkeypatch: p
     done = run(*GRID, *SHORT, folder=tmp_path)
     assert done.returncode == 130
     assert "failed:" not in done.stdout
-    assert "Stopped (SIGINT). 6 of 6 runs are missing; the same command goes on." in done.stdout
+    assert "Stopped (SIGINT). 6 of 6 runs missing; the same command goes on." in done.stdout
 
 
 def test_why_a_run_failed_stays_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:
     done = run(*PAPERS, *SHORT, "--dry-run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     # For each seed an epoch of pre-training, two ways to a mask, two networks to fine-tune, and a dense one.
-    assert "6 runs, 6 of them to train: about 12 epochs, one after another: " in " ".join(done.stdout.split())
+    assert "6 runs, 6 to train: about 12 epochs, one after another: " in " ".join(done.stdout.split())
     assert "pre-train 2 2 " in " ".join(done.stdout.split())  # runs that train it, and epochs
     assert "a short trial" in done.stdout
     assert not (tmp_path / "comparison").exists()

@@ -63,7 +63,7 @@ BAD = {
     "no runs": (["report"], "There are no runs in runs yet"),
     "a run that is missing": (["report", "nothing"], "There is no run `nothing`"),
     "an experiment that is missing": (["report", "nothing.toml"], "nothing.toml cannot be read"),
-    "an experiment without runs": (["report", "mine.toml"], "None of the 1 runs of the experiment is in runs or"),
+    "an experiment without runs": (["report", "mine.toml"], "The experiment has 1 run, and none is in runs or"),
     "a folder to write to": (["report", "-o", "folder"], "file 'folder' is a directory"),
 }
 

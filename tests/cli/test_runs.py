@@ -88,4 +88,4 @@ def test_where_there_is_nothing_it_says_what_to_do(store: RunStore, tmp_path: Pa
     assert "`hypersparse train` makes one" in empty.stderr
     filtered = CliRunner().invoke(app, ["--runs-dir", str(store.root), "--data", "digits", "--format", "json"])
     assert json.loads(filtered.stdout) == []
-    assert "None of the 3 runs" in filtered.stderr
+    assert "has 3 runs, and none fits" in filtered.stderr

@@ -45,7 +45,7 @@ def test_what_is_missing_is_trained_and_kept(tmp_path: Path) -> None:
     assert total[4] in ("h", "min", "s")
     assert not (tmp_path / "runs").exists()
     some = run(*arguments, "--only", "method=dense", folder=tmp_path)
-    assert "1 runs finished, 0 to go on with, 0 failed" in some.stdout
+    assert "1 run finished, 0 to go on with, 0 failed" in some.stdout
     done = run(*arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Small: 3 runs, 2 to train" in done.stdout

@@ -192,7 +192,7 @@ def test_ctrl_c_in_a_terminal_saves_and_the_same_command_goes_on(tmp_path: Path)
     (tmp_path / "held").unlink()
     again = run(*arguments, folder=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "1 runs finished, 0 to go on with, 0 failed" in again.stdout
+    assert "1 run finished, 0 to go on with, 0 failed" in again.stdout
     assert "epoch 0" not in again.stdout
 
 

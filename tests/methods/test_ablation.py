@@ -252,5 +252,5 @@ def test_a_phase_that_ended_early_may_not_have_reached_the_epoch() -> None:
     sparsifier.begin_epoch()
     sparsifier.state.optimizer.step()
     sparsifier.finish_epoch()
-    with pytest.raises(OptionError, match="began after 1 epochs this time"):
+    with pytest.raises(OptionError, match="began after 1 epoch this time"):
         sparsifier.begin_epoch()

@@ -170,5 +170,5 @@ def test_layers_share_by_a_rule(kind: type[Method], distribution: Distribution) 
 
 @pytest.mark.parametrize("kind", [ACDC, GMP, IMP, LTH, Magnitude, PowerProp])
 def test_shares_that_cannot_be_are_said_before_any_training(kind: type[Method]) -> None:
-    with pytest.raises(OptionError, match="the last layer keeps 4 of its 48 weights, but only 2 are to be kept"):
+    with pytest.raises(OptionError, match="the last layer keeps 4 of its 48 weights, but only 2 can be kept"):
         trained(kind(sparsity=0.99, distribution="sratio"), sequence_network(), [], epochs=2)

@@ -137,7 +137,7 @@ def test_of_a_single_layer_the_first_is_not_kept_whole() -> None:
 
 
 def test_a_budget_smaller_than_the_first_layer_is_said_when_attached() -> None:
-    with pytest.raises(OptionError, match="stay dense and have 72 weights, but only 11 are to be kept"):
+    with pytest.raises(OptionError, match="stay dense and have 72 weights, but only 11 can be kept"):
         attached(RigL(sparsity=0.9), epochs=1)
 
 

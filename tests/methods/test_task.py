@@ -202,7 +202,7 @@ def test_samples_come_from_the_training_batches_and_no_more_are_read_than_needed
 @pytest.mark.parametrize(
     ("batches", "options", "says"),
     [
-        (numbered([0, 1, 0]), {}, r"2 samples of every class are wanted.*class 1 has 1; pass a smaller `per_class`"),
+        (numbered([0, 1, 0]), {}, r"2 samples of every class, but class 1 has 1; pass a smaller `per_class`"),
         (numbered([0, 0]), {"classes": 2}, "samples of 2 classes; the training batches have 1"),
         ([(torch.zeros(2, 1), torch.zeros(2))], {}, "class numbers"),
         ([(torch.zeros(2, 1), torch.zeros(2, 3, dtype=torch.long))], {}, "data='batch'"),

@@ -190,7 +190,7 @@ def test_uniform_by_hand() -> None:
     assert uniform(LAYERS, 18, dense=("first",)) == {"first": 12, "middle": 4, "last": 2}
     assert uniform(LAYERS, 12, dense=["first"]) == {"first": 12, "middle": 0, "last": 0}
     assert uniform(LAYERS, 72, dense=list(LAYERS)) == {"first": 12, "middle": 40, "last": 20}
-    with pytest.raises(OptionError, match=r"'first'\] stay dense and have 12 weights, but only 11 are to be kept"):
+    with pytest.raises(OptionError, match=r"'first'\] stay dense and have 12 weights, but only 11 can be kept"):
         uniform(LAYERS, 11, dense=("first",))
     with pytest.raises(OptionError, match="no layer `frist`; did you mean `first`"):
         uniform(LAYERS, 11, dense=("frist",))

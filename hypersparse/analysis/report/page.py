@@ -11,6 +11,7 @@ from hypersparse.analysis.report.averages import compare, group_of, name_variant
 from hypersparse.analysis.report.gather import Gathered, RunPage, gather
 from hypersparse.errors import RunError
 from hypersparse.pages.template import asset, fill, script_of, source_hash, to_json
+from hypersparse.plurals import how_many
 from hypersparse.storage.files import write_atomically
 from hypersparse.storage.run_folder import RunFolder
 
@@ -85,4 +86,4 @@ def _title(pages: Sequence[RunPage]) -> str:
     if len(pages) == 1:
         return f"{pages[0].row.label}, seed {pages[0].row.seed}"
     subjects = list(dict.fromkeys(f"{page.row.data}, {page.row.model}" for page in pages))
-    return f"{subjects[0] if len(subjects) == 1 else f'{len(subjects)} tasks'}: {len(pages)} runs"
+    return f"{subjects[0] if len(subjects) == 1 else f'{len(subjects)} tasks'}: {how_many(len(pages), 'run')}"
