@@ -100,7 +100,7 @@ def _print_missing(session: Session, jobs: Sequence[Job], load: Load, *, with_ta
     """Print how many runs are missing and what they cost."""
     missing, console = unfinished(jobs), session.console
     if not missing:
-        console.print(f"{how_many(len(jobs), 'run')}, nothing to train")
+        console.print(f"{how_many(len(jobs), 'run')}, trained already")
         return
     found = cost_of(missing, session.machine, session.options.runs_dir, load=load)
     said = f"about {how_many(found.epochs, 'epoch')}, one after another: {total_time(found)}"

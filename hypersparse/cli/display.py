@@ -68,7 +68,6 @@ class LiveDisplay(TerminalView):
             self.console.say(self.title)
 
     def stepped(self, step: int) -> None:
-        """A step of the current epoch is done."""
         self.step = step
 
     def finished_epoch(self, entry: Entry) -> None:

@@ -163,7 +163,6 @@ class Batches(ShuffledBatches):
         self._images, self._take = images, take
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
-        """This rank's share of the batch of this epoch with this number."""
         return self.select(self._part(number))
 
     def select(self, part: slice | Tensor) -> tuple[Tensor, Tensor]:
@@ -181,7 +180,6 @@ class Batches(ShuffledBatches):
         self._take = torch.compile(take, dynamic=False)
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images once, in file order, normalized but not augmented."""
         return in_order(self._images, self._labels, self._mean, self._std, batch_size=batch_size)
 
 

@@ -39,7 +39,6 @@ class FileRanges:
         return len(self.sizes)
 
     def read(self, number: int) -> bytes:
-        """The content of an image file."""
         path, size = self.files[self.which[number]], int(self.sizes[number])
         try:
             with open_regular(path) as file:

@@ -46,13 +46,11 @@ class StreamedBatches(ShuffledBatches):
         return images, self._labels.index_select(0, self._draw_epoch().order[part])
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images once, in file order, normalized but not augmented."""
         return read_in_order(
             self._split, self._labels, self._mean, self._std, batch_size=batch_size, workers=self._workers
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state, also in another process; the arguments of the constructor must be the same."""
         super().load_state_dict(state)
         self.close()
 

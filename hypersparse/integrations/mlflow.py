@@ -35,7 +35,6 @@ class MlflowTracker:
         self.epochs = max(steps, default=-1) + 1
 
     def write(self, entry: Mapping[str, Any], values: Mapping[str, float]) -> None:
-        """Add an epoch."""
         now = int(1000 * time.time())
         metrics = [self._entities.Metric(name, value, now, entry["epoch"]) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics, tags=[self._entities.RunTag("phase", entry["phase"])])

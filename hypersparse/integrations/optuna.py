@@ -211,7 +211,6 @@ class _Linked(StopRequest):
         self._outer = outer
 
     def requested(self) -> bool:
-        """Whether to stop now."""
         if self._outer.requested():
             self.stop(str(self._outer.reason))
         return super().requested()

@@ -224,7 +224,6 @@ class _RemoteStop(StopRequest):
         self._stopper, self._answer, self._at = stopper, stopper.reason.remote(), time.monotonic()
 
     def requested(self) -> bool:
-        """Whether to stop now."""
         now = time.monotonic()
         if now - self._at > SECONDS_BETWEEN_LOOKS and self._ray.wait([self._answer], timeout=0)[0]:
             try:

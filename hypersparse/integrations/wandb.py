@@ -43,7 +43,6 @@ class WandbTracker:
         )
 
     def write(self, entry: Mapping[str, Any], values: Mapping[str, float]) -> None:
-        """Add an epoch."""
         self._run.log({**values, "phase": entry["phase"], "phase_epoch": entry["phase_epoch"]}, step=entry["epoch"])
         write_json(self._note, {"project": self._project, "epochs": entry["epoch"] + 1})
 

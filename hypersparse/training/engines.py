@@ -91,7 +91,6 @@ class EagerStep:
         self.forward_backward, self.driver, self.batches, self.record = forward_backward, driver, batches, record
 
     def __call__(self, number: int) -> None:
-        """Train on one batch."""
         self.work(*self.batches.batch(number), of=self.batches.size(number))
 
     def work(self, images: Tensor, labels: Tensor, *, of: int) -> None:
@@ -125,7 +124,6 @@ class CapturedStep:
         self._capture()
 
     def __call__(self, number: int) -> None:
-        """Train on one batch."""
         size, acts = self.batches.size(number), self.eager.driver.method_acts
         if size != self.samples or acts:
             with CAPTURE_LOCK.first_alone(self.met, (size, acts)):

@@ -39,7 +39,7 @@ def test_a_grid_is_trained_and_put_side_by_side(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "to train" not in again.stdout
     dry = run(*GRID, *SHORT, "--dry-run", folder=tmp_path)
-    assert dry.stdout == "6 runs, nothing to train\n"
+    assert dry.stdout == "6 runs, trained already\n"
 
 
 @pytest.mark.slow

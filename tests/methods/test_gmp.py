@@ -7,6 +7,7 @@ import pytest
 
 from hypersparse import GMP, Machine, train
 from hypersparse.errors import OptionError
+from hypersparse.plurals import how_many
 from hypersparse.sparsity.distributions import Distribution, keep_count
 from hypersparse.storage.run_folder import RunFolder
 from tests.methods.tiny import attached, epochs_of, train_epoch
@@ -97,7 +98,7 @@ def test_counting_steps_needs_their_number() -> None:
 
 @pytest.mark.parametrize(("epochs", "options"), [(1, {}), (3, {"start": 0.0, "end": 0.1})])
 def test_pruning_before_the_first_step_is_an_error(epochs: int, options: dict[str, float]) -> None:
-    with pytest.raises(OptionError, match=rf"^In {epochs} epochs GMP would prune before the first step; pass more"):
+    with pytest.raises(OptionError, match=rf"^In {how_many(epochs, 'epoch')} GMP would prune before the first"):
         attached(GMP(**options), epochs=epochs)
 
 

@@ -159,7 +159,7 @@ def test_the_last_layer_keeps_less_only_where_it_must(sparsity: float, linear_ke
 
 def test_a_budget_below_the_last_layers_names_linear_keep() -> None:
     layers = layers_of("resnet32", 100)
-    with pytest.raises(OptionError, match=r"`linear_keep` 0.3 the last layer keeps 3840 of its 12800.*only 3735 are"):
+    with pytest.raises(OptionError, match=r"`linear_keep` 0.3 the last layer keeps 3840 of its 12,800.*only 3735 can"):
         sratio(layers, 3735, linear_keep=0.3)
     with pytest.raises(OptionError, match=r"Pass a smaller `linear_keep`"):
         sratio(layers, 1000)

@@ -79,7 +79,6 @@ class _ParentStop(StopRequest):
         self._event = event
 
     def requested(self) -> bool:
-        """Whether to stop now."""
         if self._event.is_set():
             self.stop("the parent process asked for it")
         return super().requested()

@@ -45,12 +45,10 @@ class FusedForwardBackward(ForwardBackward):
         return self._fused.copies[0]
 
     def set_extra_loss(self, extra: nn.Module | None) -> None:
-        """Add this term of (images, outputs) to the loss."""
         super().set_extra_loss(extra)
         self._tail.set_extra(extra)
 
     def loss(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy of a batch with the phase's own term, and the score of each sample."""
         if len(images) != self._size:
             self._activations = None
             return super().loss(images, labels)

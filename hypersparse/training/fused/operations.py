@@ -95,7 +95,6 @@ class PlainOperations:
     """The operations in plain PyTorch."""
 
     def conv(self, convolution: Convolution, images: Tensor, weights: Tensor, norm: Norm) -> Normed:
-        """A convolution, with the sums for its batch norm."""
         made = [
             functional.conv2d(
                 _channels_first(image), _channels_first(weight), stride=convolution.stride, padding=convolution.padding
@@ -113,7 +112,6 @@ class PlainOperations:
         return torch.stack([mean, squares], 1)[:, None], pixels.shape[1]
 
     def activate(self, first: Normed, second: Normed | None, shortcut: Tensor | None, *, pool: int) -> Tensor:
-        """The ReLU of the normed values, plus others or a shortcut; updates the norms' statistics."""
         value = _normalize_(first)
         if second is not None:
             value = value + _normalize_(second)
@@ -124,7 +122,6 @@ class PlainOperations:
     def relu_gradient(
         self, gradients: Tensor, activations: Tensor, first: Normed, second: Normed | None, *, pool: int
     ) -> Sums:
-        """The gradients before the ReLU from those after it."""
         before = gradients.float()
         if pool == 1:
             before = before * (activations > 0)
@@ -139,7 +136,6 @@ class PlainOperations:
         return Sums(before, torch.stack([each.sum((1, 2, 3)) for each in sums], 1)[:, None])
 
     def norm_gradient(self, sums: Sums, normed: Normed, *, number: int) -> Tensor:
-        """The gradients of a convolution's output; sets the gradients of its norm, the first or second of the ReLU."""
         norm, totals = normed.norm, sums.tiles.sum(1)
         total, product = totals[:, 0], totals[:, number]
         norm.shift_gradients.copy_(total)
@@ -151,7 +147,6 @@ class PlainOperations:
     def conv_data_gradient(
         self, convolution: Convolution, gradients: Tensor, weights: Tensor, skip: Tensor | None
     ) -> Tensor:
-        """The gradients of the images of a convolution, plus `skip`."""
         shape = (convolution.batch, convolution.channels, convolution.height, convolution.width)
         made = [
             grad.conv2d_input(  # type: ignore[no-untyped-call]
@@ -176,14 +171,12 @@ class PlainOperations:
         first: Normed,
         second: Normed | None,
     ) -> Sums:
-        """`conv_data_gradient`, then `relu_gradient` without pooling."""
         result = self.conv_data_gradient(convolution, gradients, weights, skip)
         return self.relu_gradient(result, activations, first, second, pool=1)
 
     def conv_weight_gradient_(
         self, convolution: Convolution, images: Tensor, gradients: Tensor, results: Tensor
     ) -> None:
-        """Write the gradients of the weights [runs, K, S, S, C]."""
         shape = (convolution.filters, convolution.channels, convolution.side, convolution.side)
         for image, gradient, result in zip(images.float(), gradients.float(), results, strict=True):
             made = grad.conv2d_weight(  # type: ignore[no-untyped-call]

@@ -25,7 +25,6 @@ class TritonOperations:
     """Launches the kernels."""
 
     def conv(self, convolution: Convolution, images: Tensor, weights: Tensor, norm: Norm) -> Normed:
-        """A convolution, with the sums for its batch norm."""
         tiles = forward_tiles(convolution)
         runs, pixels = len(images), convolution.pixels
         values = images.new_empty(
@@ -56,7 +55,6 @@ class TritonOperations:
         return moments, math.prod(sides) // tiles
 
     def activate(self, first: Normed, second: Normed | None, shortcut: Tensor | None, *, pool: int) -> Tensor:
-        """The ReLU of the normed values, plus others or a shortcut; updates the norms' statistics."""
         runs, batch, height, width, channels = first.values.shape
         results = first.values.new_empty(runs, batch, height // pool, width // pool, channels)
         pixels = batch * (height // pool) * (width // pool)
@@ -92,7 +90,6 @@ class TritonOperations:
     def relu_gradient(
         self, gradients: Tensor, activations: Tensor, first: Normed, second: Normed | None, *, pool: int
     ) -> Sums:
-        """The gradients before the ReLU from those after it."""
         runs, batch, height, width, channels = first.values.shape
         norms = 1 if second is None else 2
         pixels = batch * (height // pool) * (width // pool)
@@ -123,7 +120,6 @@ class TritonOperations:
         return Sums(results, sums)
 
     def norm_gradient(self, sums: Sums, normed: Normed, *, number: int) -> Tensor:
-        """The gradients of a convolution's output; sets the gradients of its norm, the first or second of the ReLU."""
         runs, batch, height, width, channels = normed.values.shape
         norm, results = normed.norm, torch.empty_like(normed.values)
         pixels = batch * height * width
@@ -154,7 +150,6 @@ class TritonOperations:
     def conv_data_gradient(
         self, convolution: Convolution, gradients: Tensor, weights: Tensor, skip: Tensor | None
     ) -> Tensor:
-        """The gradients of the images of a convolution, plus `skip`."""
         return self._data_gradient(convolution, gradients, weights, skip, None, ()).gradients
 
     def conv_relu_gradient(
@@ -167,7 +162,6 @@ class TritonOperations:
         first: Normed,
         second: Normed | None,
     ) -> Sums:
-        """`conv_data_gradient`, then `relu_gradient` without pooling."""
         norms = (first,) if second is None else (first, second)
         return self._data_gradient(convolution, gradients, weights, skip, activations, norms)
 
@@ -209,7 +203,6 @@ class TritonOperations:
     def conv_weight_gradient_(
         self, convolution: Convolution, images: Tensor, gradients: Tensor, results: Tensor
     ) -> None:
-        """Write the gradients of the weights [runs, K, S, S, C]."""
         tiling = weight_tiling(convolution)
         runs, shares = len(images), tiling.used_shares(convolution)
         sums = images.new_empty(runs, shares, convolution.weights, dtype=torch.float32)
