@@ -141,7 +141,7 @@ class CapturedStep:
         """The copy of the weights that the optimizer can write, if nothing else in a step changes them."""
         driver = self.eager.driver
         phase, optimizer = driver.sparsifier.phase, driver.sparsifier.state.optimizer
-        alone = phase.around_step is None and phase.around_gradient is None
+        alone = phase.rules.around_step is None and phase.rules.around_gradient is None
         return self.eager.forward_backward.copy_of_weights if alone and isinstance(optimizer, FlatSGD) else None
 
     def _work(self) -> None:
