@@ -42,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/command-line.md": command_line_reference(),
         "reference/recipe.md": recipe_reference(),
         "reference/errors.md": errors_reference(),
-        "benchmarks/index.md": benchmarks_index(),
+        "benchmarks/list.md": benchmarks_index(),
     }
     pages |= {name: (ROOT / name).read_text() for name in OUTSIDE if (ROOT / name).exists()}
     pages |= {f"benchmarks/{path.name}": path.read_text() for path in sorted((ROOT / "benchmarks").glob("*.md"))}

@@ -1,6 +1,7 @@
 """The documentation site builds without a warning, and its search works from a folder, in a real browser."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,37 @@ def test_a_page_fits_a_phone_and_a_desktop(site: Path, browser: Any, page: str, 
     assert seen.too_wide <= 0
     assert not seen.complaints
     assert not seen.foreign
+
+
+@pytest.mark.parametrize("page", ["microcontroller", "architectures", "art", "benchmarks/2026-11-19-zoo"])
+def test_tables_show_all_columns_on_a_desktop(site: Path, browser: Any, page: str) -> None:
+    own = site.as_uri()
+    seen = Seen(browser, f"{own}/{page}.html", own, viewport={"width": 1280, "height": 900})
+    seen.page.wait_for_selector(".md-typeset__scrollwrap")
+    hidden = "each => each.map(wrap => wrap.scrollWidth - wrap.clientWidth)"
+    assert max(seen.page.locator(".md-typeset__scrollwrap").evaluate_all(hidden)) <= 0
+
+
+def test_numbers_stay_with_their_units(site: Path) -> None:
+    text = (site / "microcontroller.html").read_text()
+    assert "214\N{NO-BREAK SPACE}kB" in text
+    assert "at 98\N{NO-BREAK SPACE}% sparsity" in text.replace("\n", " ")
+    assert "<code>digits.c: 43,860 bytes, 1,517 weights" in text  # blocks of code stay as they are
+    assert "98.89 % of them" in text
+
+
+def test_figures_have_one_scale_and_open_in_full_size(site: Path) -> None:
+    text = (site / "reproduction.html").read_text()
+    whole, half = ("reproduction/headline.png", 686), ("reproduction/effective-tinyimagenet.png", 343)
+    for name, width in (whole, half):  # 7 and 3.5 inches
+        assert re.search(rf'<a href="{name}"><img [^>]*src="{name}" width="{width}"', text)
+
+
+def test_the_menu_has_every_page_of_results(site: Path, browser: Any) -> None:
+    own = site.as_uri()
+    seen = Seen(browser, f"{own}/speed.html", own, viewport={"width": 1280, "height": 900})
+    seen.page.locator(".md-sidebar--primary").get_by_role("link", name="Benchmarks").click()
+    seen.page.locator("h1", has_text="Benchmarks").wait_for()
 
 
 def test_the_tutorial_shows_the_page_that_it_writes(site: Path, browser: Any) -> None:
