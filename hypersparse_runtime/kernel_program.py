@@ -16,8 +16,9 @@ from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
 from hypersparse_runtime.plane_layout import ALIGNED, Placed, PlaneLayout, Split
 from hypersparse_runtime.program_check import check_program
 from hypersparse_runtime.shared_loads import PATTERNS
-from hypersparse_runtime.sparse_layers import WHOLE, Layer
-from hypersparse_runtime.value_steps import value_words
+from hypersparse_runtime.sparse_layers import Layer, ValueStep
+from hypersparse_runtime.value_steps import VALUE_STEPS
+from hypersparse_runtime.value_steps.base import Writing
 
 MOST_FLOATS = (
     2**26
@@ -53,7 +54,7 @@ class Program:
         if kind == "max_pool":
             window = SLOW * int(step["kernel_y"]) * int(step["kernel_x"])
             return rows * int(step["out_height"]) * int(step["out_width"]) * int(step["lanes"]) * window
-        if kind in WHOLE:
+        if kind in VALUE_STEPS:
             return int(step["blocks"]) * SLOW
         return rows * int(step["height"]) * int(step["width"]) * int(step["lanes"])
 
@@ -150,8 +151,9 @@ def _words(
     """The words specific to a layer, for each kernel step that it becomes."""
     if isinstance(step, Split):
         return [_split(step, tables)]
-    if step.is_whole:
-        return [value_words(step, placed, places, tables)]
+    if isinstance(step.work, ValueStep):
+        words = step.work.words(Writing(step, placed, places, tables))
+        return [{"kind": KINDS.index(step.kind), **words}]
     if step.entries is not None:
         residual = NONE if step.residual is None else places.of(step.residual)
         return [words | {"residual": residual} for words in sums_of(step, placed, tables, lanes, vector)]

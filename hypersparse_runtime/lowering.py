@@ -12,8 +12,8 @@ from math import prod
 import numpy as np
 
 from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, shapes
-from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer, Network
-from hypersparse_runtime.value_layers import Copy
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, ValueStep
+from hypersparse_runtime.value_steps.elements import CopyStep
 from hypersparse_runtime.views import View
 
 Sides = tuple[int, int, int]
@@ -107,8 +107,8 @@ class Lowering:
 
     def _write_constant(self, name: str) -> None:
         array, shape = self.constants.pop(name), sides_of(self.node_shapes[name])
-        work = Copy(np.arange(array.size), array.reshape(-1).astype(np.float32))
-        self._append_value(Layer("copy", INPUT, name, np.arange(shape[0]), work=work), shape)
+        step = CopyStep(np.arange(array.size), array.reshape(-1).astype(np.float32))
+        self._append_value(_layer(step, INPUT, name, shape), shape)
         self.same[name] = name
 
     def _append_value(self, layer: Layer, shape: Sides) -> None:
@@ -121,8 +121,12 @@ class Lowering:
         """Make a node's value a view of an existing value."""
         self.views[node.output] = view
 
+    def emit_step(self, node: Node, step: ValueStep, value: str, shape: Sides, view: View | None = None) -> None:
+        """Append the step that makes a node's value with these sides of another one, seen through `view`."""
+        self.emit_whole(node, _layer(step, value, node.output, shape), shape, view)
+
     def emit_whole(self, node: Node, layer: Layer, shape: Sides, view: View | None = None) -> None:
-        """Append the layer of `value_layers` that makes a node's value with these sides, seen through `view`."""
+        """Append the layer that makes a node's value with these sides, seen through `view`."""
         self._append_value(layer, shape)
         self.same[node.output] = node.output
         if view is not None and not self._is_plain(view, self.node_shapes[node.output]):
@@ -146,16 +150,15 @@ class Lowering:
         key = view, sides
         if key not in self._arranged:
             name = f"{view.value} copy {len(self._arranged)}"
-            work = Copy(view.indices().reshape(-1).astype(np.int32))
-            self._append_value(Layer("copy", view.value, name, np.arange(sides[0]), work=work), sides)
+            step = CopyStep(view.indices().reshape(-1).astype(np.int32))
+            self._append_value(_layer(step, view.value, name, sides), sides)
             self._arranged[key] = name
         return self._arranged[key]
 
     def gathered(self, node: Node, value: str, places: Array) -> None:
         """Append a layer that gathers elements of a value into a node's output."""
         sides = sides_of(self.node_shapes[node.output])
-        work = Copy(places.reshape(-1).astype(np.int32))
-        self.emit_whole(node, Layer("copy", value, node.output, np.arange(sides[0]), work=work), sides)
+        self.emit_step(node, CopyStep(places.reshape(-1).astype(np.int32)), value, sides)
 
     def is_laid(self, name: str) -> bool:
         """Whether a value is a view of another layout, or a constant that is not in memory yet."""
@@ -277,8 +280,11 @@ class Lowering:
             entries = Entries(count, count, zero, zero, np.ones(len(count)))
         else:
             entries = self.positions(value, count, count, np.ones(len(count)))
-        kind: Kind = "conv" if len(shape) > 1 else "dot"
-        return Layer(kind, value, output, count, entries, np.zeros(len(count)))
+        return Layer("conv" if len(shape) > 1 else "dot", value, output, count, entries, np.zeros(len(count)))
+
+
+def _layer(step: ValueStep, value: str, output: str, shape: Sides) -> Layer:
+    return Layer(step.kind, value, output, np.arange(shape[0]), work=step)
 
 
 def sides_of(shape: Shape) -> Sides:

@@ -23,10 +23,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair, distinct
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer, Network, Pair, ValueStep, distinct
 
-# Output laid like the input.
-ALIKE = ("elementwise", "arithmetic", "layer_norm", "group_norm", "softmax_planes", "reduce")
 ALIGNED = 16  # floats of the widest vector: planes begin at multiples of it
 
 
@@ -261,7 +259,7 @@ def _phases(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> tuple[Arra
 def _relate(layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]) -> None:
     if layer.residual is not None:
         groups.join(layer.residual, layer.output)
-    if layer.kind in ALIKE:
+    if isinstance(layer.work, ValueStep) and layer.work.alike:
         groups.join(layer.input, layer.output)
     if layer.kind != "conv" or layer.entries is None:
         return

@@ -15,7 +15,7 @@ from hypersparse_runtime.checked_step import Memory, Step, vectors
 from hypersparse_runtime.kernel_tables import Ints
 from hypersparse_runtime.plane_layout import ALIGNED
 from hypersparse_runtime.shared_loads import PATTERN_ORDER, PATTERNS
-from hypersparse_runtime.value_checks import VALUE_CHECKS
+from hypersparse_runtime.value_steps import VALUE_STEPS
 from hypersparse_runtime.winograd import COMPONENTS
 
 LANES_OF_SHIFTS = 4 + 8 + 16  # words of a group, for vectors of each length
@@ -227,6 +227,6 @@ _CHECKS: Mapping[str, Callable[[Step], None]] = MappingProxyType(
         "winograd_output": _winograd_output,
         "softmax": _shares,
         "log_softmax": _shares,
-        **VALUE_CHECKS,
+        **{kind: step.check for kind, step in VALUE_STEPS.items()},
     }
 )

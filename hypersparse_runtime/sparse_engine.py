@@ -22,7 +22,6 @@ from hypersparse_runtime.winograd import with_winograd
 MANY = 8  # images from which side by side may pay
 ROUNDS, LONG = 3, 0.2  # of a program that is timed, and seconds after which no other round begins
 SPEED = 4e9  # operations a second, where nothing is measured
-ONE_BY_ONE = ("matmul", "embedding", "lstm", "gru")  # steps of one image; their vectors are full of tokens
 MAX_SLOWDOWN = 1.3  # times as slow as one image after another: no choice of variants makes up for that
 
 
@@ -149,7 +148,7 @@ class SparseEngine:
 
     def _made_many(self) -> Runner:
         """A runner for interleaved images; the one for single images if that would take too much memory."""
-        if any(layer.kind in ONE_BY_ONE for layer in self._network.layers):
+        if self._network.one_by_one:
             return self._one
         try:
             many = self._made(max(8, VECTOR[self._levels[-1]]))

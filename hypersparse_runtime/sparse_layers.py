@@ -1,51 +1,19 @@
 """The network of the sparse runtime: shapes of values, and layers of entries (row, channel, tap, weight)."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from hypersparse_runtime.checked_step import Step
+    from hypersparse_runtime.value_steps.base import Writing
+
 Pair = tuple[int, int]
 Array = NDArray[Any]
-# Kinds of `value_layers`, which read and write whole values.
-WHOLE = (
-    "copy",
-    "elementwise",
-    "arithmetic",
-    "layer_norm",
-    "group_norm",
-    "matmul",
-    "softmax_planes",
-    "reduce",
-    "embedding",
-    "resample",
-    "lstm",
-    "gru",
-)
-Kind = Literal[
-    "conv",
-    "dot",
-    "max_pool",
-    "mean",
-    "softmax",
-    "log_softmax",
-    "copy",
-    "elementwise",
-    "arithmetic",
-    "layer_norm",
-    "group_norm",
-    "matmul",
-    "softmax_planes",
-    "reduce",
-    "embedding",
-    "resample",
-    "lstm",
-    "gru",
-    "winograd_input",
-    "winograd_output",
-]
 SOFTMAX = ("softmax", "log_softmax")
 
 
@@ -87,11 +55,28 @@ class Entries:
         return replace(self, weight=self.weight * scale[self.row])
 
 
+class ValueStep(ABC):
+    """What a layer does that reads and writes whole values, as a step of the kernel: see `value_steps`."""
+
+    kind: ClassVar[str]
+    alike: ClassVar[bool] = False  # whether its output is laid like its input
+    one_by_one: ClassVar[bool] = False  # whether it takes one image at a time; its vectors are full of tokens
+
+    @abstractmethod
+    def words(self, at: "Writing") -> dict[str, int]:
+        """The words specific to it; `blocks` is an estimate of its operations."""
+
+    @classmethod
+    @abstractmethod
+    def check(cls, step: "Step") -> None:
+        """Check the memory that a step reads and writes, by its words and tables."""
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """One step over whole images, with the operations fused into it."""
 
-    kind: Kind
+    kind: str  # in `kernel_tables.KINDS`
     input: str
     output: str
     rows: Array  # the output channels that are computed
@@ -108,7 +93,7 @@ class Layer:
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
-    work: Any = None  # of a kind in WHOLE: one of the classes in `value_layers`; or `winograd.Columns`
+    work: Any = None  # a `ValueStep`, or `winograd.Columns`
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -124,7 +109,7 @@ class Layer:
     @property
     def is_whole(self) -> bool:
         """Whether it reads every channel of its inputs and makes every channel of its output."""
-        return self.kind in WHOLE
+        return isinstance(self.work, ValueStep)
 
     @property
     def activated(self) -> bool:
@@ -148,6 +133,11 @@ class Network:
     vectors: frozenset[str]  # values of height and width 1 that lie close together
     output: str
     output_shape: tuple[int, ...]
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether it takes one image at a time."""
+        return any(isinstance(layer.work, ValueStep) and layer.work.one_by_one for layer in self.layers)
 
     def products(self) -> int:
         """The multiplications for one image, edges counted like the inside."""

@@ -15,8 +15,8 @@ enum kind {
   RESAMPLE = 23, LSTM = 24, GRU = 25, WINOGRAD_INPUT = 26, WINOGRAD_OUTPUT = 27
 };
 
-/* Functions of elements and operators of two values, in the order of operations/functions.py, each with what it computes
- * in elementwise.h. Steps of these kinds have them in kernel_y; value_steps.py says what else they have in which word. */
+/* Functions of elements and operators of two values, in the order of functions.py, each with what it computes
+ * in elementwise.h. Steps of these kinds have them in kernel_y; value_steps says what else they have in which word. */
 #define FUNCTIONS(F) \
   F(SIGMOID, NAME(sigmoid_of)(x)) \
   F(TANH, NAME(tanh_of)(x)) \

@@ -10,7 +10,7 @@ from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import Channels, Operation
-from hypersparse_runtime.sparse_layers import Array, Kind, Layer
+from hypersparse_runtime.sparse_layers import Array, Layer
 
 MAX_BOUND = float(np.finfo(np.float32).max)  # of a `clip`
 
@@ -80,7 +80,7 @@ class Softmax(Operation):
     """Softmax of (C), as the last operation only."""
 
     name, onnx, last_only = "softmax", "Softmax", True
-    kind: ClassVar[Kind] = "softmax"
+    kind: ClassVar[str] = "softmax"
     passes = Channels.ALL
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
@@ -113,7 +113,7 @@ class LogSoftmax(Softmax):
     """Logarithm of the softmax of (C), as the last operation only."""
 
     name, onnx = "log_softmax", "LogSoftmax"
-    kind: ClassVar[Kind] = "log_softmax"
+    kind: ClassVar[str] = "log_softmax"
 
     def _normalized(self, less: Array, powers: Array, sums: Array) -> Array:
         return less - np.log(sums)

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from hypersparse_runtime.functions import FUNCTIONS, OPERATORS
 from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering, sides_of
 from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation
-from hypersparse_runtime.operations.functions import FUNCTIONS, OPERATORS
-from hypersparse_runtime.sparse_layers import Array, Layer
-from hypersparse_runtime.value_layers import Arithmetic as ArithmeticWork
-from hypersparse_runtime.value_layers import Elementwise as ElementwiseWork
+from hypersparse_runtime.sparse_layers import Array
+from hypersparse_runtime.value_steps.elements import ArithmeticStep, ElementwiseStep
 from hypersparse_runtime.views import View
 
 MAX_PARAMETER = 1e6
@@ -39,9 +38,8 @@ class Elementwise(Operation):
     def lower(self, lowering: Lowering, node: Node) -> None:
         view = lowering.covering(node.inputs[0])
         sides = lowering.shapes[view.value]
-        work = ElementwiseWork(function_of(node), parameter_of(node))
-        layer = Layer("elementwise", view.value, node.output, np.arange(sides[0]), work=work)
-        lowering.emit_whole(node, layer, sides, view.of(node.output))
+        step = ElementwiseStep(function_of(node), parameter_of(node))
+        lowering.emit_step(node, step, view.value, sides, view.of(node.output))
 
     def onnx_constants(self, graph: Graph, node: Node, shape: Shape) -> dict[str, Any]:
         given = (each for _, *inputs in FUNCTIONS[function_of(node)].onnx_steps for each in inputs)
@@ -137,6 +135,5 @@ def lower_arithmetic(lowering: Lowering, node: Node, operator: str) -> None:
     places = np.empty(prod(sides), dtype=np.int32)
     places[order] = other.expanded(shape).indices().reshape(-1)
     given = None if constant is None else constant.reshape(-1).astype(np.float32)
-    work = ArithmeticWork(operator, places, None if constant is not None else other.value, given)
-    layer = Layer("arithmetic", view.value, node.output, np.arange(sides[0]), work=work)
-    lowering.emit_whole(node, layer, sides, view.of(node.output))
+    step = ArithmeticStep(operator, places, None if constant is not None else other.value, given)
+    lowering.emit_step(node, step, view.value, sides, view.of(node.output))

@@ -24,7 +24,7 @@ from hypersparse_runtime.operations.base import (
     window_attributes,
 )
 from hypersparse_runtime.operations.pooling import windows
-from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer
 from hypersparse_runtime.views import View
 
 
@@ -37,7 +37,7 @@ class Weighted(Operation):
     def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_weighted(node)
 
-    def layer(self, lowering: Lowering, node: Node, kind: Kind, entries: Entries) -> Layer:
+    def layer(self, lowering: Lowering, node: Node, kind: str, entries: Entries) -> Layer:
         """The layer of the sparse engine, for the nonzero weights."""
         bias, rows = lowering.graph.array(node, "bias"), lowering.node_shapes[node.output][0]
         given = np.zeros(rows) if bias is None else bias.astype(np.float64)
@@ -157,7 +157,7 @@ class TokenLinear(Linear):
         given = np.zeros(rows) if bias is None else bias.astype(np.float64)
         # Features are channels and tokens are positions, so that this is a convolution of one tap.
         entries = Entries(row, feature, zero, zero, values)
-        kind: Kind = "dot" if view.value in lowering.vectors else "conv"
+        kind = "dot" if view.value in lowering.vectors else "conv"
         layer = Layer(kind, view.value, node.output, np.arange(rows), entries, given)
         axes = (*view.axes[:-1], ((rows, prod(sides)),))
         lowering.emit_whole(node, layer, (rows, sides[0], sides[1]), View(node.output, axes))

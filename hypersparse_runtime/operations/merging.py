@@ -13,7 +13,7 @@ from hypersparse_runtime.lowering import Lowering, sides_of
 from hypersparse_runtime.operations.base import Channels, Operation, array_of, float32, whole_numbers
 from hypersparse_runtime.operations.elementwise import lower_arithmetic
 from hypersparse_runtime.sparse_layers import Array, Layer
-from hypersparse_runtime.value_layers import Copy
+from hypersparse_runtime.value_steps.elements import CopyStep
 from hypersparse_runtime.views import View
 
 
@@ -123,9 +123,8 @@ class Concat(Operation):
             view = View.whole(INPUT, array.shape) if array is not None else lowering.view(name)
             constant = None if array is None else array.reshape(-1)
             order = np.argsort(targets)
-            work = Copy(view.indices().reshape(-1)[order], constant, targets[order])
-            layer = Layer("copy", view.value, node.output, np.arange(sides[0]), work=work)
-            lowering.emit_whole(node, layer, sides, seen)
+            step = CopyStep(view.indices().reshape(-1)[order], constant, targets[order])
+            lowering.emit_step(node, step, view.value, sides, seen)
             start += length
 
     def _lower_channels(self, lowering: Lowering, node: Node) -> None:

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hypersparse_runtime.functions import sigmoid
 from hypersparse_runtime.graph import Graph, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, array_of, check_vector
-from hypersparse_runtime.operations.functions import sigmoid
 from hypersparse_runtime.operations.layers import nonzero
-from hypersparse_runtime.sparse_layers import Array, Entries, Kind, Layer
-from hypersparse_runtime.value_layers import Recurrent as RecurrentWork
+from hypersparse_runtime.sparse_layers import Array, Entries, Layer
+from hypersparse_runtime.value_steps.sums import GruStep, LstmStep, RecurrentStep
 from hypersparse_runtime.views import View
 
 
@@ -22,7 +22,7 @@ class Recurrent(Operation):
 
     roles, takes_views = ("weight_ih", "weight_hh", "bias_ih", "bias_hh"), True
     passes = Channels.ALL
-    kind: ClassVar[Kind]
+    step: ClassVar[type[RecurrentStep]]
     gates: ClassVar[int]
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
@@ -78,9 +78,9 @@ class Recurrent(Operation):
         zero = np.zeros_like(row)
         rows = len(array_of(graph, node, "weight_ih"))
         bias, hidden_bias = self._biases(graph, node)
-        own = hidden_bias[-rows // self.gates :].copy() if self.kind == "gru" else np.zeros(0)
+        own = hidden_bias[-rows // self.gates :].copy() if self.step.biased else np.zeros(0)
         hidden_bias = hidden_bias.copy()
-        if self.kind == "gru":
+        if self.step.biased:
             hidden_bias[-rows // self.gates :] = 0
         length = view.shape[0]
         entries = Entries(row, feature, zero, zero, values)
@@ -89,10 +89,9 @@ class Recurrent(Operation):
         (row, feature), values = nonzero(array_of(graph, node, "weight_hh"))
         zero = np.zeros_like(row)
         size = rows // self.gates
-        work = RecurrentWork(Entries(row, feature, zero, zero, values), own, bool(node.options["reverse"]))
-        layer = Layer(self.kind, gates, node.output, np.arange(size), work=work)
+        step = self.step(Entries(row, feature, zero, zero, values), own, bool(node.options["reverse"]))
         seen = View.whole(node.output, (size, length)).permuted((1, 0))
-        lowering.emit_whole(node, layer, (size, 1, length), seen)
+        lowering.emit_step(node, step, gates, (size, 1, length), seen)
 
     order: ClassVar[tuple[int, ...]]  # of the gates in ONNX
     in_onnx = False
@@ -124,7 +123,7 @@ class Recurrent(Operation):
 class Lstm(Recurrent):
     """An LSTM over a sequence (T, I), which gives its hidden states (T, H)."""
 
-    name, onnx, kind, gates = "lstm", "LSTM", "lstm", 4
+    name, onnx, step, gates = "lstm", "LSTM", LstmStep, 4
     order = (0, 3, 1, 2)
 
     def _step(self, sums: Array, hidden: Array, before: Array, cell: Array) -> tuple[Array, Array]:
@@ -136,7 +135,7 @@ class Lstm(Recurrent):
 class Gru(Recurrent):
     """A GRU over a sequence (T, I), which gives its hidden states (T, H)."""
 
-    name, onnx, kind, gates = "gru", "GRU", "gru", 3
+    name, onnx, step, gates = "gru", "GRU", GruStep, 3
     order = (1, 0, 2)
 
     def onnx_attributes(self, node: Node) -> dict[str, Any]:

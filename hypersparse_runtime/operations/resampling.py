@@ -23,7 +23,7 @@ from hypersparse_runtime.operations.base import (
 )
 from hypersparse_runtime.operations.layers import nonzero
 from hypersparse_runtime.sparse_layers import Array, Entries, Layer
-from hypersparse_runtime.value_layers import Resample
+from hypersparse_runtime.value_steps.sums import ResampleStep
 from hypersparse_runtime.views import View
 
 MODES = ("nearest", "bilinear")
@@ -145,9 +145,8 @@ class Resampling(Operation):
         source = (rows[1][:, None] * before[2] + columns[1]).reshape(-1)
         weight = (rows[2][:, None] * columns[2]).reshape(-1)
         order = np.lexsort((source, position))
-        work = Resample(position[order], source[order], weight[order])
-        layer = Layer("resample", lowering.same[name], node.output, np.arange(shape[0]), work=work)
-        lowering.emit_whole(node, layer, (shape[0], shape[1], shape[2]))
+        step = ResampleStep(position[order], source[order], weight[order])
+        lowering.emit_step(node, step, lowering.same[name], (shape[0], shape[1], shape[2]))
 
 
 def _sparse(matrix: Array) -> tuple[Array, Array, Array]:

@@ -10,8 +10,8 @@ from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, array_of, float32, whole_numbers
-from hypersparse_runtime.sparse_layers import Array, Layer
-from hypersparse_runtime.value_layers import Embedding as EmbeddingWork
+from hypersparse_runtime.sparse_layers import Array
+from hypersparse_runtime.value_steps.tokens import EmbeddingStep
 from hypersparse_runtime.views import View
 
 MOST_OPTION = 2**31 - 1
@@ -202,11 +202,10 @@ class Embedding(Operation):
         weight, view = float32(lowering.graph, node, "weight"), lowering.view(node.inputs[0])
         shape, count = view.shape, prod(view.shape)
         sides = (weight.shape[1], 1, count)
-        work = EmbeddingWork(view.indices().reshape(-1).astype(np.int32), weight)
-        layer = Layer("embedding", view.value, node.output, np.arange(sides[0]), work=work)
+        step = EmbeddingStep(view.indices().reshape(-1).astype(np.int32), weight)
         order = (*range(1, len(shape) + 1), 0)
         seen = View.whole(node.output, (sides[0], *shape)).permuted(order)
-        lowering.emit_whole(node, layer, sides, seen)
+        lowering.emit_step(node, step, view.value, sides, seen)
 
     def onnx_calls(self, graph: Graph, node: Node, inputs: Sequence[str], output: str, shape: Shape) -> list[OnnxCall]:
         ids = f"{output} ids"

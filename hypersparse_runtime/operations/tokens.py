@@ -1,19 +1,18 @@
 """Operations over the last axis, as Transformers have them: norms, products of two values, softmax, reductions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite, prod
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from hypersparse_runtime.functions import REDUCTIONS
 from hypersparse_runtime.graph import Graph, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, check_vector, count
 from hypersparse_runtime.sparse_layers import Array, Layer
-from hypersparse_runtime.value_layers import MatMul as MatMulWork
-from hypersparse_runtime.value_layers import Norm, Planes
+from hypersparse_runtime.value_steps import tokens as steps
 from hypersparse_runtime.views import View
 
 MAX_SCALE = 1e6
@@ -64,9 +63,8 @@ class LayerNorm(Normalizing):
     def lower(self, lowering: Lowering, node: Node) -> None:
         view = lowering.planes_last(node.inputs[0])
         sides, length = lowering.shapes[view.value], view.shape[-1]
-        work = Norm(length, *self._arrays(lowering.graph, node, length), float(node.options["epsilon"]))
-        layer = Layer("layer_norm", view.value, node.output, np.arange(sides[0]), work=work)
-        lowering.emit_whole(node, layer, sides, view.of(node.output))
+        step = steps.LayerNormStep(length, *self._arrays(lowering.graph, node, length), float(node.options["epsilon"]))
+        lowering.emit_step(node, step, view.value, sides, view.of(node.output))
 
     def onnx_constants(self, graph: Graph, node: Node, shape: Shape) -> dict[str, Any]:
         return {} if "weight" in node.tensors else {"ones": np.ones(shape[-1], np.float32)}  # which ONNX needs
@@ -100,9 +98,8 @@ class GroupNorm(Normalizing):
         value = lowering.materialized(node.inputs[0])
         sides = lowering.shapes[value]
         gain, shift = self._arrays(lowering.graph, node, sides[0])
-        work = Norm(sides[0] // int(node.options["groups"]), gain, shift, float(node.options["epsilon"]))
-        layer = Layer("group_norm", value, node.output, np.arange(sides[0]), work=work)
-        lowering.emit_whole(node, layer, sides)
+        step = steps.GroupNormStep(sides[0] // int(node.options["groups"]), gain, shift, float(node.options["epsilon"]))
+        lowering.emit_step(node, step, value, sides)
 
     def onnx_array_shape(self, role: str, array: Array, shape: Shape) -> Shape:
         return (len(array), *[1] * (len(shape) - 1))
@@ -126,16 +123,6 @@ class GroupNorm(Normalizing):
         return [*calls[:-1], calls[-1]._replace(output=output)]
 
 
-REDUCTIONS: Mapping[str, tuple[Callable[..., Any], str]] = MappingProxyType(
-    {
-        "mean": (np.mean, "ReduceMean"),
-        "sum": (np.sum, "ReduceSum"),
-        "max": (np.max, "ReduceMax"),
-        "min": (np.min, "ReduceMin"),
-    }
-)
-
-
 class Reduce(Operation):
     """Mean, sum, maximum or minimum over the last axis. Option: `function`."""
 
@@ -143,9 +130,7 @@ class Reduce(Operation):
     passes = Channels.ALL
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
-        function = node.options.get("function")
-        known = isinstance(function, str) and function in REDUCTIONS
-        need(known, node.output, f"no `function` of {', '.join(REDUCTIONS)}", function)
+        reduction_of(node)
         need(len(inputs[0]) > 1, node.output, "an input of one axis", inputs[0])
         return inputs[0][:-1]
 
@@ -153,10 +138,10 @@ class Reduce(Operation):
         work.add_whole(node, products=prod(work.shapes[node.inputs[0]]), moved=prod(work.shapes[node.inputs[0]]))
 
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
-        return REDUCTIONS[str(node.options["function"])][0](inputs[0], axis=-1)
+        return REDUCTIONS[reduction_of(node)].compute(inputs[0], axis=-1)
 
     def lower(self, lowering: Lowering, node: Node) -> None:
-        (name,), function = node.inputs, str(node.options["function"])
+        (name,), function = node.inputs, reduction_of(node)
         view = lowering.covering(name)
         channels, *sides = lowering.shapes[view.value]
         size = prod(sides)
@@ -169,18 +154,25 @@ class Reduce(Operation):
         channels, *sides = lowering.shapes[view.value]
         length = view.shape[-1]
         made = (channels // length, *sides)
-        layer = Layer("reduce", view.value, node.output, np.arange(made[0]), work=Planes(length, function))
         axes = tuple(tuple((n, _without(s, length, prod(sides))) for n, s in axis) for axis in view.axes[:-1])
-        lowering.emit_whole(node, layer, made, View(node.output, axes))  # type: ignore[arg-type]
+        lowering.emit_step(node, steps.ReduceStep(length, function), view.value, made, View(node.output, axes))  # type: ignore[arg-type]
 
     def onnx_calls(self, graph: Graph, node: Node, inputs: Sequence[str], output: str, shape: Shape) -> list[OnnxCall]:
-        kind = REDUCTIONS[str(node.options["function"])][1]
+        kind = REDUCTIONS[reduction_of(node)].onnx
         if kind == "ReduceSum":  # takes its axes as an input
             return [OnnxCall(kind, inputs, output, {"keepdims": 0})]
         return [OnnxCall(kind, inputs, output, {"axes": [-1], "keepdims": 0})]
 
     def onnx_constants(self, graph: Graph, node: Node, shape: Shape) -> dict[str, Any]:
         return {"axes": np.array([-1])} if node.options["function"] == "sum" else {}
+
+
+def reduction_of(node: Node) -> str:
+    """The function of a reduction."""
+    function = node.options.get("function")
+    known = isinstance(function, str) and function in REDUCTIONS
+    need(known, node.output, f"no `function` of {', '.join(REDUCTIONS)}", function)
+    return str(function)
 
 
 def _without(stride: int, length: int, size: int) -> int:
@@ -209,10 +201,8 @@ class SoftmaxLast(Operation):
 
     def lower(self, lowering: Lowering, node: Node) -> None:
         view = lowering.planes_last(node.inputs[0])
-        sides = lowering.shapes[view.value]
-        work = Planes(view.shape[-1])
-        layer = Layer("softmax_planes", view.value, node.output, np.arange(sides[0]), work=work)
-        lowering.emit_whole(node, layer, sides, view.of(node.output))
+        step = steps.SoftmaxStep(view.shape[-1])
+        lowering.emit_step(node, step, view.value, lowering.shapes[view.value], view.of(node.output))
 
     def onnx_attributes(self, node: Node) -> dict[str, Any]:
         return {"axis": -1}
@@ -268,11 +258,10 @@ class MatMul(Operation):
             one = View.whole(lowering.arranged(one, _matrix_sides(one.shape)), one.shape)
         first, row, term = _strides(one)
         second, second_term, _ = _strides(two)
-        work = MatMulWork(two.value, first, row, term, second, second_term, rows, one.shape[-1], length, scale)
+        step = steps.MatMulStep(two.value, first, row, term, second, second_term, rows, one.shape[-1], length, scale)
         sides = (prod(batch) * rows, 1, length)
-        layer = Layer("matmul", one.value, node.output, np.arange(sides[0]), work=work)
         view = View.whole(node.output, shape)
-        lowering.emit_whole(node, layer, sides, _turned(view) if turned else view)
+        lowering.emit_step(node, step, one.value, sides, _turned(view) if turned else view)
 
     def onnx_constants(self, graph: Graph, node: Node, shape: Shape) -> dict[str, Any]:
         return {} if node.options["scale"] == 1.0 else {"scale": node.options["scale"]}

@@ -21,12 +21,11 @@ from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime import Graph, GraphError, Node, SparseModel
 from hypersparse_runtime.file import pack, unpack
+from hypersparse_runtime.functions import FUNCTIONS, OPERATORS, REDUCTIONS
 from hypersparse_runtime.graph import INPUT, shapes
 from hypersparse_runtime.limits import estimate
 from hypersparse_runtime.onnx import to_onnx
 from hypersparse_runtime.operations import OPERATIONS
-from hypersparse_runtime.operations.functions import FUNCTIONS, OPERATORS
-from hypersparse_runtime.operations.tokens import REDUCTIONS
 
 IMAGE, VECTOR = (4, 6, 5), (7,)
 CONSUMERS = ("numpy", "kernel", "torch", "onnx", "c", "file", "trace", "shrink")

@@ -31,7 +31,6 @@ from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.limits import _sizes, estimate
 from hypersparse_runtime.lowering import dense_products, layers_of
 from hypersparse_runtime.plane_layout import place, rows_fit
-from hypersparse_runtime.sparse_engine import ONE_BY_ONE
 from hypersparse_runtime.sparse_model import id_count
 from hypersparse_runtime.tuning import TILES, VECTOR
 from hypersparse_runtime.winograd import COST, with_winograd
@@ -91,7 +90,7 @@ class Attempt:
         random = Random(seed)
         network = with_lazy_bias(without_dead_channels(layers_of(graph)))
         network = with_winograd(network, cost=random.choice((0, COST)))
-        alone = any(layer.kind in ONE_BY_ONE for layer in network.layers)
+        alone = network.one_by_one
         for level in self.kernel.levels:
             for rows, lanes in ((True, 1), (False, 1), (False, max(8, VECTOR[level]))):
                 if alone and lanes > 1:

@@ -4,9 +4,8 @@ from math import prod
 
 import numpy as np
 
+from hypersparse_runtime.functions import FUNCTIONS, OPERATORS, REDUCTIONS
 from hypersparse_runtime.graph import INPUT
-from hypersparse_runtime.operations.functions import FUNCTIONS, OPERATORS
-from hypersparse_runtime.operations.tokens import REDUCTIONS
 from tests.fuzz.runtime_graphs import IMAGES, VECTORS, Builder
 
 ANY = (

@@ -11,15 +11,15 @@ from torch import Tensor
 from hypersparse.export.c_views import joint_views
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import ByRule
+from hypersparse_runtime.functions import FUNCTIONS
 from hypersparse_runtime.graph import Node
 from hypersparse_runtime.operations.elementwise import function_of, operator_of, parameter_of
-from hypersparse_runtime.operations.functions import FUNCTIONS
 from hypersparse_runtime.views import View
 
 
 @dataclass(frozen=True)
 class TorchFunction:
-    """How PyTorch calls a function of `hypersparse_runtime.operations.functions`."""
+    """How PyTorch calls a function of `hypersparse_runtime.functions`."""
 
     call: str
     parameter: str = ""  # the argument that is the function's parameter, if it has one

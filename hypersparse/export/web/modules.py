@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
 from hypersparse_runtime.compile_wasm import WASM
+from hypersparse_runtime.functions import FUNCTIONS, KERNEL_OPERATORS, OPERATORS
 from hypersparse_runtime.kernel_tables import FIELDS, KINDS
-from hypersparse_runtime.operations.functions import FUNCTIONS, KERNEL_OPERATORS, OPERATORS
 
 ENTRY, KERNEL = "index", "kernel"
 IMPORT = re.compile(r'^import \{\s+([^}]*?)\s+\} from "\./(\w+)\.js";$', re.MULTILINE)

@@ -129,3 +129,21 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
     }
 )
 KERNEL_OPERATORS = (*OPERATORS, *(each.swapped for each in OPERATORS.values() if each.swapped))  # as in kernel.h
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A function of the last axis."""
+
+    compute: Callable[..., Any]  # in numpy
+    onnx: str
+
+
+REDUCTIONS: Mapping[str, Reduction] = MappingProxyType(  # in the order of tokens.h
+    {
+        "mean": Reduction(np.mean, "ReduceMean"),
+        "sum": Reduction(np.sum, "ReduceSum"),
+        "max": Reduction(np.max, "ReduceMax"),
+        "min": Reduction(np.min, "ReduceMin"),
+    }
+)
