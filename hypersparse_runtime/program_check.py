@@ -177,30 +177,21 @@ def _clear(step: Step) -> None:
         step.floats(step.output + int(runs[:, 0].min()), step.output + int(ends.max()), "output")
 
 
-def _winograd_input(step: Step) -> None:
-    _winograd(step)
-    channels = step.table(step.channels, step.rows, "channels")
-    step.planes(channels, step.input, step.input_plane, step.read_span, "input")
-    last = (COMPONENTS * step.rows - 1) * step.output_plane
-    step.floats(step.output, step.output + last + step.written_span, "output")
-
-
-def _winograd_output(step: Step) -> None:
-    _winograd(step)
-    channels = step.table(step.channels, step.rows, "channels")
-    step.planes(channels, step.output, step.output_plane, step.written_span, "output")
-    last = (COMPONENTS * step.rows - 1) * step.input_plane
-    step.floats(step.input, step.input + last + step.read_span, "input")
-    step.table(step.bias, step.rows, "bias")
-    if step.clip >= 0:
-        step.table(step.clip, 2, "clip")
-
-
 def _winograd(step: Step) -> None:
-    """Rows of whole vectors, which are not folded."""
+    """Rows of whole vectors, which are not folded; on the one side the planes of components."""
     step.need(step.rows > 0 and step.fold == step.out_fold == 0, "rows")
     step.need(step.width == step.out_width and step.segment_length == step.width * step.lanes, "columns")
     step.need(step.segment_length % ALIGNED == 0, "columns")
+    channels = step.table(step.channels, step.rows, "channels")
+    read = step.input, step.input_plane, step.read_span, "input"
+    written = step.output, step.output_plane, step.written_span, "output"
+    some, components = (read, written) if step.kind == "winograd_input" else (written, read)
+    step.planes(channels, *some)
+    step.planes(np.arange(COMPONENTS * step.rows, dtype=np.int32), *components)
+    if step.kind == "winograd_output":
+        step.table(step.bias, step.rows, "bias")
+    if step.clip >= 0:
+        step.table(step.clip, 2, "clip")
 
 
 def _shares(step: Step) -> None:
@@ -223,8 +214,7 @@ _CHECKS: Mapping[str, Callable[[Step], None]] = MappingProxyType(
         "conv_shared_loads": _shared_loads,
         "repeat_rows": _repeat_rows,
         "clear": _clear,
-        "winograd_input": _winograd_input,
-        "winograd_output": _winograd_output,
+        **dict.fromkeys(("winograd_input", "winograd_output"), _winograd),
         "softmax": _shares,
         "log_softmax": _shares,
         **{kind: step.check for kind, step in VALUE_STEPS.items()},

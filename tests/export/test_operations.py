@@ -87,19 +87,19 @@ ONLY_PYTORCH = ("numpy", "kernel", "onnx", "c")
 ROWS = (
     Row("conv", arrays={"weight": (6, 4, 3, 2), "bias": (6,)}, options=CONV),
     Row("linear", VECTOR, arrays={"weight": (5, 7), "bias": (5,)}),
+    Row("token_linear", TOKENS, arrays={"weight": (6, 4), "bias": (6,)}),
     Row("batch_norm", arrays=STATISTICS, options={"epsilon": 1e-5}),
     Row("relu"),
     Row("clip", options={"low": -0.5, "high": 0.25}),
+    Row("softmax", VECTOR),
+    Row("log_softmax", VECTOR),
     Row("add", inputs=2),
-    Row("concat", inputs=2),
     Row("plane", arrays={"value": IMAGE}),
+    Row("concat", inputs=2),
+    Row("flatten"),
     Row("max_pool", options={"kernel": (3, 2), **SLIDE}),
     Row("avg_pool", options={"kernel": (3, 2), **SLIDE}),
     Row("mean"),
-    Row("flatten"),
-    Row("softmax", VECTOR),
-    Row("log_softmax", VECTOR),
-    Row("token_linear", TOKENS, arrays={"weight": (6, 4), "bias": (6,)}),
     *(
         Row("elementwise", options=options, positive=options["function"] in ("sqrt", "rsqrt", "log"))
         for options in FUNCTION_OPTIONS

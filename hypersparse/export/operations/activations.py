@@ -23,6 +23,17 @@ class Relu(TorchOperation):
         return functional.relu(inputs[0])
 
 
+def bounds_of(call: Call) -> dict[str, float] | None:
+    """The options of a clip for a call; None if it has no bounds or other ones than a clip may have."""
+    given = call.arguments
+    low, high = given.get("min_val", given.get("min")), given.get("max_val", given.get("max"))
+    if call.name == "aten.relu6.default":
+        low, high = 0.0, 6.0
+    both = {name: float(bound) for name, bound in (("low", low), ("high", high)) if bound is not None}
+    usable = all(abs(bound) <= MAX_BOUND for bound in both.values())  # infinity and NaN are not
+    return both if both and usable and both.get("low", -MAX_BOUND) <= both.get("high", MAX_BOUND) else None
+
+
 class Clip(TorchOperation):
     """`nn.ReLU6`, `nn.Hardtanh` and `torch.clamp` between numbers."""
 
@@ -30,16 +41,8 @@ class Clip(TorchOperation):
     calls = tuple(f"{name}.default" for name in ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max"))
 
     def from_aten(self, call: Call) -> Node | None:
-        given = call.arguments
-        low = given.get("min_val", given.get("min"))
-        high = given.get("max_val", given.get("max"))
-        if call.name == "aten.relu6.default":
-            low, high = 0.0, 6.0
-        both = {name: float(bound) for name, bound in (("low", low), ("high", high)) if bound is not None}
-        usable = all(abs(bound) <= MAX_BOUND for bound in both.values())  # infinity and NaN are not
-        if not both or not usable or both.get("low", -MAX_BOUND) > both.get("high", MAX_BOUND):
-            return None
-        return call.made(self.name, {}, **both)
+        both = bounds_of(call)
+        return None if both is None else call.made(self.name, {}, **both)
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return torch.clamp(inputs[0], *bounds(node))

@@ -15,7 +15,7 @@ from torch.nn import functional
 from hypersparse.export.aten_call import Call, int_pair
 from hypersparse.export.c_windows import conv_window
 from hypersparse.export.c_writer import CWriter
-from hypersparse.export.operations.base import TorchOperation
+from hypersparse.export.operations.base import ByRule, TorchOperation
 from hypersparse_runtime.graph import Graph, Node
 from hypersparse_runtime.names import MADE
 
@@ -133,6 +133,20 @@ def c_layer(
     bias = writer.tensors[node.tensors[roles[1]]] if roles[1] in node.tensors else None
     arrays = (*writer.layer_arrays(prefix, own.astype(np.float32), "float"), writer.array(f"{prefix}_bias", bias))
     return writer.struct("layer_t", prefix, arrays)
+
+
+class TokenLinear(ByRule):
+    """`nn.Linear` on the last of several axes."""
+
+    name, costs_as, floats_only = "token_linear", "linear", True
+
+    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
+        return functional.linear(inputs[0], tensors["weight"], tensors.get("bias"))
+
+    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
+        *rows, inputs = writer.shapes[node.inputs[0]]
+        sizes = (prod(rows), inputs, writer.shapes[node.output][-1])
+        return writer.call("token_linear", node, *sizes, c_layer(writer, node, prefix))
 
 
 class BatchNorm(TorchOperation):

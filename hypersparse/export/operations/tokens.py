@@ -1,4 +1,4 @@
-"""Operations over the last axis in PyTorch and C: layers, norms, products, softmax, reductions."""
+"""Operations over the last axis in PyTorch and C: norms, products, softmax, reductions."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -11,7 +11,6 @@ from torch.nn import functional
 from hypersparse.errors import ModelError
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import ByRule
-from hypersparse.export.operations.layers import c_layer
 from hypersparse_runtime.graph import Node
 
 REDUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
@@ -29,20 +28,6 @@ def rows_and_length(writer: CWriter, name: str) -> tuple[int, int]:
     """The count and the length of a value's last axes."""
     *rows, length = writer.shapes[name]
     return prod(rows), length
-
-
-class TokenLinear(ByRule):
-    """`nn.Linear` on the last of several axes."""
-
-    name, costs_as, floats_only = "token_linear", "linear", True
-
-    def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        return functional.linear(inputs[0], tensors["weight"], tensors.get("bias"))
-
-    def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        rows, inputs = rows_and_length(writer, node.inputs[0])
-        sizes = (rows, inputs, writer.shapes[node.output][-1])
-        return writer.call("token_linear", node, *sizes, c_layer(writer, node, prefix))
 
 
 class Norm(ByRule):

@@ -8,13 +8,11 @@ from typing import Any
 
 import torch
 
+from hypersparse.export.operations.activations import Clip, bounds_of
 from hypersparse.export.operations.elementwise import TORCH_FUNCTIONS
 from hypersparse.export.rules.emitter import Emitter, need, without_batch
 from hypersparse.export.rules.shaping import Rule
-from hypersparse_runtime.operations.activations import MAX_BOUND
 from hypersparse_runtime.operations.elementwise import MAX_PARAMETER
-
-CLIPS = ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max")
 
 
 def apply(emit: Emitter, name: str, function: str, **options: float) -> str:
@@ -178,15 +176,9 @@ def _relu(emit: Emitter) -> str:
 
 
 def _clip(emit: Emitter) -> str:
-    given = emit.given
-    low, high = given.get("min_val", given.get("min")), given.get("max_val", given.get("max"))
-    if emit.call.name == "aten.relu6.default":
-        low, high = 0.0, 6.0
-    both = {name: float(bound) for name, bound in (("low", low), ("high", high)) if bound is not None}
-    need(both and all(abs(bound) <= MAX_BOUND for bound in both.values()))
-    need(both.get("low", -MAX_BOUND) <= both.get("high", MAX_BOUND))
-    name = _first(emit)
-    return emit.emit("clip", [name], emit.shapes[name], **both)
+    both, name = bounds_of(emit.call), _first(emit)
+    need(both)
+    return emit.emit("clip", [name], emit.shapes[name], **(both or {}))
 
 
 def _converted(emit: Emitter) -> str:
@@ -206,7 +198,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **{f"{each.call}.default": _function for each in TORCH_FUNCTIONS.values()},
         "relu.default": _relu,
-        **dict.fromkeys((f"{name}.default" for name in CLIPS), _clip),
+        **dict.fromkeys(Clip.calls, _clip),
         **dict.fromkeys(("_to_copy.default", "to.dtype", "to.dtype_layout"), _converted),
         **_overloads("add", _arithmetic("add")),
         **_overloads("sub", _arithmetic("sub")),
