@@ -28,7 +28,7 @@ KINDS = (
     ("optimizer", r"^_step$|multi_tensor|sgd"),
     ("penalty", r"^_(count_coarse|guess|move|settle|count_digit|pick|sum_tanh|write_gradient)$"),
     ("convolution, weight gradient", r"^(_sum|_add|add)_shares$|^conv_weight_gradient$|wgrad|backward_filter"),
-    ("fused batch norm and ReLU", r"^(activate|tile_moments|relu_gradient|norm_gradient)$"),
+    ("fused batch norm and ReLU", r"^(activate|tile_moments|combine_moments|relu_gradient|norm_gradient)$"),
     ("reductions (batch norm, loss)", r"^triton_(red|per)_|batch_norm|bn_fw|bn_bw|reduce_kernel"),
     ("elementwise", r"^triton_(poi|for)_|elementwise"),
     ("convolution, data gradient", r"^conv_data_gradient$|dgrad|backward_data"),

@@ -17,6 +17,8 @@ PROGRAMS = 132  # that pass over pixels, one for each processor of an H200: each
 BLOCK = 8192  # numbers that such a program has at once
 SMALL_BLOCK = 2048
 MANY = 2**20  # numbers; with more a program has the larger block
+MOST_TILES = 256  # that every program adds up; more are first added in groups
+GROUPS = 64
 TILES = 256  # about as many programs make sums, of one tile each: two for each processor
 TILE_BLOCK = 4096  # numbers that such a program has at once
 
@@ -42,7 +44,7 @@ class TritonOperations:
             **_sizes(convolution),
             **_blocks(tiles),
         )
-        return Normed(norm, values, moments, tiles.pixels)
+        return Normed(norm, values, *_fewer_moments(moments, tiles.pixels))
 
     def tile_moments(self, values: Tensor) -> tuple[Tensor, int]:
         """The `moments` and the `count` of the output of a convolution."""
@@ -198,7 +200,7 @@ class TritonOperations:
             **_sizes(convolution),
             **_blocks(tiles),
         )
-        return Sums(results, sums)
+        return Sums(results, _fewer_sums(sums) if norms else sums)
 
     def conv_weight_gradient_(
         self, convolution: Convolution, images: Tensor, gradients: Tensor, results: Tensor
@@ -220,19 +222,39 @@ class TritonOperations:
             num_warps=tiling.warps,
             num_stages=tiling.stages,
         )
-        chunk = min(triton.next_power_of_2(shares), 16)
-        block = 1024 // chunk
-        grid = (triton.cdiv(convolution.weights, block), runs)
-        fused_conv.add_shares[grid](
-            sums,
-            results,
-            convolution.weights,
-            shares,
-            results.stride(0),
-            chunk=chunk,
-            block=block,
-            num_warps=4,
-        )
+        _add_shares(sums, results, runs, shares, convolution.weights, result_stride=results.stride(0))
+
+
+def _fewer_moments(moments: Tensor, count: int) -> tuple[Tensor, int]:
+    """The moments of tiles, or of larger ones where there are many."""
+    runs, tiles, two, channels = moments.shape
+    groups = pixel_block(tiles, GROUPS)
+    if tiles <= MOST_TILES or groups == 1:
+        return moments, count
+    results, block = moments.new_empty(runs, groups, two, channels), min(channels & -channels, 64)
+    fused_norm.combine_moments[groups, channels // block, runs](
+        moments, results, tiles // groups, count, channels=channels, block_channels=block, chunk=CHUNK, num_warps=4
+    )
+    return results, tiles // groups * count
+
+
+def _fewer_sums(sums: Tensor) -> Tensor:
+    """The sums of tiles, or of larger ones where there are many."""
+    runs, tiles, parts, channels = sums.shape
+    groups, width = pixel_block(tiles, GROUPS), parts * channels
+    if tiles <= MOST_TILES or groups == 1:
+        return sums
+    results = sums.new_empty(runs, groups, parts, channels)
+    _add_shares(sums, results, runs * groups, tiles // groups, width, result_stride=width)
+    return results
+
+
+def _add_shares(sums: Tensor, results: Tensor, runs: int, shares: int, weights: int, *, result_stride: int) -> None:
+    chunk = min(triton.next_power_of_2(shares), 16)
+    block = 1024 // chunk
+    fused_conv.add_shares[triton.cdiv(weights, block), runs](
+        sums, results, weights, shares, result_stride, chunk=chunk, block=block, num_warps=4
+    )
 
 
 def _statistics(normed: Normed) -> list[Tensor | None]:

@@ -172,6 +172,24 @@ def tile_moments(
 
 
 @triton.jit
+def combine_moments(
+    moments,  # [runs, groups, members, 2, C], of tiles of `count` pixels
+    results,  # [runs, groups, 2, C]
+    members,
+    count,
+    channels: tl.constexpr,
+    block_channels: tl.constexpr,
+    chunk: tl.constexpr,
+):
+    group = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+    channel = tl.program_id(1) * block_channels + tl.arange(0, block_channels)
+    mean, variance = _mean_and_variance(moments, group, channel, channels, members, count, chunk)
+    place = results + group * (2 * channels) + channel
+    tl.store(place, mean)
+    tl.store(place + channels, variance * (members * count))
+
+
+@triton.jit
 def relu_gradient(
     gradients,  # [runs, N, H / pool, W / pool, C], of the activations
     activations,  # like the gradients; without pooling

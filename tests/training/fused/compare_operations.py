@@ -25,6 +25,7 @@ from hypersparse.training.fused.trace import trace_network
 from hypersparse.training.kernels.conv_tiling import Convolution
 
 BATCH = 16
+GROUPED = Convolution(12, 32, 32, 8, 8, 3, 1, 1)  # 6 tiles of 128 pixels
 SMALL = {
     "stage": Convolution(2, 32, 32, 8, 8, 3, 1, 1),
     "into the next": Convolution(2, 16, 32, 8, 8, 3, 2, 1),
@@ -233,7 +234,8 @@ def main() -> None:
     like = torch.zeros(())
     found = {name: errors(TritonOperations(), each, runs=2, like=like) for name, each in SMALL.items()}
     triton_operations.TILES, triton_operations.TILE_BLOCK, triton_operations.SMALL_BLOCK = 2, 512, 512
-    found["tiles of several blocks"] = errors(TritonOperations(), SMALL["stage"], runs=2, like=like)
+    triton_operations.MOST_TILES, triton_operations.GROUPS = 2, 4
+    found["tiles of several blocks, and groups of tiles"] = errors(TritonOperations(), GROUPED, runs=2, like=like)
     tilings.FUSED_PAIRS = 0
     mixed = CudnnOperations(TritonOperations())
     found |= {f"{name}, by cuDNN": errors(mixed, each, runs=2, like=like) for name, each in SMALL.items()}
