@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hypersparse.analysis.report import page
 from hypersparse.analysis.report.page import write
 from hypersparse.runs.store import RunStore
 from hypersparse.storage.record import write_record
@@ -18,6 +19,7 @@ from tests.browser import NEEDS_BROWSER
 from tests.browser import Seen as TerminalView
 from tests.stored import whole_record
 
+ASSETS = Path(page.__file__).with_name("assets")
 RUNS = 50  # on the page of many
 pytestmark = NEEDS_BROWSER
 
@@ -78,6 +80,25 @@ def test_it_loads_without_complaints_or_requests_and_draws_its_charts(browser: o
     assert seen.complaints == []
     assert seen.foreign == []
     assert seen.requests == [many.as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([435, 452], [410, 420, 430, 440, 450, 460, 470, 480]),
+        ([20.4, 31.5], [20, 25, 30]),
+        ([90, 900], [100, 300, 1000]),
+        ([1e-4, 1], [1e-4, 1e-3, 1e-2, 0.1, 1]),
+    ],
+)
+def test_a_logarithmic_axis_has_three_ticks_or_more(
+    browser: object, one: Path, values: list[float], ticks: list[float]
+) -> None:
+    code = "".join((ASSETS / name).read_text() for name in ("formats.js", "chart_style.js"))
+    found = Seen(browser, one).page.evaluate(
+        f"(() => {{ {code}; return logarithmic({values}).axisLabel.customValues }})()"
+    )
+    assert found == pytest.approx(ticks)
 
 
 def test_a_request_would_be_noticed_and_the_policy_would_stop_it(browser: object, many: Path) -> None:

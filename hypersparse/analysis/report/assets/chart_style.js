@@ -114,7 +114,7 @@ function logarithmic(values, show) {
   const within = (tick) => tick >= min && tick <= max;
   const ticks = (steps) => powers.flatMap((power) => steps.map((step) => +`${step}e${power}`)).filter(within);
   const sets = [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]].map(ticks);
-  const customValues = sets.find((set) => set.length >= 3) || sets.at(-1);
+  const customValues = sets.find((set) => set.length >= 3) || evenTicks(min, max);
   return {
     type: "log",
     min,
@@ -122,6 +122,14 @@ function logarithmic(values, show) {
     axisTick: { show: false, customValues },
     axisLabel: { customValues, formatter: show || short, hideOverlap: true },
   };
+}
+
+// Three to ten round numbers at equal distances.
+function evenTicks(min, max) {
+  const power = 10 ** Math.floor(Math.log10(max - min));
+  const step = [1, 0.5, 0.2].map((part) => part * power).find((size) => Math.floor(max / size) - Math.ceil(min / size) >= 2);
+  const first = Math.ceil(min / step);
+  return [...Array(Math.floor(max / step) - first + 1).keys()].map((place) => +((first + place) * step).toPrecision(12));
 }
 
 const plot = (more) => ({ left: 52, right: 20, top: 34, bottom: 46, outerBoundsMode: "none", ...more });

@@ -102,7 +102,7 @@ function accuracyChoice(group, chosen) {
   const choice = (value) => {
     const id = `${name}-${value}`;
     const state = { value, checked: value === "last", onchange: () => chosen(value) };
-    return [el("input", { type: "radio", name, id, ...state }), el("label", { for: id }, `${value} epoch`)];
+    return el("span", null, el("input", { type: "radio", name, id, ...state }), el("label", { for: id }, `${value} epoch`));
   };
   return el("fieldset", { class: "choice" }, el("legend", null, "Show accuracy of"), choice("last"), choice("best"));
 }
