@@ -1,4 +1,4 @@
-"""`python -m hypersparse_runtime FILE.hsp`: run a network on one image, and say what it computes and how fast."""
+"""`python -m hypersparse_runtime [--int8] FILE.hsp`: run a network on an image, print what it computes and how fast."""
 
 import sys
 import time
@@ -16,17 +16,20 @@ REPETITIONS = 100
 
 def main(arguments: Sequence[str]) -> int:
     """Print the facts of the file, and the median time of an image; returns the exit code."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python -m hypersparse_runtime FILE.hsp", file=sys.stderr)
+    files, int8 = [each for each in arguments if each != "--int8"], "--int8" in arguments
+    if len(files) != 1 or files[0].startswith("-"):
+        print("usage: python -m hypersparse_runtime [--int8] FILE.hsp", file=sys.stderr)
         return 2
     try:
-        model = SparseModel.load(arguments[0], threads=1)
+        model = SparseModel.load(files[0], threads=1, int8=int8)
     except (OSError, FileError, GraphError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     shapes = (" x ".join(map(str, shape)) for shape in (model.input_shape, model.output_shape))
-    print(f"{arguments[0]}: {' to '.join(shapes)} numbers by the engine {model.engine}")
+    print(f"{files[0]}: {' to '.join(shapes)} numbers by the engine {model.engine}")
     print(f"{model.products:,} of {model.dense_products:,} multiplications for an image")
+    if int8:
+        print(f"in int8: {', '.join(model.int8_layers) or 'no layer would be faster'}")
     print(f"{milliseconds(model):.3f} ms for an image on one thread, the median of {REPETITIONS}")
     return 0
 

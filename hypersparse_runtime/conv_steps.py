@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hypersparse_runtime.int8 import Scales
 from hypersparse_runtime.kernel_tables import KINDS, NONE, Tables, to_int32
 from hypersparse_runtime.plane_layout import ALIGNED, Placed, PlaneLayout, row_pitch
-from hypersparse_runtime.shared_loads import MAX_SHIFTS, MAX_TILE, PATTERNS, blocks_of, packed, ranks_of
+from hypersparse_runtime.shared_loads import MAX_SHIFTS, MAX_TILE, PATTERNS, blocks_of, packed, ranks_of, words_of
 from hypersparse_runtime.sparse_layers import Array, Entries, Layer
 
 CHAINS = ((8, 16, 2),)  # planes up to that many rows and columns are summed in so many chains
 SIDE = 8  # rows and columns up to which a plane may be summed tap by tap
 VECTORS = (4, 8, 16)  # floats, of the instruction sets
 FEW_IN_WIDE_ROWS, FEW = 1, 8
+SHARED = ("conv_shared_loads", "conv_int8")
 FEW_IN_SMALL_PLANES = 20  # entries up to which a row is summed in one chain, each entry where it belongs
 
 
@@ -25,6 +27,10 @@ def sums_of(layer: Layer, placed: Placed, tables: Tables, lanes: int, vector: in
     if layer.kind == "dot":
         shape = _Shape(before, after, lanes, chains=4, groups=np.zeros((1, 2), dtype=np.int32), kind=_dot(lanes))
         return [_step(layer, shape, tables)]
+    if isinstance(layer.work, Scales):
+        shape = _Shape(before, after, lanes, 1, _groups(layer, small=False), "conv_int8", shared=True)
+        step = _step(_part(layer, layer.rows), shape, tables)
+        return [*_repeat_rows(layer, before, tables), step]
     counts, small = _counts(layer), _is_small(layer, before, after)
     few = FEW_IN_SMALL_PLANES if small else FEW if after.widest <= ALIGNED else FEW_IN_WIDE_ROWS
     wide = after.rows and vector == ALIGNED
@@ -102,7 +108,7 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
     after, groups = shape.after, shape.groups
     assert layer.bias is not None
     sums = _Entries.of(layer, shape)
-    starts, entries = sums.packed(shape) if shape.kind == "conv_shared_loads" else (sums.starts, sums.pairs(shape))
+    starts, entries = sums.packed(shape) if shape.kind in SHARED else (sums.starts, sums.pairs(shape))
     row = {
         "kind": KINDS.index(shape.kind),
         "rows": len(layer.rows),
@@ -125,6 +131,8 @@ def _step(layer: Layer, shape: _Shape, tables: Tables) -> dict[str, int]:
     if layer.offset is not None and layer.floor is not None:
         pairs = np.stack([layer.offset, layer.floor], axis=1)[layer.rows]
         row.update(lazy_bias=tables.add(pairs, np.float32))
+    if isinstance(layer.work, Scales):
+        row.update(kernel_y=tables.add(layer.work.rows[layer.rows], np.float32))
     if after.rows:
         row.update(mask=mask_of(after, tables))
     if shape.kind == "conv_few_taps":
@@ -252,7 +260,7 @@ class _Entries:
 
     def pairs(self, shape: _Shape) -> Array:
         """Offset and weight of each entry."""
-        return np.stack([self._offsets(shape), self.entries.weight.astype(np.float32).view(np.int32)], axis=1)
+        return np.stack([self._offsets(shape), words_of(self.entries.weight)], axis=1)
 
     def packed(self, shape: _Shape) -> tuple[Array, Array]:
         """The start of each channel's patterns, and offsets and weights."""

@@ -27,6 +27,7 @@ class Kernel:
         signatures = {
             "hs_step_size": (number, []),
             "hs_levels": (number, []),
+            "hs_int8": (number, []),
             "hs_run": (None, [pointer, number, pointer, pointer, pointer, pointer, number, number, number, number]),
             "hs_time": (real, [pointer, pointer, pointer, number]),
             "hs_peak": (real, [number, number]),
@@ -39,6 +40,7 @@ class Kernel:
         self.run, self.time = self.library.hs_run, self.library.hs_time
         known = LEVELS.get(platform.machine(), ("plain",))
         self.levels = known[: self.library.hs_levels()]  # instruction sets that this CPU has, the widest last
+        self.has_int8 = bool(self.library.hs_int8())  # and those of int8.py
 
     def peak_gflops(self, level: int) -> float:
         """Billions of floating-point operations a second on one core, with operands in registers."""

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypersparse_runtime.checked_step import Memory
-from hypersparse_runtime.conv_steps import sums_of
+from hypersparse_runtime.checked_step import Memory, vectors
+from hypersparse_runtime.conv_steps import SHARED, sums_of
 from hypersparse_runtime.graph import INPUT, GraphError
+from hypersparse_runtime.int8 import Scales
 from hypersparse_runtime.kernel_tables import FIELDS, KINDS, NONE, STEP, Tables
 from hypersparse_runtime.memory_plan import Places, plan_memory, zeros_of
 from hypersparse_runtime.plane_layout import ALIGNED, Placed, PlaneLayout, Split
@@ -24,7 +25,7 @@ MOST_FLOATS = (
     2**26
 )  # Of a workspace, 256 MB, and twice that for images side by side; VGG-16 on 224x224 has 7e6 and 1.1e8
 MOST_CLEARED = 2**27  # positions of the blocks that are cleared
-SUMS = ("conv", "dot", "conv_few_taps", "conv_small_planes", "conv_shared_loads")
+SUMS = ("conv", "dot", "conv_few_taps", "conv_small_planes", "conv_shared_loads", "conv_int8")
 SLOW = 8  # of a pooling window each number takes as long as so many products
 
 
@@ -47,8 +48,8 @@ class Program:
     def _operations(self, step: Any) -> int:
         kind, rows = KINDS[int(step["kind"])], int(step["rows"])
         if kind in SUMS:
-            cells = rows * (int(step["blocks"]) * PATTERNS if kind == "conv_shared_loads" else int(step["groups"]))
-            entries = int(self.tables[int(step["starts"]) + cells]) // (2 if kind == "conv_shared_loads" else 1)
+            cells = rows * (int(step["blocks"]) * PATTERNS if kind in SHARED else int(step["groups"]))
+            entries = int(self.tables[int(step["starts"]) + cells]) // (2 if kind in SHARED else 1)
             floats = 1 if kind == "dot" else int(step["segments"]) * int(step["segment_length"])
             return (entries + rows) * floats
         if kind == "max_pool":
@@ -156,9 +157,12 @@ def _words(
         return [{"kind": KINDS.index(step.kind), **words}]
     if step.entries is not None:
         residual = NONE if step.residual is None else places.of(step.residual)
-        return [words | {"residual": residual} for words in sums_of(step, placed, tables, lanes, vector)]
+        scale = {"kernel_x": places.of(step.work.other)} if isinstance(step.work, Scales) else {}
+        return [words | {"residual": residual} | scale for words in sums_of(step, placed, tables, lanes, vector)]
     if step.kind in ("winograd_input", "winograd_output"):
         return [_winograd(step, placed, tables, lanes)]
+    if step.kind in ("largest", "quantize"):
+        return [_int8(step, placed, places, tables)]
     row = {"kind": KINDS.index(step.kind), "rows": len(step.rows), "channels": tables.add(step.rows)}
     names = ("kernel_y", "kernel_x", "stride_y", "stride_x", "pad_y", "pad_x")
     return [row | dict(zip(names, (*step.kernel, *step.stride, *step.padding), strict=True))]
@@ -175,3 +179,11 @@ def _winograd(step: Layer, placed: Placed, tables: Tables, lanes: int) -> dict[s
     assert step.bias is not None
     row |= {"bias": tables.add(step.bias[step.rows], np.float32), "relu": int(step.relu)}
     return row if step.clip is None else row | {"clip": tables.add(np.array(step.clip), np.float32)}
+
+
+def _int8(step: Layer, placed: Placed, places: Places, tables: Tables) -> dict[str, int]:
+    """The words of a step that finds the scale of a value or rounds it to quads."""
+    channels, length = step.work.channels, vectors(placed.values[step.input].run)
+    row = {"kind": KINDS.index(step.kind), "rows": len(step.rows), "blocks": len(channels)}
+    row |= {"channels": tables.add(channels), "segment_length": length}
+    return row if step.work.other is None else row | {"kernel_x": places.of(step.work.other)}

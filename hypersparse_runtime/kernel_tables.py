@@ -13,7 +13,7 @@ from hypersparse_runtime.sparse_layers import Array
 _KINDS = """
 conv dot split max_pool mean pack unpack conv_few_taps conv_small_planes conv_shared_loads repeat_rows clear softmax
 log_softmax copy elementwise arithmetic layer_norm group_norm matmul softmax_planes reduce embedding resample lstm gru
-winograd_input winograd_output
+winograd_input winograd_output conv_int8 largest quantize
 """
 KINDS = tuple(_KINDS.split())  # enum kind in kernel.h, in its order
 _NAMES = """

@@ -105,13 +105,15 @@ class Placed:
             parts[step.input].append(_read(step, self.values))
             if step.residual is not None:
                 parts[step.residual].append(step.rows)
+            for name in step.others:
+                parts[name].append(np.arange(self.values[name].channels))
         return {name: distinct(np.concatenate(each)) for name, each in parts.items()}
 
 
 def _read(step: Layer, values: dict[str, PlaneLayout]) -> Array:
     """The channels of its input that a layer reads."""
-    if step.kind == "winograd_input":
-        channels: Array = step.work.channels
+    if step.kind in ("winograd_input", "largest", "quantize"):
+        channels: Array = step.work.channels.reshape(-1)
         return channels
     if step.kind == "winograd_output":
         return np.arange(values[step.input].channels)
@@ -259,7 +261,7 @@ def _phases(layer: Layer, shapes: dict[str, tuple[int, int, int]]) -> tuple[Arra
 def _relate(layer: Layer, shapes: dict[str, tuple[int, int, int]], groups: _Groups, reaches: dict[str, _Reach]) -> None:
     if layer.residual is not None:
         groups.join(layer.residual, layer.output)
-    if isinstance(layer.work, ValueStep) and layer.work.alike:
+    if layer.kind == "quantize" or (isinstance(layer.work, ValueStep) and layer.work.alike):
         groups.join(layer.input, layer.output)
     if layer.kind != "conv" or layer.entries is None:
         return

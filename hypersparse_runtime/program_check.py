@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypersparse_runtime.checked_step import Memory, Step, vectors
+from hypersparse_runtime.int8 import QUAD
 from hypersparse_runtime.kernel_tables import Ints
 from hypersparse_runtime.plane_layout import ALIGNED
-from hypersparse_runtime.shared_loads import PATTERN_ORDER, PATTERNS
+from hypersparse_runtime.shared_loads import MAX_SHIFTS, PATTERN_ORDER, PATTERNS
 from hypersparse_runtime.value_steps import VALUE_STEPS
 from hypersparse_runtime.winograd import COMPONENTS
 
@@ -113,6 +114,30 @@ def _shared_loads(step: Step) -> None:
     _offsets(step, words[starts[:-1][cells] + place * sizes[cells]], _extent(step))
     step.table(step.distances, step.groups, "distances")
     step.table(step.shifts, LANES_OF_SHIFTS * step.groups, "shifts")
+
+
+def _int8(step: Step) -> None:
+    """A convolution of quads: for one image, and the loops of `conv_shared_loads`."""
+    _shared_loads(step)
+    step.need(step.lanes == 1 and step.groups <= MAX_SHIFTS, "lanes")
+    step.floats(step.kernel_x, step.kernel_x + 1, "scale")
+    step.table(step.kernel_y, step.rows, "scales")
+
+
+def _largest(step: Step) -> None:
+    channels = step.table(step.channels, step.blocks, "channels")
+    step.need(step.lanes == 1 and step.segment_length % ALIGNED == 0, "lanes")
+    step.planes(channels, step.input, step.input_plane, step.segment_length, "input")
+    step.floats(step.output, step.output + ALIGNED, "output")
+
+
+def _quantize(step: Step) -> None:
+    channels = step.table(step.channels, QUAD * step.rows, "channels")
+    step.need(step.lanes == 1 and step.rows > 0 and step.segment_length % ALIGNED == 0, "lanes")
+    step.planes(channels, step.input, step.input_plane, step.segment_length, "input")
+    last = (step.rows - 1) * step.output_plane
+    step.floats(step.output, step.output + last + step.segment_length, "output")
+    step.floats(step.kernel_x, step.kernel_x + 1, "scale")
 
 
 def _split(step: Step) -> None:
@@ -215,6 +240,9 @@ _CHECKS: Mapping[str, Callable[[Step], None]] = MappingProxyType(
         "repeat_rows": _repeat_rows,
         "clear": _clear,
         **dict.fromkeys(("winograd_input", "winograd_output"), _winograd),
+        "conv_int8": _int8,
+        "largest": _largest,
+        "quantize": _quantize,
         "softmax": _shares,
         "log_softmax": _shares,
         **{kind: step.check for kind, step in VALUE_STEPS.items()},

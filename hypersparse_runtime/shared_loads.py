@@ -57,8 +57,13 @@ def packed(
     first = (lowest[rank] == 1 << group)[order]
     at = np.arange(len(order)) + np.cumsum(first)  # where weights go
     words = np.zeros(len(order) + int(first.sum()), dtype=np.int32)
-    words[at] = entries.weight[order].astype(np.float32).view(np.int32)
+    words[at] = words_of(entries.weight[order])
     words[at[first] - 1] = offsets[order][first]
     count = rows * blocks * PATTERNS
     sizes = np.bincount(cells, minlength=count) + np.bincount(cells[order][first], minlength=count)
     return np.concatenate([[0], np.cumsum(sizes)]), words
+
+
+def words_of(weight: Array) -> Array:
+    """Weights as words of 32 bits: floats, or quads as they are."""
+    return weight if weight.dtype == np.int32 else weight.astype(np.float32).view(np.int32)

@@ -93,7 +93,7 @@ class Layer:
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
-    work: Any = None  # a `ValueStep`, or `winograd.Columns`
+    work: Any = None  # a `ValueStep`, or one of the classes in `winograd` and `int8`
 
     @property
     def others(self) -> tuple[str, ...]:

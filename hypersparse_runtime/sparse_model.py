@@ -45,13 +45,20 @@ class SparseModel:
     """
 
     def __init__(
-        self, graph: Graph, *, threads: int | None = None, engine: str = "auto", instructions: str | None = None
+        self,
+        graph: Graph,
+        *,
+        threads: int | None = None,
+        engine: str = "auto",
+        instructions: str | None = None,
+        int8: bool = False,
     ) -> None:
         """`threads` share the images of a batch; by default as many as there are cores.
 
         `engine` is `hypersparse`, the sparse kernel, or one of the dense engines `onnxruntime`, `openvino` and `numpy`.
         `auto` takes the kernel if the network has few enough weights, else the fastest installed engine.
-        `instructions` restricts the kernel to an instruction set.
+        `instructions` restricts the kernel to an instruction set. `int8` lets it round weights and inputs of layers to
+        int8 where that is faster; `int8_layers` names them.
         """
         if engine not in ENGINES:
             raise ValueError(f"`engine` is one of {', '.join(ENGINES)}; got `{engine}`.")
@@ -65,12 +72,14 @@ class SparseModel:
         self._ids = id_count(graph)
         network = without_dead_channels(layers_of(graph))
         self.products = network.products()
-        self._engine = self._chosen(network, engine, instructions)
+        self._engine = self._chosen(network, engine, instructions, int8=int8)
 
     @classmethod
-    def load(cls, path: str | Path, *, threads: int | None = None, engine: str = "auto") -> "SparseModel":
+    def load(
+        cls, path: str | Path, *, threads: int | None = None, engine: str = "auto", int8: bool = False
+    ) -> "SparseModel":
         """The network in a `.hsp` file; raises FileError with one sentence if the file is damaged."""
-        return cls(read(path), threads=threads, engine=engine)
+        return cls(read(path), threads=threads, engine=engine, int8=int8)
 
     @property
     def engine(self) -> str:
@@ -83,6 +92,13 @@ class SparseModel:
             raise ValueError(f"`images` is a count of 1 or more; got {images}.")
         engine = self._engine
         return (engine.engine_for(images) if isinstance(engine, Fastest) else engine).name
+
+    @property
+    def int8_layers(self) -> tuple[str, ...]:
+        """The outputs of the layers that run in int8 for single images."""
+        engine = self._engine
+        chosen = engine.engine_for(1) if isinstance(engine, Fastest) else engine
+        return chosen.int8_layers if isinstance(chosen, SparseEngine) else ()
 
     @property
     def about(self) -> dict[str, Any]:
@@ -129,7 +145,7 @@ class SparseModel:
             )
         return np.ascontiguousarray(given, dtype=np.float32)
 
-    def _chosen(self, network: Network, engine: str, instructions: str | None) -> Engine:
+    def _chosen(self, network: Network, engine: str, instructions: str | None, *, int8: bool) -> Engine:
         if engine == "numpy":
             return NumpyEngine(self.graph)
         if engine not in ("auto", "hypersparse"):
@@ -139,7 +155,7 @@ class SparseModel:
         if engine == "auto" and instructions is None and share > SURELY_DENSE and may_be_dense:
             return self._fastest([*map(self._made, installed_engines())])
         try:
-            sparse = self._sparse(network, instructions)
+            sparse = self._sparse(network, instructions, int8=int8)
         except KernelError as error:
             if engine == "hypersparse":
                 raise
@@ -168,7 +184,7 @@ class SparseModel:
         weights = sum(array.size for array in self.graph.tensors.values())
         return self.dense_products <= min(MOST_TRIED, max(SURELY_TRIED, PER_WEIGHT * weights))
 
-    def _sparse(self, network: Network, instructions: str | None) -> SparseEngine:
+    def _sparse(self, network: Network, instructions: str | None, *, int8: bool) -> SparseEngine:
         kernel = load_kernel()
         levels = (
             kernel.levels[1:] or kernel.levels
@@ -177,7 +193,7 @@ class SparseModel:
             if instructions not in kernel.levels:
                 raise ValueError(f"This CPU's instruction sets are {', '.join(kernel.levels)}; got `{instructions}`.")
             levels = (instructions,)
-        return SparseEngine(network, kernel, threads=self.threads, levels=levels)
+        return SparseEngine(network, kernel, threads=self.threads, levels=levels, int8=int8)
 
     def _without_kernel(self, reason: str) -> Engine:
         if installed_engines():

@@ -16,8 +16,9 @@ from hypersparse_runtime.plane_layout import ALIGNED
 from hypersparse_runtime.shared_loads import MAX_TILE
 from hypersparse_runtime.sparse_layers import Array
 
-CONV, FEW_TAPS, SHARED_LOADS = (KINDS.index(name) for name in ("conv", "conv_few_taps", "conv_shared_loads"))
-TUNED = (CONV, FEW_TAPS, SHARED_LOADS)
+_NAMES = ("conv", "conv_few_taps", "conv_shared_loads", "conv_int8")
+CONV, FEW_TAPS, SHARED_LOADS, INT8 = (KINDS.index(name) for name in _NAMES)
+TUNED = (CONV, FEW_TAPS, SHARED_LOADS, INT8)
 VECTOR = {"plain": 4, "neon": 4, "avx2": 8, "avx512": 16}  # floats
 TILES = {  # most vectors in a tile, by the number of chains
     "plain": {1: 7, 2: 4, 4: 2},
@@ -105,7 +106,7 @@ def _variants(step: Array, kernel: Kernel, levels: tuple[str, ...]) -> Iterator[
         if step["kind"][0] == FEW_TAPS:
             yield from _few_taps_tilings(step, name)
             continue
-        if step["kind"][0] == SHARED_LOADS:
+        if step["kind"][0] in (SHARED_LOADS, INT8):
             if name == levels[-1]:
                 yield from _shared_tilings(step)
             continue

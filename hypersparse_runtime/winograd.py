@@ -47,11 +47,24 @@ def fits(rows: int, stride: Pair, dilation: Pair, before: Shape, after: Shape) -
 
 def _is_able(layer: Layer, shapes: Mapping[str, Shape]) -> bool:
     """Whether it is such a convolution with nothing added to it."""
-    if layer.kind != "conv" or layer.entries is None or not len(layer.entries):
+    if layer.kind != "conv" or layer.entries is None or not len(layer.entries) or layer.work is not None:
         return False
     if layer.residual is not None or layer.plane is not None or not np.isfinite(layer.entries.weight).all():
         return False
     return fits(layer.kernel[0], layer.stride, layer.dilation, shapes[layer.input], shapes[layer.output])
+
+
+def products_with_winograd(layer: Layer, shapes: Mapping[str, tuple[int, int, int]], cost: float) -> float:
+    """The products that a layer takes as long as, transformed where that is worth it."""
+    made = _transformed(layer, dict(shapes), cost) if _is_able(layer, shapes) else [layer]
+    products, (_, height, width) = (
+        sum(len(each.entries) for each in made if each.entries is not None),
+        shapes[layer.output],
+    )
+    if len(made) == 1:
+        return products * height * width
+    moved = len(made[0].work.channels) + len(layer.rows)
+    return (products + cost * ROWS * moved) * -(-height // ROWS) * width
 
 
 def _transformed(layer: Layer, shapes: dict[str, tuple[int, int, int]], cost: float) -> list[Layer]:

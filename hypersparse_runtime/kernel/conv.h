@@ -71,15 +71,19 @@ INLINE int NAME(at_edge)(const enum mode mode, int t, int right, int row_vectors
   return (right ? t + 1 : t) % row_vectors == 0;
 }
 
+/* A group's sums, shifted to the side. */
+INLINE VEC NAME(moved)(const int count, const enum mode mode, const int right, int t, const VEC *part, const IVEC places,
+                       const struct NAME(job) * job) {
+  const int next = right ? t + 1 : t - 1;
+  VEC beside = {0};
+  if (next >= 0 && next < count && !NAME(at_edge)(mode, t, right, job->row_vectors)) beside = part[next];
+  return __builtin_shuffle(part[t], beside, places);
+}
+
 INLINE void NAME(move)(const int count, const enum mode mode, const int right, VEC *total, const VEC *part,
                        const IVEC places, const struct NAME(job) * job) {
 #pragma GCC unroll 32
-  for (int t = 0; t < count; t++) {
-    const int next = right ? t + 1 : t - 1;
-    VEC beside = {0};
-    if (next >= 0 && next < count && !NAME(at_edge)(mode, t, right, job->row_vectors)) beside = part[next];
-    total[t] += __builtin_shuffle(part[t], beside, places);
-  }
+  for (int t = 0; t < count; t++) total[t] += NAME(moved)(count, mode, right, t, part, places, job);
 }
 
 INLINE void NAME(tile)(const int count, const int chains, const enum mode mode, const struct NAME(job) * job) {

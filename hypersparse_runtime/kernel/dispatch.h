@@ -25,7 +25,10 @@
 #include "conv_shared_loads.h"
 #define CONV_SMALL NAME(conv_small_planes)
 #define CONV_SHARED NAME(conv_shared_loads)
+#define INT8_STEPS , NAME(conv_shared_loads_int8), NAME(largest), NAME(quantize)
+#include "conv_int8.h"
 #else
+#define INT8_STEPS
 #define CONV_SMALL 0 /* programs for these vectors have no such steps */
 #define CONV_SHARED 0
 #endif
@@ -36,7 +39,8 @@
 
 static const run_step NAME(steps)[] = {NAME(conv), NAME(dot),   NAME(split),       NAME(max_pool), NAME(mean),
                                        NAME(pack), NAME(unpack), CONV_FEW,          CONV_SMALL,     CONV_SHARED,
-                                       NAME(repeat_rows), NAME(clear), softmax, log_softmax VALUE_STEPS WINOGRAD_STEPS};
+                                       NAME(repeat_rows), NAME(clear), softmax, log_softmax VALUE_STEPS WINOGRAD_STEPS
+                                       INT8_STEPS};
 
 #ifndef __wasm__
 /* Billions of floating-point operations per second with operands in registers: an upper bound for every kernel. */
@@ -65,3 +69,4 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef CONV_SHARED
 #undef VALUE_STEPS
 #undef WINOGRAD_STEPS
+#undef INT8_STEPS

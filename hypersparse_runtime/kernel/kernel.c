@@ -155,6 +155,17 @@ int64_t hs_levels(void) {
 #endif
 }
 
+#ifndef __wasm__
+/* Whether this CPU has the instructions of conv_int8.h. */
+int64_t hs_int8(void) {
+#ifdef __x86_64__
+  return hs_levels() == 3 && __builtin_cpu_supports("avx512vnni");
+#else
+  return 0;
+#endif
+}
+#endif
+
 #ifdef HYPERSPARSE_CHECKED
 /* Memory that later runs of this process may access: addresses and bytes of tables, workspace, images and outputs. */
 void hs_check(const char *const *parts, const int64_t *bytes) {

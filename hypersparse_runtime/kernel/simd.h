@@ -74,6 +74,7 @@ struct NAME(job) {
   int place; /* index of the first vector in its row */
   int first, last; /* whether these entries are the first or last block of a row */
   float *kept;     /* sums between blocks */
+  float scale;     /* of the integer sums of CONV_INT8 */
 };
 
 INLINE void NAME(begin)(const int count, VEC *sum, const struct NAME(job) * job) {

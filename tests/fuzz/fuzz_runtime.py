@@ -14,6 +14,7 @@ import argparse
 import tempfile
 import time
 from collections import Counter
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -25,12 +26,14 @@ from hypersparse_runtime.container import FileError
 from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.file import pack, unpack
 from hypersparse_runtime.graph import GraphError
+from hypersparse_runtime.int8 import int8_layers, with_int8
 from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.kernel_program import write_program
 from hypersparse_runtime.lazy_bias import with_lazy_bias
 from hypersparse_runtime.limits import _sizes, estimate
 from hypersparse_runtime.lowering import dense_products, layers_of
 from hypersparse_runtime.plane_layout import place, rows_fit
+from hypersparse_runtime.sparse_layers import Network
 from hypersparse_runtime.sparse_model import id_count
 from hypersparse_runtime.tuning import TILES, VECTOR
 from hypersparse_runtime.winograd import COST, with_winograd
@@ -89,6 +92,7 @@ class Attempt:
             _check_same(sparse(images[:count]), wanted[:count], "the engine")
         random = Random(seed)
         network = with_lazy_bias(without_dead_channels(layers_of(graph)))
+        self._run_int8(network, images[:2], random)
         network = with_winograd(network, cost=random.choice((0, COST)))
         alone = network.one_by_one
         for level in self.kernel.levels:
@@ -105,6 +109,18 @@ class Attempt:
                 set_variants_(program, self.kernel, level, random)
                 found = self.kernel.outputs(program, images[: lanes + 1])
                 _check_same(found, wanted[: lanes + 1], f"{level}, rows {rows}, lanes {lanes}")
+
+    def _run_int8(self, network: Network, images: np.ndarray, random: Random) -> None:
+        """Run all layers in int8 that can be, within their memory. Outputs of such networks may be anything."""
+        placed = place(with_int8(network, cost=0, worth=inf), rows=True, folded=random.random() < 0.5)
+        if not self.kernel.has_int8 or not int8_layers(placed) or not rows_fit(placed, 16, TILES["avx512"][1]):
+            return
+        try:
+            program = write_program(placed, 1, 16)
+        except GraphError:  # too much memory in this layout
+            return
+        set_variants_(program, self.kernel, "avx512", random)
+        self.kernel.outputs(program, images)
 
 
 def _check_same(found: np.ndarray, wanted: np.ndarray, what: str) -> None:

@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.kernel_program import write_program
 from hypersparse_runtime.lowering import layers_of
 from hypersparse_runtime.plane_layout import place
@@ -16,6 +17,8 @@ from tests.fuzz import fuzz_runtime
 from tests.fuzz.checked_kernel import CheckedKernel, build_checked, set_variants_
 from tests.fuzz.children import Outcome, in_child, virtual_bytes
 from tests.runtime.networks import computed
+from tests.runtime.test_int8 import behind_relu
+from tests.runtime.test_int8 import written as in_int8_written
 from tests.runtime.test_program_check import strided, written
 from tests.runtime.test_winograd import conv_graph
 
@@ -46,6 +49,18 @@ def test_transformed_layers_stay_in_their_memory(height: int, kernel_x: int, ker
             program = write_program(place(network, rows=rows), lanes, VECTOR[level])
             set_variants_(program, kernel, level, Random(0))
             assert np.abs(kernel.outputs(program, images) - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.skipif(not load_kernel().has_int8, reason="this CPU has no AVX-512 VNNI")
+@pytest.mark.parametrize("sides", [(8, 8), (7, 6), (16, 16), (3, 48)], ids=str)
+@pytest.mark.parametrize("folded", [True, False])
+def test_layers_in_int8_stay_in_their_memory(sides: tuple[int, int], folded: bool, kernel: CheckedKernel) -> None:
+    graph = behind_relu(conv_graph(sides, kept=0.7, channels=10))
+    images = np.random.default_rng(1).normal(size=(2, *graph.input_shape)).astype(np.float32)
+    wanted = computed(graph, images)
+    program = in_int8_written(graph, folded=folded)
+    set_variants_(program, kernel, "avx512", Random(0))
+    assert np.abs(kernel.outputs(program, images) - wanted).max() <= 0.02 * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize("name", ["input", "output"])
