@@ -1,0 +1,98 @@
+"""Layers in int8 against fp32 in the CPU runtime: times in turns with dense engines, and accuracy on all test images.
+
+    python -m benchmarks.int8_inference ROWS.json FOLDER_OF_DATA_SETS
+
+Networks whose data set is not there are left out.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.inference import time_in_turns
+from benchmarks.inference_engines import DENSE, InferenceEngine, build_engine
+from benchmarks.inference_layers import MASKS
+from benchmarks.networks import MODELS, load_or_generate
+from hypersparse import data, zoo
+from hypersparse.errors import DataError
+from hypersparse.export.sparse_file import deployed_int8, load_graph
+from hypersparse.recipe import Recipe
+from hypersparse.storage.files import write_json
+from hypersparse.training.loaders import EvalLoader
+from hypersparse_runtime import SparseModel
+
+SPARSITIES, BATCHES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998), (1, 64)
+ROUNDS, SECONDS = 200, 8.0  # of a case, at most
+Row = dict[str, Any]
+
+
+def speed_rows(model_name: str, sparsity: float) -> Iterator[Row]:
+    """Milliseconds of dense engines and of the runtime in fp32 and int8, for each batch size."""
+    network = load_or_generate(model_name, sparsity, MASKS)
+    plain, rounded = (SparseModel(network.graph, engine="hypersparse", threads=1, int8=int8) for int8 in (False, True))
+    for batch in BATCHES:
+        images = network.inputs(batch)
+        engines = [build_engine(name, network, batch=batch, threads=1) for name in DENSE]
+        engines += [InferenceEngine("fp32", plain, 0, 0), InferenceEngine("int8", rounded, 0, 0)]
+        times = time_in_turns(engines, images, ROUNDS, until=time.perf_counter() + SECONDS)
+        medians = {name: 1e3 * float(np.median(each.cpu)) for name, each in times.items()}
+        lows = {f"{name}_low": 1e3 * float(np.quantile(each.cpu, 0.1)) for name, each in times.items()}
+        yield {
+            "model": model_name,
+            "sparsity": sparsity,
+            "batch": batch,
+            "milliseconds": medians | lows,
+            "speedup_fp32": min(medians[name] for name in DENSE) / medians["fp32"],
+            "speedup_int8": min(medians[name] for name in DENSE) / medians["int8"],
+            "int8_layers": len(rounded.int8_layers),
+            "difference": float(np.abs(plain(images) - rounded(images)).max() / np.abs(plain(images)).max()),
+        }
+        gc.collect()
+
+
+def accuracy_row(name: str, folders: Sequence[Path]) -> Row:
+    """Accuracy and time of a network of the zoo: as it is stored, as an int8 file, and with its layers in int8."""
+    exact = load_graph(zoo.path_of(name))
+    dataset = data.load(Recipe.from_toml(str(exact.about["recipe"]), stored=True).data.name, folders)
+    images = np.concatenate([part.numpy() for part, _ in EvalLoader(dataset.test, dataset, torch.device("cpu"))])
+    file = deployed_int8(exact)
+    graphs = {"exact": exact, "file": file, "int8": file}
+    models = {
+        kind: SparseModel(graph, engine="hypersparse", threads=1, int8=kind == "int8") for kind, graph in graphs.items()
+    }
+    found = {kind: model(images).argmax(1) for kind, model in models.items()}
+    times = time_in_turns([InferenceEngine(kind, model, 0, 0) for kind, model in models.items()], images[:1], ROUNDS)
+    row: Row = {"name": name, "images": len(images)}
+    for kind, predicted in found.items():
+        row[f"{kind}_accuracy"] = float((predicted == dataset.test.labels.numpy()).mean())
+        row[f"{kind}_milliseconds"] = 1e3 * float(np.median(times[kind].cpu))
+    changed = int((found["int8"] != found["exact"]).sum())
+    return row | {"changed": changed, "int8_layers": len(models["int8"].int8_layers)}
+
+
+def main(target: Path, folders: Sequence[Path]) -> None:
+    """Measure and write all rows."""
+    rows: list[Row] = []
+    for model_name in MODELS:
+        for sparsity in SPARSITIES:
+            for row in speed_rows(model_name, sparsity):
+                rows.append(row)
+                print(row, flush=True)
+    for name in zoo.names():
+        try:
+            rows.append(accuracy_row(name, folders))
+        except DataError as error:
+            print(f"{name} is left out: {error}")
+            continue
+        print(rows[-1], flush=True)
+    write_json(target, rows)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])
