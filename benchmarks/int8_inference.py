@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.inference import time_in_turns
 from benchmarks.inference_engines import DENSE, InferenceEngine, build_engine
 from benchmarks.inference_layers import MASKS
 from benchmarks.networks import MODELS, load_or_generate
+from benchmarks.turns import time_in_turns
 from hypersparse import data, zoo
 from hypersparse.errors import DataError
 from hypersparse.export.sparse_file import deployed_int8, load_graph
@@ -41,8 +41,9 @@ def speed_rows(model_name: str, sparsity: float) -> Iterator[Row]:
         engines = [build_engine(name, network, batch=batch, threads=1) for name in DENSE]
         engines += [InferenceEngine("fp32", plain, 0, 0), InferenceEngine("int8", rounded, 0, 0)]
         times = time_in_turns(engines, images, ROUNDS, until=time.perf_counter() + SECONDS)
-        medians = {name: 1e3 * float(np.median(each.cpu)) for name, each in times.items()}
-        lows = {f"{name}_low": 1e3 * float(np.quantile(each.cpu, 0.1)) for name, each in times.items()}
+        named = {engine.engine: each.cpu for engine, each in zip(engines, times, strict=True)}
+        medians = {name: 1e3 * float(np.median(each)) for name, each in named.items()}
+        lows = {f"{name}_low": 1e3 * float(np.quantile(each, 0.1)) for name, each in named.items()}
         yield {
             "model": model_name,
             "sparsity": sparsity,
@@ -50,7 +51,7 @@ def speed_rows(model_name: str, sparsity: float) -> Iterator[Row]:
             "milliseconds": medians | lows,
             "speedup_fp32": min(medians[name] for name in DENSE) / medians["fp32"],
             "speedup_int8": min(medians[name] for name in DENSE) / medians["int8"],
-            "int8_layers": len(rounded.int8_layers),
+            "int8_layers": rounded.int8_layers,
             "difference": float(np.abs(plain(images) - rounded(images)).max() / np.abs(plain(images)).max()),
         }
         gc.collect()
@@ -67,13 +68,14 @@ def accuracy_row(name: str, folders: Sequence[Path]) -> Row:
         kind: SparseModel(graph, engine="hypersparse", threads=1, int8=kind == "int8") for kind, graph in graphs.items()
     }
     found = {kind: model(images).argmax(1) for kind, model in models.items()}
-    times = time_in_turns([InferenceEngine(kind, model, 0, 0) for kind, model in models.items()], images[:1], ROUNDS)
+    engines = [InferenceEngine(kind, model, 0, 0) for kind, model in models.items()]
+    times = time_in_turns(engines, images[:1], ROUNDS, until=time.perf_counter() + SECONDS)
     row: Row = {"name": name, "images": len(images)}
-    for kind, predicted in found.items():
+    for (kind, predicted), each in zip(found.items(), times, strict=True):
         row[f"{kind}_accuracy"] = float((predicted == dataset.test.labels.numpy()).mean())
-        row[f"{kind}_milliseconds"] = 1e3 * float(np.median(times[kind].cpu))
+        row[f"{kind}_milliseconds"] = 1e3 * float(np.median(each.cpu))
     changed = int((found["int8"] != found["exact"]).sum())
-    return row | {"changed": changed, "int8_layers": len(models["int8"].int8_layers)}
+    return row | {"changed": changed, "int8_layers": models["int8"].int8_layers}
 
 
 def main(target: Path, folders: Sequence[Path]) -> None:

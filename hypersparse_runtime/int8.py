@@ -57,11 +57,11 @@ def with_int8(network: Network, *, cost: float = COST, worth: float = WORTH) -> 
     return replace(network, layers=tuple(layers), shapes=shapes, vectors=frozenset(vectors))
 
 
-def int8_layers(placed: Placed) -> tuple[str, ...]:
-    """The outputs of the convolutions in int8; none if rows of one are not whole vectors that a tile holds."""
-    names = tuple(step.output for step in placed.steps if isinstance(step, Layer) and isinstance(step.work, Scales))
-    values = [placed.values[name] for name in names]
-    return names if all(value.rows and MIN_WIDTH < value.pitch <= MAX_WIDTH for value in values) else ()
+def count_int8(placed: Placed) -> int:
+    """The number of convolutions in int8; 0 if rows of one are not whole vectors that a tile holds."""
+    steps = (step for step in placed.steps if isinstance(step, Layer) and isinstance(step.work, Scales))
+    values = [placed.values[step.output] for step in steps]
+    return len(values) if all(value.rows and MIN_WIDTH < value.pitch <= MAX_WIDTH for value in values) else 0
 
 
 def _positive(network: Network) -> set[str]:

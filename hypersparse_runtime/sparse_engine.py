@@ -11,7 +11,7 @@ from math import inf
 import numpy as np
 
 from hypersparse_runtime.graph import GraphError
-from hypersparse_runtime.int8 import WORTH, int8_layers, with_int8
+from hypersparse_runtime.int8 import WORTH, count_int8, with_int8
 from hypersparse_runtime.kernel_library import Kernel
 from hypersparse_runtime.kernel_program import Program, write_program
 from hypersparse_runtime.lazy_bias import with_lazy_bias
@@ -99,7 +99,7 @@ class SparseEngine:
         self._image_size = int(np.prod(network.shapes["input"]))
         self._output_size = int(np.prod(network.output_shape))
         self._one = self._made(1)
-        self.int8_layers: tuple[str, ...] = ()  # outputs of the layers of single images that are in int8
+        self.int8_layers = 0  # the number of layers of single images that are in int8
         if int8 and kernel.has_int8 and VECTOR[levels[-1]] == ALIGNED:
             with suppress(GraphError):  # it may need too much memory
                 self._try_int8(with_winograd(with_int8(lazy)))
@@ -110,7 +110,7 @@ class SparseEngine:
     def _try_int8(self, network: Network) -> None:
         """Take the network with layers in int8 for single images if it is faster."""
         placed = place(network, rows=True, folded=True)
-        layers, widest = int8_layers(placed), self._levels[-1]
+        layers, widest = count_int8(placed), self._levels[-1]
         if not layers or not rows_fit(placed, VECTOR[widest], TILES[widest][1]):
             return
         runner = self._tuned(write_program(placed, 1, VECTOR[widest]))

@@ -58,7 +58,7 @@ class SparseModel:
         `engine` is `hypersparse`, the sparse kernel, or one of the dense engines `onnxruntime`, `openvino` and `numpy`.
         `auto` takes the kernel if the network has few enough weights, else the fastest installed engine.
         `instructions` restricts the kernel to an instruction set. `int8` lets it round weights and inputs of layers to
-        int8 where that is faster; `int8_layers` names them.
+        int8 where that is faster; `int8_layers` counts them.
         """
         if engine not in ENGINES:
             raise ValueError(f"`engine` is one of {', '.join(ENGINES)}; got `{engine}`.")
@@ -94,11 +94,11 @@ class SparseModel:
         return (engine.engine_for(images) if isinstance(engine, Fastest) else engine).name
 
     @property
-    def int8_layers(self) -> tuple[str, ...]:
-        """The outputs of the layers that run in int8 for single images."""
+    def int8_layers(self) -> int:
+        """The number of layers that run in int8 for single images."""
         engine = self._engine
         chosen = engine.engine_for(1) if isinstance(engine, Fastest) else engine
-        return chosen.int8_layers if isinstance(chosen, SparseEngine) else ()
+        return chosen.int8_layers if isinstance(chosen, SparseEngine) else 0
 
     @property
     def about(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from hypersparse_runtime.container import FileError
 from hypersparse_runtime.dead_channels import without_dead_channels
 from hypersparse_runtime.file import pack, unpack
 from hypersparse_runtime.graph import GraphError
-from hypersparse_runtime.int8 import int8_layers, with_int8
+from hypersparse_runtime.int8 import count_int8, with_int8
 from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.kernel_program import write_program
 from hypersparse_runtime.lazy_bias import with_lazy_bias
@@ -113,7 +113,7 @@ class Attempt:
     def _run_int8(self, network: Network, images: np.ndarray, random: Random) -> None:
         """Run all layers in int8 that can be, within their memory. Outputs of such networks may be anything."""
         placed = place(with_int8(network, cost=0, worth=inf), rows=True, folded=random.random() < 0.5)
-        if not self.kernel.has_int8 or not int8_layers(placed) or not rows_fit(placed, 16, TILES["avx512"][1]):
+        if not self.kernel.has_int8 or not count_int8(placed) or not rows_fit(placed, 16, TILES["avx512"][1]):
             return
         try:
             program = write_program(placed, 1, 16)

@@ -2,15 +2,18 @@
 
 from functools import partial
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hypersparse_runtime import Graph, Node, SparseModel, sparse_engine
+from hypersparse_runtime.__main__ import main
 from hypersparse_runtime.checked_step import Memory
 from hypersparse_runtime.dead_channels import without_dead_channels
+from hypersparse_runtime.file import pack
 from hypersparse_runtime.graph import INPUT, GraphError
-from hypersparse_runtime.int8 import Scales, int8_layers, packed_quads, with_int8
+from hypersparse_runtime.int8 import Scales, count_int8, packed_quads, with_int8
 from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.kernel_program import Program, write_program
 from hypersparse_runtime.kernel_tables import KINDS
@@ -58,7 +61,7 @@ def in_int8(graph: Graph) -> Network:
 
 def written(graph: Graph, *, folded: bool = True) -> Program:
     placed = place(in_int8(graph), rows=True, folded=folded)
-    assert int8_layers(placed)
+    assert count_int8(placed)
     return write_program(placed, 1, vector=16)
 
 
@@ -150,14 +153,14 @@ def test_outputs_of_whole_networks_are_close(overlaid: bool, monkeypatch: pytest
 
 
 @needs_vnni
-def test_a_model_says_which_layers_are_in_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_says_how_many_layers_are_in_int8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparse_engine, "WORTH", inf)
     monkeypatch.setattr(sparse_engine, "with_int8", always)
     graph = residual_graph()
     images = drawn(graph, 3)
     plain, model = (SparseModel(graph, engine="hypersparse", int8=int8) for int8 in (False, True))
-    assert plain.int8_layers == ()
-    assert len(model.int8_layers) == 4
+    assert plain.int8_layers == 0
+    assert model.int8_layers == 4
     np.testing.assert_array_equal(model(images), np.concatenate([model(image[None]) for image in images]))
     assert 0 < np.abs(model(images) - plain(images)).max() <= 0.02 * largest(graph, images)
 
@@ -169,16 +172,16 @@ def test_it_is_left_out_where_it_is_not_faster(
 ) -> None:
     monkeypatch.setattr(sparse_engine, "with_int8", always)
     monkeypatch.setattr(sparse_engine, "measured", lambda *runners: list(seconds)[: len(runners)])
-    assert len(SparseModel(residual_graph(), engine="hypersparse", int8=True).int8_layers) == layers
+    assert SparseModel(residual_graph(), engine="hypersparse", int8=True).int8_layers == layers
 
 
 def test_other_cpus_and_instruction_sets_compute_in_floats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparse_engine, "WORTH", inf)
     for instructions in load_kernel().levels[:-1]:
         model = SparseModel(residual_graph(), engine="hypersparse", instructions=instructions, int8=True)
-        assert model.int8_layers == ()
+        assert model.int8_layers == 0
     monkeypatch.setattr(load_kernel(), "has_int8", False)
-    assert SparseModel(residual_graph(), engine="hypersparse", int8=True).int8_layers == ()
+    assert SparseModel(residual_graph(), engine="hypersparse", int8=True).int8_layers == 0
 
 
 def count_of(graph: Graph) -> int:
@@ -274,3 +277,18 @@ def test_a_word_that_leads_outside_is_found() -> None:
                 steps[name][number] = bad
                 with pytest.raises(GraphError, match="leaves its memory"):
                     check_program(steps, memory)
+
+
+@needs_vnni
+def test_the_command_counts_the_layers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparse_engine, "with_int8", always)
+    file = tmp_path / "network.hsp"
+    file.write_bytes(pack(residual_graph()))
+    for worth, named in ((inf, "4 of 6 layers in int8"), (0, "0 of 6 layers in int8")):
+        monkeypatch.setattr(sparse_engine, "WORTH", worth)
+        assert main(["--int8", str(file)]) == 0
+        assert named in capsys.readouterr().out
+    assert main([str(file)]) == 0
+    assert "int8" not in capsys.readouterr().out
