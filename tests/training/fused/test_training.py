@@ -1,6 +1,7 @@
 """Runs on the fused path, with plain operations and without a capture: trained as on the ordinary path."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from hypersparse.sparsity.weights import PrunableWeights
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.weights_io import load_weights_
 from hypersparse.training import engines, optimizers
+from hypersparse.training.concurrency.cuda_streams import run_concurrently
 from hypersparse.training.engines import CapturedStep, EagerStep
 from hypersparse.training.forward_backward import ForwardBackward
 from hypersparse.training.fused import forward_backward as fused_module
@@ -220,6 +222,41 @@ def test_a_captured_step_keeps_the_copy_of_the_weights(
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_concurrent_captured_steps_have_the_bits_of_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With Triton's kernels for small layers and cuDNN for large ones."""
+    monkeypatch.setattr(tilings, "FUSED_PAIRS", 16 * 32)
+    monkeypatch.setattr(tilings, "WITH_CUDNN", True)
+    machine = Machine(device="cuda", precision="bf16", engine="fused")
+    recipe = recipe_of(model={"name": "vgg11", "width": 16}, data={"size": 32})
+
+    def weights(training: Training) -> Tensor:
+        stepped(training)
+        assert training.step is not None
+        assert type(training.step[2]) is CapturedStep
+        return training.sparsifier.weights.vector().detach().clone()
+
+    with machine.active() as device:
+        dataset = data.load("synthetic", options=recipe.data.options).to(device)
+        trainings = [
+            Training(recipe, 0, machine, device, dataset, RunFolder(tmp_path / f"{number}")) for number in range(4)
+        ]
+        for training in trainings:
+            assert type(training.forward_backward) is FusedForwardBackward
+            training.sparsifier.begin_epoch()
+            training.model.train()
+        before = trainings[0].sparsifier.weights.vector().detach().clone()
+        alone = weights(trainings[0])
+        others = run_concurrently([partial(weights, training) for training in trainings[1:]], device)
+        torch.cuda.synchronize()
+        assert not torch.equal(alone, before)
+        assert all(torch.equal(alone, other) for other in others)
+    assert "eagerly" not in caplog.text
 
 
 def test_distillation_adds_its_term_to_the_loss(tmp_path: Path, chosen: Engines) -> None:
