@@ -135,8 +135,9 @@ def packed_quads(entries: Entries, rank: Array, rows: int) -> tuple[Entries, Arr
     steps = np.rint(entries.weight / scales[entries.row]).astype(np.int8)
     largest_sum = int(np.bincount(entries.row, weights=np.abs(steps.astype(np.int64))).max())
     quad, lane = np.divmod(rank, QUAD)
-    tall, wide = int(entries.y.max()) + 1, int(entries.x.max()) + 1
-    place = ((entries.row.astype(np.int64) * (int(quad.max()) + 1) + quad) * tall + entries.y) * wide + entries.x
+    y, x = entries.y - entries.y.min(), entries.x - entries.x.min()
+    place = (entries.row.astype(np.int64) * (int(quad.max()) + 1) + quad) * (int(y.max()) + 1) + y
+    place = place * (int(x.max()) + 1) + x
     _, first, word = np.unique(place, return_index=True, return_inverse=True)
     words = np.zeros((len(first), QUAD), dtype=np.int8)
     words[word.reshape(-1), lane] = steps
