@@ -1,8 +1,7 @@
 """Functions of each element and operators of two values: a row for each, which everything else reads.
 
-A new function is a row of `FUNCTIONS`, a row of `FUNCTIONS` in kernel/kernel.h in the same place, and a C function
-`of_NAME` in `hypersparse/export/kernels_fp32.c`. One that PyTorch calls by another name, or with arguments, has a row
-in `hypersparse.export.operations.elementwise` too.
+A new function is a row of `FUNCTIONS` and, in the same place, a row of `FUNCTIONS` in kernel/kernel.h. One that PyTorch
+calls by another name, or with arguments, has a row in `hypersparse.export.operations.elementwise` too.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +19,11 @@ OnnxStep = tuple[str | int | float, ...]  # its kind, then its inputs: `x`, the 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of each element, given the value and the parameter."""
+    """A function of each element, given the value and the parameter. In C source, `of_NAME` calls another one."""
 
     compute: Callable[[Array, float], Any]  # the reference, in numpy
     onnx: str | tuple[OnnxStep, ...]  # its node of ONNX, or several
+    c: str  # of one element `x`, in C source
     keeps_zero: bool = True  # whether it is zero at zero
     parameter: bool = False  # whether it has one, which is `alpha` in ONNX
     attributes: Mapping[str, float] = field(default_factory=dict)  # of its node of ONNX
@@ -80,30 +80,55 @@ _GELU_TANH = (
 _SIXTH = {"alpha": 1 / 6, "beta": 0.5}
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(  # in the order of kernel.h
     {
-        "sigmoid": Function(lambda x, _: sigmoid(x), "Sigmoid", keeps_zero=False),
-        "tanh": Function(lambda x, _: np.tanh(x), "Tanh"),
-        "silu": Function(lambda x, _: x * sigmoid(x), (("Sigmoid", "x"), ("Mul", "x", 0))),
-        "gelu": Function(lambda x, _: 0.5 * x * (1 + erf(x / sqrt(2))), _GELU),
-        "gelu_tanh": Function(_gelu_tanh, _GELU_TANH),
-        "hardswish": Function(lambda x, _: x * np.clip(x + 3, 0, 6) / 6, "HardSwish"),
-        "hardsigmoid": Function(
-            lambda x, _: np.clip(x + 3, 0, 6) / 6, "HardSigmoid", keeps_zero=False, attributes=_SIXTH
+        "sigmoid": Function(lambda x, _: sigmoid(x), "Sigmoid", "1.0f / (1.0f + expf(-x))", keeps_zero=False),
+        "tanh": Function(lambda x, _: np.tanh(x), "Tanh", "tanhf(x)"),
+        "silu": Function(lambda x, _: x * sigmoid(x), (("Sigmoid", "x"), ("Mul", "x", 0)), "x / (1.0f + expf(-x))"),
+        "gelu": Function(
+            lambda x, _: 0.5 * x * (1 + erf(x / sqrt(2))), _GELU, "0.5f * x * (1.0f + erff(x * 0.70710678f))"
         ),
-        "leaky_relu": Function(lambda x, slope: np.where(x > 0, x, x * slope), "LeakyRelu", parameter=True),
-        "elu": Function(_elu, "Elu", parameter=True),
-        "softplus": Function(lambda x, _: _softplus(x), "Softplus", keeps_zero=False),
-        "mish": Function(lambda x, _: x * np.tanh(_softplus(x)), (("Softplus", "x"), ("Tanh", 0), ("Mul", "x", 1))),
-        "exp": Function(lambda x, _: np.exp(x), "Exp", keeps_zero=False),
-        "erf": Function(lambda x, _: erf(x), "Erf"),
-        "sqrt": Function(lambda x, _: np.sqrt(x), "Sqrt"),
-        "rsqrt": Function(lambda x, _: 1 / np.sqrt(x), (("Sqrt", "x"), ("Reciprocal", 0)), keeps_zero=False),
-        "log": Function(lambda x, _: np.log(x), "Log", keeps_zero=False),
-        "abs": Function(lambda x, _: np.abs(x), "Abs"),
-        "neg": Function(lambda x, _: -x, "Neg"),
-        "selu": Function(lambda x, _: 1.0507009873554805 * _elu(x, 1.6732632423543772), "Selu"),
-        "celu": Function(_celu, "Celu", parameter=True),
+        "gelu_tanh": Function(
+            _gelu_tanh, _GELU_TANH, "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))"
+        ),
+        "hardswish": Function(lambda x, _: x * np.clip(x + 3, 0, 6) / 6, "HardSwish", "x * of_hardsigmoid(x)"),
+        "hardsigmoid": Function(
+            lambda x, _: np.clip(x + 3, 0, 6) / 6,
+            "HardSigmoid",
+            "x <= -3.0f ? 0.0f : x >= 3.0f ? 1.0f : (x + 3.0f) / 6.0f",
+            keeps_zero=False,
+            attributes=_SIXTH,
+        ),
+        "leaky_relu": Function(
+            lambda x, slope: np.where(x > 0, x, x * slope), "LeakyRelu", "x > 0.0f ? x : x * parameter", parameter=True
+        ),
+        "elu": Function(_elu, "Elu", "x > 0.0f ? x : parameter * expm1f(x)", parameter=True),
+        "softplus": Function(
+            lambda x, _: _softplus(x), "Softplus", "(x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)))", keeps_zero=False
+        ),
+        "mish": Function(
+            lambda x, _: x * np.tanh(_softplus(x)),
+            (("Softplus", "x"), ("Tanh", 0), ("Mul", "x", 1)),
+            "x * tanhf(of_softplus(x))",
+        ),
+        "exp": Function(lambda x, _: np.exp(x), "Exp", "expf(x)", keeps_zero=False),
+        "erf": Function(lambda x, _: erf(x), "Erf", "erff(x)"),
+        "sqrt": Function(lambda x, _: np.sqrt(x), "Sqrt", "sqrtf(x)"),
+        "rsqrt": Function(
+            lambda x, _: 1 / np.sqrt(x), (("Sqrt", "x"), ("Reciprocal", 0)), "1.0f / sqrtf(x)", keeps_zero=False
+        ),
+        "log": Function(lambda x, _: np.log(x), "Log", "logf(x)", keeps_zero=False),
+        "abs": Function(lambda x, _: np.abs(x), "Abs", "fabsf(x)"),
+        "neg": Function(lambda x, _: -x, "Neg", "-x"),
+        "selu": Function(
+            lambda x, _: 1.0507009873554805 * _elu(x, 1.6732632423543772),
+            "Selu",
+            "x > 0.0f ? 1.05070099f * x : 1.75809934f * expm1f(x)",
+        ),
+        "celu": Function(_celu, "Celu", "x > 0.0f ? x : parameter * expm1f(x / parameter)", parameter=True),
         "log_sigmoid": Function(
-            lambda x, _: -_softplus(-x), (("Neg", "x"), ("Softplus", 0), ("Neg", 1)), keeps_zero=False
+            lambda x, _: -_softplus(-x),
+            (("Neg", "x"), ("Softplus", 0), ("Neg", 1)),
+            "-of_softplus(-x)",
+            keeps_zero=False,
         ),
     }
 )
@@ -115,17 +140,18 @@ class Operator:
 
     compute: Callable[[Array, Array], Any]
     onnx: str  # its name there
+    c: str  # of elements `x` and `z`, in C source
     swapped: str = ""  # its name in the kernel where the second operand is the first; empty: the same
 
 
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
-        "add": Operator(np.add, "Add"),
-        "sub": Operator(np.subtract, "Sub", swapped="rsub"),
-        "mul": Operator(np.multiply, "Mul"),
-        "div": Operator(np.divide, "Div", swapped="rdiv"),
-        "maximum": Operator(np.maximum, "Max"),
-        "minimum": Operator(np.minimum, "Min"),
+        "add": Operator(np.add, "Add", "x + z"),
+        "sub": Operator(np.subtract, "Sub", "x - z", swapped="rsub"),
+        "mul": Operator(np.multiply, "Mul", "x * z"),
+        "div": Operator(np.divide, "Div", "x / z", swapped="rdiv"),
+        "maximum": Operator(np.maximum, "Max", "x > z ? x : z"),
+        "minimum": Operator(np.minimum, "Min", "x < z ? x : z"),
     }
 )
 KERNEL_OPERATORS = (*OPERATORS, *(each.swapped for each in OPERATORS.values() if each.swapped))  # as in kernel.h
@@ -137,13 +163,15 @@ class Reduction:
 
     compute: Callable[..., Any]  # in numpy
     onnx: str
+    c: str  # its function in C source
+    torch: str  # its name in PyTorch
 
 
 REDUCTIONS: Mapping[str, Reduction] = MappingProxyType(  # in the order of tokens.h
     {
-        "mean": Reduction(np.mean, "ReduceMean"),
-        "sum": Reduction(np.sum, "ReduceSum"),
-        "max": Reduction(np.max, "ReduceMax"),
-        "min": Reduction(np.min, "ReduceMin"),
+        "mean": Reduction(np.mean, "ReduceMean", "mean", "mean"),
+        "sum": Reduction(np.sum, "ReduceSum", "fold_add", "sum"),
+        "max": Reduction(np.max, "ReduceMax", "fold_maximum", "amax"),
+        "min": Reduction(np.min, "ReduceMin", "fold_minimum", "amin"),
     }
 )

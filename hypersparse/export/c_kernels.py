@@ -1,7 +1,8 @@
 """The functions of C that an exported file begins with: those that it calls, for the types that it calls them with.
 
 In the kernel files `X_t`, `Y_t` and `Z_t` stand for types. A function `name_X_Y` is written once for each pair of types
-that is called, as `name_i8_u8` and so on. `name_F` applies a function `of_F` of elements: `apply_silu` calls `of_silu`.
+that is called, as `name_i8_u8` and so on. `name_F` applies a function `of_F` of elements: `apply_silu` calls `of_silu`,
+which is written from its row in `hypersparse_runtime.functions`.
 A blank line ends each function and each type.
 """
 
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
+
+from hypersparse_runtime.functions import FUNCTIONS, OPERATORS
 
 SHARED, FLOATS, INTEGERS = "kernels.c", "kernels_fp32.c", "kernels_int8.c"
 TYPES: Mapping[str, str] = MappingProxyType(
@@ -28,7 +31,7 @@ def functions_for(text: str, files: Sequence[str]) -> list[str]:
     >>> [part.split("(")[0] for part in functions_for("relu(input, output, 4);", [SHARED, FLOATS])]
     ['static void relu']
     """
-    parts = {key: part for name in files for key, part in _parts(name).items()}
+    parts = {**_of_elements(), **{key: part for name in files for key, part in _parts(name).items()}}
     return list(_used_by(text, parts, set()))
 
 
@@ -61,6 +64,22 @@ def _written_for(part: str, kinds: Sequence[str]) -> str:
     of = dict(zip(_LETTER.findall(name), kinds, strict=True))
     part = re.sub(r"\b([XYZ])_t\b", lambda match: TYPES[of[match[1]]], part)
     return _LETTER.sub(lambda match: f"_{of[match[1]]}", part)
+
+
+def c_name(function: str) -> str:
+    """A function of elements in names of C, whose last word it is."""
+    return function.replace("_", "")
+
+
+@cache
+def _of_elements() -> Mapping[Key, str]:
+    """The functions of elements and the operators of two."""
+    rows = [
+        (name, "float x, float parameter" if each.parameter else "float x", each.c) for name, each in FUNCTIONS.items()
+    ]
+    rows += [(name, "float x, float z", each.c) for name, each in OPERATORS.items()]
+    heads = [(f"of_{c_name(name)}", given, text) for name, given, text in rows]
+    return {(name, 0): f"static float {name}({given})\n{{\n    return {text};\n}}\n" for name, given, text in heads}
 
 
 @cache

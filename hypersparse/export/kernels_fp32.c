@@ -108,6 +108,12 @@ static void apply_F(const float *x, float *y, int size)
         y[at] = of_F(x[at]);
 }
 
+static void apply_with_F(const float *x, float *y, int size, float parameter)
+{
+    for (int at = 0; at < size; at++)
+        y[at] = of_F(x[at], parameter);
+}
+
 /* Two values element by element, read with the same sides. */
 static void join_F(const float *x, const float *z, float *y, const view_t *of_x, const view_t *of_z)
 {
@@ -125,144 +131,6 @@ static void fold_F(const float *x, float *y, int rows, int length)
         for (int at = 1; at < length; at++)
             y[row] = of_F(y[row], x[at]);
     }
-}
-
-static float of_add(float x, float z)
-{
-    return x + z;
-}
-
-static float of_sub(float x, float z)
-{
-    return x - z;
-}
-
-static float of_mul(float x, float z)
-{
-    return x * z;
-}
-
-static float of_div(float x, float z)
-{
-    return x / z;
-}
-
-static float of_maximum(float x, float z)
-{
-    return x > z ? x : z;
-}
-
-static float of_minimum(float x, float z)
-{
-    return x < z ? x : z;
-}
-
-static float of_sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
-static float of_tanh(float x)
-{
-    return tanhf(x);
-}
-
-static float of_silu(float x)
-{
-    return x / (1.0f + expf(-x));
-}
-
-static float of_gelu(float x)
-{
-    return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-}
-
-static float of_gelutanh(float x)
-{
-    return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
-}
-
-static float of_hardsigmoid(float x)
-{
-    return x <= -3.0f ? 0.0f : x >= 3.0f ? 1.0f : (x + 3.0f) / 6.0f;
-}
-
-static float of_hardswish(float x)
-{
-    return x * of_hardsigmoid(x);
-}
-
-static float of_softplus(float x)
-{
-    return (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
-}
-
-static float of_mish(float x)
-{
-    return x * tanhf(of_softplus(x));
-}
-
-static float of_exp(float x)
-{
-    return expf(x);
-}
-
-static float of_erf(float x)
-{
-    return erff(x);
-}
-
-static float of_sqrt(float x)
-{
-    return sqrtf(x);
-}
-
-static float of_rsqrt(float x)
-{
-    return 1.0f / sqrtf(x);
-}
-
-static float of_log(float x)
-{
-    return logf(x);
-}
-
-static float of_abs(float x)
-{
-    return fabsf(x);
-}
-
-static float of_neg(float x)
-{
-    return -x;
-}
-
-static float of_selu(float x)
-{
-    return x > 0.0f ? 1.05070099f * x : 1.75809934f * expm1f(x);
-}
-
-static float of_logsigmoid(float x)
-{
-    return -of_softplus(-x);
-}
-
-static void leaky_relu(const float *x, float *y, int size, float slope)
-{
-    for (int at = 0; at < size; at++)
-        y[at] = x[at] > 0.0f ? x[at] : x[at] * slope;
-}
-
-static void elu(const float *x, float *y, int size, float scale)
-{
-    for (int at = 0; at < size; at++)
-        y[at] = x[at] > 0.0f ? x[at] : scale * expm1f(x[at]);
-}
-
-static void celu(const float *x, float *y, int size, float scale)
-{
-    for (int at = 0; at < size; at++)
-        y[at] = x[at] > 0.0f ? x[at] : scale * expm1f(x[at] / scale);
 }
 
 static void embedding(const float *x, float *y, int count, int width, const float *table)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hypersparse.export.c_kernels import c_name
 from hypersparse.export.c_views import joint_views
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import ByRule
@@ -58,8 +59,8 @@ class Elementwise(ByRule):
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
         function, size = function_of(node), writer.size(node.output)
         if FUNCTIONS[function].parameter:
-            return writer.call(function, node, size, writer.number(parameter_of(node)))
-        return writer.call(f"apply_{function.replace('_', '')}", node, size)
+            return writer.call(f"apply_with_{c_name(function)}", node, size, writer.number(parameter_of(node)))
+        return writer.call(f"apply_{c_name(function)}", node, size)
 
 
 class Arithmetic(ByRule):

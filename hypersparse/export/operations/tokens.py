@@ -1,8 +1,7 @@
 """Operations over the last axis in PyTorch and C: norms, products, softmax, reductions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -11,17 +10,9 @@ from torch.nn import functional
 from hypersparse.errors import ModelError
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import ByRule
+from hypersparse_runtime.functions import REDUCTIONS
 from hypersparse_runtime.graph import Node
-
-REDUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
-    {
-        "mean": lambda x: x.mean(-1),
-        "sum": lambda x: x.sum(-1),
-        "max": lambda x: x.amax(-1),
-        "min": lambda x: x.amin(-1),
-    }
-)
-C_FOLDS: Mapping[str, str] = MappingProxyType({"sum": "add", "max": "maximum", "min": "minimum"})
+from hypersparse_runtime.operations.tokens import reduction_of
 
 
 def rows_and_length(writer: CWriter, name: str) -> tuple[int, int]:
@@ -76,12 +67,11 @@ class Reduce(ByRule):
     name = "reduce"
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
-        return REDUCTIONS[str(node.options["function"])](inputs[0])
+        made: Tensor = getattr(torch, REDUCTIONS[reduction_of(node)].torch)(inputs[0], -1)
+        return made
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        function = str(node.options["function"])
-        called = "mean" if function == "mean" else f"fold_{C_FOLDS[function]}"
-        return writer.call(called, node, *rows_and_length(writer, node.inputs[0]))
+        return writer.call(REDUCTIONS[reduction_of(node)].c, node, *rows_and_length(writer, node.inputs[0]))
 
 
 class SoftmaxLast(ByRule):
