@@ -8,6 +8,7 @@ Each of several `ranks` may have its own batches; gradients are then means over 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -98,6 +99,7 @@ def grasp(
     _check(batches)
     # The fused kernels of attention cannot be differentiated twice.
     with _copy_of(model, weights, training=True) as (copied, leaves), sdpa_kernel(SDPBackend.MATH):
+        _norm_alone_(copied)
 
         def loss(inputs: Any, labels: Any) -> Tensor:
             return _single(criterion(run(copied, inputs) / temperature, labels))
@@ -201,6 +203,13 @@ def _copied(model: nn.Module) -> nn.Module:
             f"{type(model).__name__} is scored as a copy, and cannot be copied. It holds a tensor that was computed, "
             "such as an activation it keeps, or a weight under the old weight_norm. Remove that first."
         ) from error
+
+
+def _norm_alone_(model: nn.Module) -> None:
+    """Let each rank normalize its own batch: SyncBatchNorm cannot be differentiated twice."""
+    for module in model.modules():
+        if isinstance(module, nn.SyncBatchNorm):
+            module.forward = partial(nn.modules.batchnorm._BatchNorm.forward, module)  # type: ignore[method-assign]
 
 
 def _single(loss: Tensor) -> Tensor:

@@ -125,6 +125,21 @@ def test_scores_are_those_of_one_process_with_all_samples(tmp_path: Path) -> Non
             torch.testing.assert_close(first[name][layer], wanted, rtol=1e-4, atol=1e-7)
 
 
+def grasp_with_synchronized_norms() -> list[dict[str, Tensor]]:
+    batch, found = batches()[distributed.get_rank()], []
+    for model in (network(), nn.SyncBatchNorm.convert_sync_batchnorm(network())):
+        weights = hypersparse.PrunableWeights(model)
+        found.append(scores.grasp(model, weights, [batch], cross_entropy, ranks=Ranks()))
+    return found
+
+
+def test_grasp_takes_synchronized_norms_alone(tmp_path: Path) -> None:
+    """They cannot be differentiated twice, and on a CPU not once."""
+    for plain, synchronized in in_processes(2, grasp_with_synchronized_norms, tmp_path):
+        assert plain.keys() == synchronized.keys()
+        assert all(torch.equal(plain[layer], synchronized[layer]) for layer in plain)
+
+
 def attach_first(join: Callable[[], None]) -> Found:
     model = network()
     sparsifier = attached(model, sgd(model), Magnitude(sparsity=0.8, dense_epochs=1))

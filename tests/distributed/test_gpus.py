@@ -20,6 +20,7 @@ import hypersparse
 from hypersparse import Task
 from hypersparse.distributed import Ranks
 from hypersparse.distributed.checkpoint import load_checkpoint, save_checkpoint
+from hypersparse.plurals import how_many
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.training.loop import train
 from hypersparse.training.machine import Machine
@@ -205,7 +206,7 @@ def test_torchrun_trains_one_run_on_all_gpus(tmp_path: Path) -> None:
 def test_more_processes_than_gpus_are_refused_in_one_sentence(tmp_path: Path) -> None:
     done = torchrun(tmp_path, GPUS + 1, *SHORT)
     assert done.returncode != 0
-    said = f"{GPUS + 1} processes were started, and {GPUS} GPUs found"
+    said = f"{GPUS + 1} processes were started, and {how_many(GPUS, 'GPU')} found"
     assert done.stderr.count(said) == 1, done.stderr
     assert "Traceback" not in done.stderr.partition("error: ")[0]
 

@@ -109,7 +109,7 @@ def test_vgg_with_large_layers_by_cudnn(side: int) -> None:
     found = dict(network_gradients(mixed, model, halves))
     for name, expected in exact.items():
         apart, usual = (float((each[name].float() - expected.float()).norm()) for each in (found, plain))
-        assert apart < 1.5 * usual + 0.01 * float(expected.float().norm()), name
+        assert apart <= 1.5 * usual + 0.01 * float(expected.float().norm()), name  # the classifier's are 0
     again, among = (dict(network_gradients(mixed, model, halves, runs=runs)) for runs in (1, 3))
     for name, value in found.items():
         assert torch.equal(value, again[name]), name
