@@ -89,12 +89,12 @@ def summary(own: pd.DataFrame, preset: pd.DataFrame) -> list[str]:
     name = own["variant"].iloc[0]
     found = None if name == PRESET else compare_paired(ours, theirs)
     flops = own["training_flops"].astype(float).mean() / preset["training_flops"].astype(float).mean()
-    loss = own["loss"].mean()
+    loss, spread = own["loss"].mean(), deviation(list(own["last"]))
     return [
         f"{100 * own['sparsity'].iloc[0]:g} %",
         "preset" if name == PRESET else str(name).removeprefix(f"{PRESET}, "),
         str(len(own)),
-        f"{own['last'].mean():.2f} ± {deviation(list(own['last'])) or 0.0:.2f}",
+        f"{own['last'].mean():.2f}" + (f" ± {spread:.2f}" if spread is not None else ""),
         f"{found.difference:+.2f}" if found else "",
         f"{found.low:+.2f} to {found.high:+.2f}" if found and found.low is not None else "",
         "" if pd.isna(loss) else f"{loss:.3f}",  # of runs that stored only their accuracies

@@ -9,7 +9,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-PIXELS_PER_INCH = 98  # 7 inches of a figure are the width of the text on a desktop
+PIXELS_PER_INCH = 106  # 7 inches of a figure are the width of the text on a desktop
 METRES_PER_INCH = 0.0254
 LONGEST_WHOLE = 24  # characters of code that no line break divides
 LITERAL = re.compile(r"(<pre.*?</pre>|<svg.*?</svg>|<script.*?</script>|<iframe.*?</iframe>|<[^>]*>)", re.DOTALL)

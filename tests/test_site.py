@@ -52,7 +52,7 @@ def test_a_page_fits_a_phone_and_a_desktop(site: Path, browser: Any, page: str, 
     assert not seen.foreign
 
 
-@pytest.mark.parametrize("page", ["microcontroller", "architectures", "art", "benchmarks/2026-11-19-zoo"])
+@pytest.mark.parametrize("page", ["comparison", "microcontroller", "architectures", "art", "benchmarks/2026-11-19-zoo"])
 def test_tables_show_all_columns_on_a_desktop(site: Path, browser: Any, page: str) -> None:
     own = site.as_uri()
     seen = Seen(browser, f"{own}/{page}.html", own, viewport={"width": 1280, "height": 900})
@@ -71,7 +71,7 @@ def test_numbers_stay_with_their_units(site: Path) -> None:
 
 def test_figures_have_one_scale_and_open_in_full_size(site: Path) -> None:
     text = (site / "reproduction.html").read_text()
-    whole, half = ("reproduction/headline.png", 686), ("reproduction/effective-tinyimagenet.png", 343)
+    whole, half = ("reproduction/headline.png", 742), ("reproduction/effective-tinyimagenet.png", 371)
     for name, width in (whole, half):  # 7 and 3.5 inches
         assert re.search(rf'<a href="{name}"><img [^>]*src="{name}" width="{width}"', text)
 

@@ -30,6 +30,7 @@ def test_a_row_by_hand() -> None:
     assert preset == ["98 %", "preset", "2", "91.00 ± 1.41", "", "", "0.200", "11.0", "1.00"]
     # Differences of 1 and 3: 2 ± 12.71 x sqrt(2) / sqrt(2).
     assert other == ["98 %", "growth=2.0", "2", "93.00 ± 2.83", "+2.00", "-10.71 to +14.71", "0.200", "5.5", "0.50"]
+    assert cells(rows[rows["seed"] == 0])[0][2:4] == ["1", "90.00"]  # one seed has no deviation
 
 
 def test_the_page_has_the_tables_of_its_rows(tmp_path: Path) -> None:
