@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hypersparse.cli.main import run
+from reproduction.decisions import decide
 from reproduction.digits_tables import digits
 from reproduction.figures import commands as figures
 from reproduction.learning_order import commands as learning_order
@@ -26,6 +27,7 @@ app.command("finetuning", help="The gain of fine-tuning at each of its learning 
 app.command()(learning_order.positions)
 app.command("map")(learning_order.sample_map)
 app.command()(learning_order.store_positions)
+app.command()(decide)
 app.command()(zoo_add)
 app.command()(digits)
 

@@ -1,21 +1,15 @@
 """The cost of missing runs, as a table."""
 
-from collections.abc import Sequence
-
 from rich.markup import escape
 from rich.table import Table
 
-from hypersparse.analysis.decisions import Decision
 from hypersparse.cli.console import table, table_console
 from hypersparse.cli.formats import duration
-from hypersparse.recipe import own_code_of
 from hypersparse.runs.epoch_times import AS_LARGE, is_elsewhere
 from hypersparse.runs.forecast import NO_RUNS, Cost, Rows
-from hypersparse.runs.recipe_names import variants
 from hypersparse.training.machine import Machine
 
 UNKNOWN = "not known"
-WORTH = "What the runs decide, the most for a minute first"
 LIKE_IT = "like it: finished runs of the method in that phase; others: all on the same data and model"
 ELSEWHERE = "on {}: a data set with as many images of the same size"
 ONCE = "runs: those that will train the phase; a shared beginning is trained by the first of them"
@@ -52,33 +46,6 @@ def cost_table(found: Cost) -> Table:
     shown.add_row("all", "", str(found.runs), str(found.epochs), "", total_time(found), "")
     shown.caption = "\n".join(_notes(found.rows)) or None
     return shown
-
-
-def print_decisions(found: Sequence[Decision]) -> None:
-    """Print what the missing runs decide, a row for each recipe."""
-    shown = table(
-        "data", "model", "method", ">sparsity", ">seeds", ">time", "decides", title=WORTH, title_justify="left"
-    )
-    recipes = [each.recipe for each in found]
-    names = variants([recipe.to_mapping() for recipe in recipes], own_code=own_code_of(recipes))
-    for each, name in zip(found, names, strict=True):
-        sparsity = each.recipe.method.sparsity
-        shown.add_row(
-            *map(escape, (each.recipe.data.name, each.recipe.model.name, name)),
-            "" if sparsity is None else f"{100 * sparsity:g} %",
-            f"{each.seeds} + {each.missing}",
-            UNKNOWN if each.seconds is None else duration(each.seconds),
-            _decides(each),
-        )
-    table_console(highlight=False).print(shown)
-
-
-def _decides(each: Decision) -> str:
-    if each.after is None:
-        return "not in the paper"
-    if each.before is None:
-        return f"first number of a cell, margin ± {each.after:.2f}"
-    return f"margin ± {each.before:.2f} to ± {each.after:.2f}"
 
 
 def _notes(rows: Rows) -> list[str]:

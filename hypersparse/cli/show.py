@@ -1,4 +1,4 @@
-"""`hypersparse show`: one run, as tables, curves and a figure."""
+"""`hypersparse show`: one run, as tables and curves."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.report import open_page, write_report
 from hypersparse.cli.results import outcome_table
 from hypersparse.errors import RunError
-from hypersparse.runs.pack import PICTURE, REPORT
+from hypersparse.runs.pack import REPORT
 from hypersparse.runs.run_listing import RunRow, outcome_of, row_of
 from hypersparse.runs.store import RunStore, find_all
 from hypersparse.storage.run_folder import RunFolder
@@ -29,9 +29,6 @@ def show(
     run: str = typer.Argument(help="A run's folder, its name, or a part of the name only it has."),
     runs_dir: RunsDir = Path("runs"),
     browser: bool = typer.Option(False, "--open", help="Also write the run's report, and open it in a browser."),
-    png: Path | None = typer.Option(
-        None, dir_okay=False, help=f"File of the figure; {PICTURE} in the run's folder by default."
-    ),
 ) -> None:
     """Show the result of a run, its epochs, and the weights kept in each layer."""
     folder = _find(run, RunStore(runs_dir))
@@ -46,8 +43,6 @@ def show(
         _print_phases(console, entries)
     if bars := layer_weights(folder):
         _print_layers(console, bars)
-    if entries:
-        _draw(console, folder, png)
     if browser and write_report(console, page := folder.path / REPORT, [folder.path]):
         open_page(console, page)
 
@@ -107,19 +102,3 @@ def _print_layers(console: Console, bars: Sequence[LayerWeights]) -> None:
     console.print("", shown, sep="\n")
     if not known:
         console.say("What pruning would keep after the last regularized epoch.", style="dim")
-
-
-def _draw(console: Console, folder: RunFolder, png: Path | None) -> None:
-    from hypersparse.analysis.curves import save  # matplotlib: a second that other commands do not need
-    from hypersparse.analysis.plotting import use_own_settings
-
-    use_own_settings()
-    target = png or folder.path / PICTURE
-    try:
-        save(folder, target)
-    except RunError as error:
-        if png is not None:
-            raise
-        console.say(f"\nNot drawn: {error} --png FILE draws elsewhere.")
-        return
-    console.say(f"\ncurves: {target}")

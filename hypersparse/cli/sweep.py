@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from hypersparse.analysis.decisions import decisions
 from hypersparse.cli.console import Console
-from hypersparse.cli.cost import print_cost, print_decisions
+from hypersparse.cli.cost import print_cost
 from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.report import write_report
 from hypersparse.cli.session import Session
@@ -99,9 +98,8 @@ def sweep(
         f"[bold]{escape(found.title)}[/]: {how_many(len(found.runs), 'run')}, {len(left)} to train", highlight=False
     )
     if dry_run:
-        costs = cost_of([job_of(run, store) for run in left], machine, store.root, results=results, load=load)
-        print_cost(costs, machine)
-        print_decisions(decisions(found.runs, left, costs.by_job, store, results))
+        jobs = [job_of(run, store) for run in left]
+        print_cost(cost_of(jobs, machine, store.root, results=results, load=load), machine)
         return
     outcomes = []
     if left:

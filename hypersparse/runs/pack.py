@@ -24,7 +24,7 @@ from hypersparse.storage.lock import is_locked
 from hypersparse.storage.run_folder import RunFolder
 from hypersparse.storage.schemas import Word, read_json
 
-PICTURE, REPORT = "curves.png", "report.html"  # not packed: `hypersparse show` and `report` create them again
+REPORT = "report.html"  # not packed: `hypersparse report` creates it again
 RUN_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f]+/seed-\d+")  # without control characters
 INDEX = "index.json"
 AGAIN = "Copy it again, or pack the runs again."
@@ -71,7 +71,7 @@ def run_name(folder: Path) -> str:
 def run_files(folder: Path) -> list[Path]:
     """The data files of a run, sorted, relative to its folder; no locks and no temporary files."""
     relative = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in relative if path.name not in (PICTURE, REPORT) and _is_data(path))
+    return sorted(path for path in relative if _is_data(path))
 
 
 def _by_name(folders: Iterable[Path]) -> dict[str, Path]:

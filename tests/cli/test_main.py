@@ -98,7 +98,6 @@ WRITING = [
     f"compare {' '.join(QUICK)} --out file",
     "sweep experiment.toml --results file",
     "sweep experiment.toml --runs-dir file",
-    "show run --png place.png",
     "report run -o place",
     *(f"{command} run --out file" for command in ANALYSES),
     "export cifar10-resnet32-0.99 -o place.hsp --verify-images 0",

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -21,7 +19,7 @@ def shown(store: RunStore, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_finished_run_is_told_with_its_picture(store: RunStore) -> None:
+def test_a_finished_run_is_told(store: RunStore) -> None:
     run = run_of(store, FINISHED)
     text = shown(store, f"{recipe().key}/seed-0")
     assert text.startswith(recipe().label)
@@ -39,23 +37,6 @@ def test_a_finished_run_is_told_with_its_picture(store: RunStore) -> None:
         "FLOPs of training",
     ):
         assert words in text
-    assert f"curves: {run.path / 'curves.png'}" in text
-    assert (run.path / "curves.png").is_file()
-
-
-def test_the_picture_goes_where_one_says(store: RunStore, tmp_path: Path) -> None:
-    png = tmp_path / "picture.png"
-    assert f"curves: {png}" in shown(store, str(run_of(store, FINISHED).path), "--png", str(png))
-    assert png.is_file()
-    assert not (run_of(store, FINISHED).path / "curves.png").exists()
-
-
-def test_a_picture_that_cannot_be_written_is_said(store: RunStore, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="could not be written"):
-        shown(store, str(run_of(store, FINISHED).path), "--png", str(tmp_path / "nowhere" / "x.png"))
-    run = run_of(store, FINISHED)
-    (run.path / "curves.png").mkdir()
-    assert "Not drawn" in shown(store, str(run.path))
 
 
 def test_best_picked_on_validation_is_said(store: RunStore) -> None:

@@ -55,7 +55,7 @@ FAMILY = COMMANDS["analyze"]
 ANALYSES = tuple(FAMILY.commands) if isinstance(FAMILY, Family) else ()
 READERS: tuple[tuple[str, ...], ...] = (
     ("runs", "--runs-dir", LABEL, "--format", "json"),
-    ("show", "{run}", "--png", "out/a.png"),
+    ("show", "{run}"),
     ("report", "{run}", "-o", "out/report.html"),
     ("paper", "accuracy", "--results", LABEL),
     ("evaluate", "{run}"),

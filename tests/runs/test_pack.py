@@ -36,8 +36,8 @@ def test_unpacked_runs_equal_the_packed_ones(folders: list[Path], tmp_path: Path
     assert not list((tmp_path / "elsewhere").glob(".*"))
 
 
-def test_locks_temporary_files_and_pictures_are_not_packed(folders: list[Path], tmp_path: Path) -> None:
-    for name in (".lock", ".checkpoint.safetensors.123", "curves.png", "payload.py", "matplotlibrc"):
+def test_locks_temporary_files_and_reports_are_not_packed(folders: list[Path], tmp_path: Path) -> None:
+    for name in (".lock", ".checkpoint.safetensors.123", "report.html", "payload.py", "matplotlibrc"):
         (folders[0] / name).write_text("x")
     (folders[0] / "notes").mkdir()
     (folders[0] / "notes" / "mine.txt").write_text("kept")
@@ -190,7 +190,7 @@ def unpack_again(file: Path, root: Path) -> tuple[list[Path], list[str]]:
 
 def test_existing_runs_are_skipped(folders: list[Path], store: RunStore, tmp_path: Path) -> None:
     pack(folders, tmp_path / "pack")
-    (folders[0] / "curves.png").write_text("a picture")
+    (folders[0] / "report.html").write_text("a page")
     placed, sentences = unpack_again(tmp_path / "pack", store.root)
     assert placed == []
     assert sentences == [f"{folder} is already there." for folder in folders]

@@ -4,13 +4,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
 
 from hypersparse.analysis.paper import PAPER_SEEDS, SeedValues, margin, recipe_of, table
-from hypersparse.recipe import Recipe
-from hypersparse.runs.experiment import Run
-from hypersparse.runs.forecast import CostRow
+from hypersparse.cli.console import table as printed_table
+from hypersparse.cli.console import table_console
+from hypersparse.cli.cost import UNKNOWN
+from hypersparse.cli.formats import duration
+from hypersparse.cli.option_groups import grouped
+from hypersparse.cli.session import Session
+from hypersparse.cli.training_options import TrainingOptions
+from hypersparse.recipe import Recipe, own_code_of
+from hypersparse.runs.experiment import Experiment, Run, parse_only
+from hypersparse.runs.forecast import CostRow, cost_of
+from hypersparse.runs.recipe_names import variants
 from hypersparse.runs.store import RunStore
-from hypersparse.runs.sweep import finished, job_of
+from hypersparse.runs.sweep import finished, job_of, missing
+
+WORTH = "What the runs decide, the most for a minute first"
+
+
+@grouped
+def decide(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file such as experiments/accuracy.toml.")],
+    options: TrainingOptions,
+    only: str | None = typer.Option(None, help="Some of its runs: data=cifar10,model=resnet32,method=art,seed=0."),
+    results: Path = typer.Option(Path("results"), help="Folder of finished runs."),
+) -> None:
+    """Print what each missing run of an experiment would decide in the paper's tables, and its cost."""
+    found, store = Experiment.read(experiment).only(parse_only(only)), options.store
+    session, left = Session(options, options.machine(), options.stop()), missing(found.runs, store, results)
+    jobs, load = [job_of(run, store) for run in left], session.loader(decode=False)
+    costs = cost_of(jobs, session.machine, store.root, results=results, load=load)
+    print_decisions(decisions(found.runs, left, costs.by_job, store, results))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +64,12 @@ class Decision:
 
 
 def decisions(
-    runs: Sequence[Run], missing: Sequence[Run], costs: Mapping[Path, CostRow], store: RunStore, results: Path | None
+    runs: Sequence[Run], left: Sequence[Run], costs: Mapping[Path, CostRow], store: RunStore, results: Path | None
 ) -> list[Decision]:
-    """A decision for each recipe with missing runs, the most useful one first; `costs` has a row for each job."""
+    """A decision for each recipe with runs `left`, the most useful one first; `costs` has a row for each job."""
     deviations = {recipe_of(cell).label: float(cell.accuracy_std) for cell in table("accuracy").itertuples()}  # type: ignore[arg-type]
     grouped: dict[str, list[Run]] = {}
-    for run in missing:
+    for run in left:
         grouped.setdefault(run.recipe.label, []).append(run)
     found = []
     for label, own in grouped.items():
@@ -81,3 +110,30 @@ def _margins(values: SeedValues, more: int, paper_deviation: float | None) -> tu
     one = margin(values if count else SeedValues((0.0,)), paper_deviation)
     shrinks = sqrt((1 / (count + more) + 1 / PAPER_SEEDS) / (1 / (count or 1) + 1 / PAPER_SEEDS))
     return (one if count else None), one * shrinks
+
+
+def print_decisions(found: Sequence[Decision]) -> None:
+    """Print what the missing runs decide, a row for each recipe."""
+    shown = printed_table(
+        "data", "model", "method", ">sparsity", ">seeds", ">time", "decides", title=WORTH, title_justify="left"
+    )
+    recipes = [each.recipe for each in found]
+    names = variants([recipe.to_mapping() for recipe in recipes], own_code=own_code_of(recipes))
+    for each, name in zip(found, names, strict=True):
+        sparsity = each.recipe.method.sparsity
+        shown.add_row(
+            *map(escape, (each.recipe.data.name, each.recipe.model.name, name)),
+            "" if sparsity is None else f"{100 * sparsity:g} %",
+            f"{each.seeds} + {each.missing}",
+            UNKNOWN if each.seconds is None else duration(each.seconds),
+            _decides(each),
+        )
+    table_console(highlight=False).print(shown)
+
+
+def _decides(each: Decision) -> str:
+    if each.after is None:
+        return "not in the paper"
+    if each.before is None:
+        return f"first number of a cell, margin ± {each.after:.2f}"
+    return f"margin ± {each.before:.2f} to ± {each.after:.2f}"

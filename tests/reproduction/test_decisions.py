@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from hypersparse.analysis.decisions import decisions
 from hypersparse.recipe import Recipe, resolve
 from hypersparse.runs.experiment import Run
 from hypersparse.runs.forecast import CostRow
 from hypersparse.runs.store import RunStore
 from hypersparse.runs.sweep import job_of, missing
+from reproduction.decisions import decisions
 from tests.analysis.small import write
 
 CELL: dict[str, Any] = {"data": "cifar10", "model": "resnet32", "sparsity": 0.98}
