@@ -38,6 +38,22 @@ def test_wrong_arguments_are_said_and_leave_nothing(tmp_path: Path, words: list[
     assert not list(tmp_path.iterdir())
 
 
+def test_what_would_travel_is_weighed(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / ".gitignore").write_text("data\n")
+    (tmp_path / "code.py").write_bytes(bytes(3 * 2**20))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/part").write_bytes(bytes(61 * 2**20))
+
+    def weigh(*paths: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([SCRIPT, "weigh", *paths], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (weigh().returncode, weigh().stdout) == (0, "3.0 MiB of 64\n")
+    heavy = weigh("data")
+    assert (heavy.returncode, heavy.stdout) == (2, "64.0 MiB of 64\n")
+    assert "smaller parts" in heavy.stderr
+
+
 @pytest.mark.slow
 def test_runs_go_on_elsewhere_and_only_new_results_are_collected(tmp_path: Path) -> None:
     (tmp_path / "all.toml").write_text(EXPERIMENT)
