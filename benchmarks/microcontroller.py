@@ -23,7 +23,8 @@ from hypersparse.export import integer_reference
 from hypersparse.export.c_source import save_c
 from hypersparse.export.calibration import SHARE, calibrate, training_images
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.quantization import QuantizedGraph, quantize
+from hypersparse.export.quantization import quantize
+from hypersparse.export.quantized_graph import QuantizedGraph
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.trained_model import TrainedModel

@@ -10,7 +10,8 @@ from hypersparse.cli.option_groups import grouped
 from hypersparse.errors import OptionError
 from hypersparse.export.calibration import SHARE, calibrate, training_images
 from hypersparse.export.formats import DEPLOYABLE, format_of
-from hypersparse.export.quantization import QuantizedGraph, quantize
+from hypersparse.export.quantization import quantize
+from hypersparse.export.quantized_graph import QuantizedGraph
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import deployed, deployed_int8
 from hypersparse.export.trace import trace

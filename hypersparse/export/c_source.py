@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 
 from hypersparse.errors import ModelError
 from hypersparse.export.arena import Step, plan_arena
-from hypersparse.export.c_int8 import IN_PLACE, ConvAdd, IntegerCalls, kinds_of, scratch_bytes
+from hypersparse.export.c_int8 import ConvAdd, IntegerCalls, kinds_of, scratch_bytes
 from hypersparse.export.c_kernels import TYPES
 from hypersparse.export.c_writer import BYTES, FLOAT, AnyNode, CWriter, N, fused_sums
 from hypersparse.export.constants import computed
 from hypersparse.export.operations import TORCH_OPERATIONS
-from hypersparse.export.quantization import QuantizedGraph, QuantizedNode
+from hypersparse.export.quantized_graph import QuantizedGraph, QuantizedNode
 from hypersparse.storage.files import write_text
 from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, shapes
 
 SUMS = ("conv", "conv_add")  # that may add a value to their own
+IN_PLACE = {name for name, each in TORCH_OPERATIONS.items() if each.c_in_place}
 VIEWS = ("flatten", "reshape")  # whose output is the memory of the input
 
 
@@ -59,10 +60,9 @@ def _of_floats(graph: Graph) -> CWriter:
     sides = shapes(graph)
     outside = {INPUT: "input", **{name: f"constant_{place}" for place, name in enumerate(constants)}}
     nodes = _without_views_of(outside, nodes)
-    in_place = {node.op for node in nodes if TORCH_OPERATIONS[node.op].c_in_place}
     steps = []
     for node in nodes:
-        step = _step(node, sides, BYTES[FLOAT] * prod(sides[node.output]), in_place, outside)
+        step = _step(node, sides, BYTES[FLOAT] * prod(sides[node.output]), outside)
         steps.append(replace(step, scratch=TORCH_OPERATIONS[node.op].c_scratch(sides[node.output])))
     writer = _writer(steps, sides, dict.fromkeys(sides, FLOAT), graph.output, outside, graph.tensors)
     for name, value in constants.items():
@@ -106,7 +106,7 @@ def _of_integers(network: QuantizedGraph) -> CWriter:
     nodes = _without_views_of(outside, nodes)
     for each in nodes:
         shape = sides[each.output]
-        step = _step(each, sides, BYTES[types[each.output]] * prod(shape), IN_PLACE, outside)
+        step = _step(each, sides, BYTES[types[each.output]] * prod(shape), outside)
         steps.append(replace(step, scratch=scratch_bytes(each, shape)))
     writer = _writer(steps, sides, types, network.output, outside)
     calls = IntegerCalls(writer, network.values)
@@ -127,14 +127,12 @@ def _without_views_of(outside: dict[str, str], nodes: Sequence[N]) -> list[N]:
     return left
 
 
-def _step(
-    node: AnyNode, sides: Mapping[str, Shape], size: int, in_place: Collection[str], outside: Collection[str]
-) -> Step:
+def _step(node: AnyNode, sides: Mapping[str, Shape], size: int, outside: Collection[str]) -> Step:
     """A node's step; a convolution with a sum may lie over what it adds, but not over what it reads at other places."""
     is_sum, is_view = node.op in SUMS and len(node.inputs) > 1, node.op in VIEWS
     inside = [name for name in node.inputs if name not in outside]
     alike = [name for name in inside if sides[name] == sides[node.output]]
-    over = node.inputs[-1] if is_sum or is_view else alike[-1] if alike and node.op in in_place else None
+    over = node.inputs[-1] if is_sum or is_view else alike[-1] if alike and node.op in IN_PLACE else None
     elementwise = not is_sum and len(alike) == len(inside)
     return Step(node.inputs, node.output, size, over=over, elementwise=elementwise, is_view=is_view)
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from hypersparse.errors import ModelError
 from hypersparse.export.arena import Arena
 from hypersparse.export.c_kernels import FLOATS, INTEGERS, SHARED, TYPES, functions_for
-from hypersparse.export.c_views import MOST_AXES, CView
+from hypersparse.export.c_views import MOST_AXES, CView, joint_views
 from hypersparse_runtime.graph import INPUT, Shape
+from hypersparse_runtime.views import View
 
 MATHEMATICS = re.compile(r"INFINITY|\b(?:exp|expm1|log|log1p|tanh|erf|sqrt|fabs)f\(")
 NUMBERS_PER_LINE = 8
@@ -116,6 +117,12 @@ class CWriter:
         rest = ["0"] * (MOST_AXES - 1 - len(sides))
         axes = (f"{{{', '.join([*map(str, each), *rest])}}}" for each in (sides, steps))
         return self._shared("view", (view.first, prod(sides), length, step, len(sides), *axes))
+
+    def joined(self, node: AnyNode) -> list[str]:
+        """Where two values and what is made of them lie, and how the values are read with its axes."""
+        shape = self.shapes[node.output]
+        views = joint_views([View.whole(name, self.shapes[name]).expanded(shape) for name in node.inputs])
+        return [*(self.pointer(name) for name in (*node.inputs, node.output)), *(self.view(view) for view in views)]
 
     def _shared(self, kind: str, members: Sequence[object]) -> str:
         key = kind, ", ".join(map(str, members))

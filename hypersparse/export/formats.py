@@ -15,7 +15,7 @@ from hypersparse.export import integer_reference
 from hypersparse.export.c_source import save_c
 from hypersparse.export.graph_module import to_module
 from hypersparse.export.onnx import in_onnx_runtime, save_graph_onnx
-from hypersparse.export.quantization import QuantizedGraph
+from hypersparse.export.quantized_graph import QuantizedGraph
 from hypersparse.export.sparse_file import exact, load_sparse, save_graph
 from hypersparse.export.state_dict import save_state_dict
 from hypersparse.export.verify import Predict

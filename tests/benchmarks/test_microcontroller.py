@@ -12,7 +12,8 @@ from hypersparse import zoo
 from hypersparse.export import integer_reference
 from hypersparse.export.calibration import calibrate
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.quantization import QuantizedGraph, quantize
+from hypersparse.export.quantization import quantize
+from hypersparse.export.quantized_graph import QuantizedGraph
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.trace import trace

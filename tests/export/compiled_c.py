@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hypersparse.export.c_source import save_c
-from hypersparse.export.quantization import QuantizedGraph
+from hypersparse.export.quantized_graph import QuantizedGraph
 from hypersparse_runtime.graph import Graph, shapes
 
 STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wno-sign-conversion"]

@@ -10,7 +10,8 @@ from torch import nn
 from hypersparse.export import integer_reference
 from hypersparse.export.c_source import c_source
 from hypersparse.export.calibration import calibrate
-from hypersparse.export.quantization import QuantizedGraph, quantize
+from hypersparse.export.quantization import quantize
+from hypersparse.export.quantized_graph import QuantizedGraph
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.trace import trace
 from hypersparse_runtime.graph import INPUT, Graph, Node

@@ -11,7 +11,8 @@ from hypersparse.errors import ModelError
 from hypersparse.export import integer_reference
 from hypersparse.export.calibration import calibrate
 from hypersparse.export.graph_module import to_module
-from hypersparse.export.quantization import QuantizedGraph, QuantizedValue, multiplier_and_shift, quantize
+from hypersparse.export.quantization import quantize
+from hypersparse.export.quantized_graph import QuantizedGraph, QuantizedValue, multiplier_and_shift
 from hypersparse.export.shrink import shrink_graph
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.training.loaders import EvalLoader

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hypersparse.export import integer_rules
 from hypersparse.export.aten_call import Call
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
@@ -16,7 +17,7 @@ from hypersparse_runtime.operations.activations import MAX_BOUND, bounds
 class Relu(TorchOperation):
     """`nn.ReLU`."""
 
-    name, c_in_place = "relu", True
+    name, c_in_place, int8 = "relu", True, integer_rules.Relu()
     calls = ("relu.default",)
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
@@ -37,7 +38,7 @@ def bounds_of(call: Call) -> dict[str, float] | None:
 class Clip(TorchOperation):
     """`nn.ReLU6`, `nn.Hardtanh` and `torch.clamp` between numbers."""
 
-    name, c_in_place = "clip", True
+    name, c_in_place, int8 = "clip", True, integer_rules.Clip()
     calls = tuple(f"{name}.default" for name in ("relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max"))
 
     def from_aten(self, call: Call) -> Node | None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hypersparse.export.aten_call import Call
 from hypersparse.export.c_writer import CWriter
+from hypersparse.export.integer_rules import IntegerRule
 from hypersparse_runtime.graph import Graph, Node, Shape
 
 
@@ -20,6 +21,7 @@ class TorchOperation(ABC):
     floats_only: ClassVar[bool] = False  # values and arrays have one floating-point type
     costs_as: ClassVar[str] = ""  # the operation of PyTorch that takes as long; elements are counted without it
     module_roles: ClassVar[Mapping[str, str]] = MappingProxyType({"weight": "weight", "bias": "bias"})  # in a module
+    int8: ClassVar[IntegerRule | None] = None  # what it is in integers; None: int8 activations refuse it
     c_in_place: ClassVar[bool] = False  # whether C may write the output over the input
 
     def from_aten(self, call: Call) -> Node | None:

@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hypersparse.export import integer_rules
 from hypersparse.export.c_kernels import c_name
-from hypersparse.export.c_views import joint_views
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import ByRule
 from hypersparse_runtime.functions import FUNCTIONS
 from hypersparse_runtime.graph import Node
 from hypersparse_runtime.operations.elementwise import function_of, operator_of, parameter_of
-from hypersparse_runtime.views import View
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ TORCH_FUNCTIONS: Mapping[str, TorchFunction] = MappingProxyType(
 class Elementwise(ByRule):
     """`nn.Sigmoid`, `nn.GELU`, `nn.Hardswish` and the like."""
 
-    name, c_in_place = "elementwise", True
+    name, c_in_place, int8 = "elementwise", True, integer_rules.Lookup()
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return TORCH_FUNCTIONS[function_of(node)].compute(inputs[0], parameter_of(node))
@@ -66,15 +65,11 @@ class Elementwise(ByRule):
 class Arithmetic(ByRule):
     """`+`, `-`, `*`, `/`, `torch.maximum` and `torch.minimum` of two values."""
 
-    name, c_in_place = "arithmetic", True
+    name, c_in_place, int8 = "arithmetic", True, integer_rules.Product()
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         made: Tensor = getattr(torch, operator_of(node))(*inputs)
         return made
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        shape = writer.shapes[node.output]
-        views = joint_views([View.whole(name, writer.shapes[name]).expanded(shape) for name in node.inputs])
-        pointers = [writer.pointer(name) for name in (*node.inputs, node.output)]
-        arguments = ", ".join([*pointers, *(writer.view(view) for view in views)])
-        return f"join_{operator_of(node)}({arguments});"
+        return f"join_{operator_of(node)}({', '.join(writer.joined(node))});"

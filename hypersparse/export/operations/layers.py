@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hypersparse.export import integer_rules
 from hypersparse.export.aten_call import Call, int_pair
 from hypersparse.export.c_windows import conv_window
 from hypersparse.export.c_writer import CWriter
@@ -27,7 +28,7 @@ ROLES = MappingProxyType({"weight": "weight", "bias": "bias", "mean": "running_m
 class Conv(TorchOperation):
     """`nn.Conv2d`."""
 
-    name, costs_as, floats_only = "conv", "conv2d", True
+    name, costs_as, floats_only, int8 = "conv", "conv2d", True, integer_rules.Conv()
     calls = ("conv2d.default", "conv2d.padding")
 
     def from_aten(self, call: Call) -> Node | None:
@@ -105,7 +106,7 @@ def _kernels(weight: Tensor) -> Tensor:
 class Linear(TorchOperation):
     """`nn.Linear`."""
 
-    name, costs_as, floats_only = "linear", "linear", True
+    name, costs_as, floats_only, int8 = "linear", "linear", True, integer_rules.Linear()
     calls = ("linear.default",)
 
     def from_aten(self, call: Call) -> Node | None:
@@ -152,7 +153,7 @@ class TokenLinear(ByRule):
 class BatchNorm(TorchOperation):
     """`nn.BatchNorm1d` and `nn.BatchNorm2d` in evaluation mode."""
 
-    name, floats_only, c_in_place = "batch_norm", True, True
+    name, floats_only, c_in_place, int8 = "batch_norm", True, True, integer_rules.Conv()
     calls = ("_native_batch_norm_legit_no_training.default",)
     module_roles = ROLES
 

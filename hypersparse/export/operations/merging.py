@@ -6,6 +6,7 @@ from math import prod
 import torch
 from torch import Tensor, fx
 
+from hypersparse.export import integer_rules
 from hypersparse.export.aten_call import Call
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import TorchOperation
@@ -20,7 +21,7 @@ def _is_plain_sum(call: Call) -> bool:
 class Add(TorchOperation):
     """`+` of two values."""
 
-    name, c_in_place = "add", True
+    name, c_in_place, int8 = "add", True, integer_rules.Add()
     calls = ("add.Tensor",)
 
     def from_aten(self, call: Call) -> Node | None:
@@ -41,7 +42,7 @@ class Add(TorchOperation):
 class Plane(TorchOperation):
     """`+` of a value and a parameter of its shape."""
 
-    name, c_in_place = "plane", True
+    name, c_in_place, int8 = "plane", True, integer_rules.Plane()
     calls = ("add.Tensor",)
 
     def from_aten(self, call: Call) -> Node | None:
@@ -62,7 +63,7 @@ class Plane(TorchOperation):
 class Concat(TorchOperation):
     """`torch.cat` of channels."""
 
-    name = "concat"
+    name, int8 = "concat", integer_rules.Concat()
     calls = ("cat.default", "concat.default", "concatenate.default")
 
     def from_aten(self, call: Call) -> Node | None:
@@ -90,7 +91,7 @@ class Concat(TorchOperation):
 class Flatten(TorchOperation):
     """`nn.Flatten`, `view` and `reshape` to vectors."""
 
-    name = "flatten"
+    name, int8 = "flatten", integer_rules.Flatten()
     calls = ("flatten.using_ints", "view.default", "reshape.default")
 
     def from_aten(self, call: Call) -> Node | None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional
 
+from hypersparse.export import integer_rules
 from hypersparse.export.aten_call import Call, int_pair
 from hypersparse.export.c_windows import pool_window
 from hypersparse.export.c_writer import CWriter
@@ -43,6 +44,7 @@ class MaxPool(Pool):
     """`nn.MaxPool2d`."""
 
     name, costs_as, c_function = "max_pool", "max_pool2d", "max_pool_f32"
+    int8 = integer_rules.MaxPool()
     calls = ("max_pool2d.default",)
 
     def from_aten(self, call: Call) -> Node | None:
@@ -61,6 +63,7 @@ class AvgPool(Pool):
     """`nn.AvgPool2d`, and adaptive pooling to sides that divide those of the image."""
 
     name, costs_as, floats_only, c_function = "avg_pool", "avg_pool2d", True, "avg_pool"
+    int8 = integer_rules.AvgPool()
     calls = ("avg_pool2d.default", "adaptive_avg_pool2d.default", "mean.dim")
 
     def from_aten(self, call: Call) -> Node | None:
@@ -91,7 +94,7 @@ class AvgPool(Pool):
 class Mean(TorchOperation):
     """`mean` over height and width."""
 
-    name, floats_only = "mean", True
+    name, floats_only, int8 = "mean", True, integer_rules.Mean()
     calls = ("mean.dim",)
 
     def from_aten(self, call: Call) -> Node | None:
