@@ -1,4 +1,7 @@
-"""Hook of mkdocs: numbers stay with their units, and figures have one scale and open in full size."""
+"""Hook of mkdocs: numbers stay with their units, cells with sentences are marked, and figures have one scale.
+
+Figures open in full size, which phones need.
+"""
 
 import re
 import struct
@@ -12,10 +15,12 @@ from mkdocs.structure.pages import Page
 PIXELS_PER_INCH = 106  # 7 inches of a figure are the width of the text on a desktop
 METRES_PER_INCH = 0.0254
 LONGEST_WHOLE = 24  # characters of code that no line break divides
+LONG = 30  # characters of a cell that needs room
 LITERAL = re.compile(r"(<pre.*?</pre>|<svg.*?</svg>|<script.*?</script>|<iframe.*?</iframe>|<[^>]*>)", re.DOTALL)
 UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMG]B|[kMG]iB|M|ms|us|s|h)(?![\w]))")
 INTERVAL = re.compile(r"(?<=\d )(to|±) (?=[+-]?\d)")
 SHORT_CODE = re.compile(rf"<code>(?=[^<]{{1,{LONGEST_WHOLE}}}</code>)")
+CELL = re.compile(r"<td>(.*?)</td>", re.DOTALL)
 FIGURE = re.compile(r'(?<!">)<img ([^>]*?)src="([^":]+\.png)"([^>]*)>')
 
 
@@ -24,7 +29,11 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     parts = LITERAL.split(html)
     parts[::2] = [INTERVAL.sub("\\1\N{NO-BREAK SPACE}", UNIT.sub("\N{NO-BREAK SPACE}", part)) for part in parts[::2]]
     whole = SHORT_CODE.sub('<code class="whole">', "".join(parts))
-    return FIGURE.sub(lambda found: _figure(found, page, files), whole)
+    return FIGURE.sub(lambda found: _figure(found, page, files), CELL.sub(_cell, whole))
+
+
+def _cell(found: re.Match[str]) -> str:
+    return f'<td class="long">{found[1]}</td>' if len(re.sub(r"<[^>]*>", "", found[1])) > LONG else found[0]
 
 
 def _figure(found: re.Match[str], page: Page, files: Files) -> str:

@@ -61,6 +61,13 @@ def test_tables_show_all_columns_on_a_desktop(site: Path, browser: Any, page: st
     assert max(seen.page.locator(".md-typeset__scrollwrap").evaluate_all(hidden)) <= 0
 
 
+def test_sentences_in_tables_get_room_on_a_phone(site: Path, browser: Any) -> None:
+    own = site.as_uri()
+    seen = Seen(browser, f"{own}/reproduction.html", own, viewport={"width": 390, "height": 900})
+    cell = seen.page.locator("td", has_text="The pruned copy is as accurate as the dense network").first
+    assert (cell.bounding_box() or {})["width"] >= 170
+
+
 def test_numbers_stay_with_their_units(site: Path) -> None:
     text = (site / "microcontroller.html").read_text()
     assert "214\N{NO-BREAK SPACE}kB" in text
