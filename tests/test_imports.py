@@ -139,3 +139,10 @@ def test_the_public_names_are_the_documented_ones() -> None:
     assert sorted(documented) == sorted(hypersparse.__all__)
     for name in documented:
         assert getattr(hypersparse, name).__doc__, f"{name} needs a docstring"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_the_command_line_alone_reads_the_environment(file: Path) -> None:
+    tree = ast.parse(file.read_text())
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}]
+    assert part_of(file) == "cli" or not read

@@ -213,12 +213,6 @@ def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> list[Path]
     return list(paths.values())
 
 
-def class_styles(count: int) -> list[dict[str, Any]]:
-    """Colour and marker of each class: ten distinct colours, other markers where they repeat."""
-    ten = (*COLORS, "#000000", "#E58BBB")
-    return [{"color": ten[n % len(ten)], "marker": MARKERS[n % len(MARKERS)]} for n in range(count)]
-
-
 def _letters(width: float) -> int:
     """Letters on a line of a title."""
     return int(LETTERS_AN_INCH * width)

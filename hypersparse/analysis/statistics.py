@@ -19,17 +19,6 @@ TIE = 1e-9  # relative: sums of the same numbers in another order
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Mean, deviation and confidence interval over seeds."""
-
-    count: int
-    mean: float
-    deviation: float | None  # of the sample; none for a single seed
-    low: float | None  # of the confidence interval of the mean
-    high: float | None
-
-
-@dataclass(frozen=True)
 class Paired:
     """One method minus another over the seeds that both have."""
 
@@ -73,15 +62,13 @@ def pooled_deviation(one: float, one_count: int, other: float, other_count: int)
     return sqrt(squares / (one_count + other_count - 2))
 
 
-def summarize(values: Sequence[float]) -> Summary:
-    """Mean, deviation and the confidence interval of the mean by Student's t."""
+def interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
+    """The confidence interval of the mean by Student's t; None for fewer than two values."""
     middle, spread = mean(values), deviation(values)
-    if middle is None:
-        raise ValueError("there must be at least one value; got none")
-    if spread is None:
-        return Summary(len(values), middle, None, None, None)
-    half = _quantile((1 + CONFIDENCE) / 2, len(values) - 1) * spread / sqrt(len(values))
-    return Summary(len(values), middle, spread, middle - half, middle + half)
+    if middle is None or spread is None:
+        return None, None
+    half = float(special.stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * spread / sqrt(len(values))
+    return middle - half, middle + half
 
 
 def compare_paired(one: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> Paired | None:
@@ -89,13 +76,13 @@ def compare_paired(one: Mapping[Hashable, float], other: Mapping[Hashable, float
     differences = [one[key] - other[key] for key in one if key in other]
     if not differences:
         return None
-    found = summarize(differences)
+    low, high = interval(differences)
     return Paired(
-        count=found.count,
-        difference=found.mean,
-        deviation=found.deviation,
-        low=found.low,
-        high=found.high,
+        count=len(differences),
+        difference=sum(differences) / len(differences),
+        deviation=deviation(differences),
+        low=low,
+        high=high,
         t_p=t_test(differences),
         flip_p=sign_flip_test(differences),
     )
@@ -127,8 +114,3 @@ def sign_flip_test(differences: Sequence[float]) -> float:
     sums = np.abs(signs @ values)
     seen = abs(values.sum())
     return float(np.mean(sums >= seen - TIE * np.abs(values).sum()))
-
-
-def _quantile(probability: float, freedom: int) -> float:
-    """Of Student's t."""
-    return float(special.stdtrit(freedom, probability))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import special
 
 from hypersparse.errors import ModelError
 from hypersparse.export.graph_module import to_module
@@ -120,7 +121,8 @@ class Served:
     def _shares(self, outputs: Outputs) -> Outputs:
         if not np.isfinite(outputs).all():
             raise ModelError("The network's outputs for this image are not all finite numbers.")
-        return outputs[0] if self._gives_shares else softmax(outputs[0])
+        shares: Outputs = outputs[0]
+        return shares if self._gives_shares else special.softmax(shares.astype(np.float64)).astype(np.float32)
 
     def _said(self, shares: Outputs, seconds: float) -> dict[str, Any]:
         order = np.argsort(-shares, kind="stable")[:SHOWN].tolist()
@@ -160,17 +162,6 @@ def timed_in_turns(
             call()
             spent.append(time.perf_counter() - start)
     return median(times[0]), median(times[1]), len(times[0])
-
-
-def softmax(outputs: Outputs) -> Outputs:
-    """Probabilities of logits.
-
-    >>> softmax(np.array([1000.0, 1000.0], np.float32)).tolist()
-    [0.5, 0.5]
-    """
-    powers: NDArray[np.float64] = np.exp((outputs - outputs.max()).astype(np.float64))
-    shares: Outputs = (powers / powers.sum()).astype(np.float32)
-    return shares
 
 
 def describe(about: Mapping[str, Any], shape: tuple[int, ...], outputs: int) -> Labels:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
-from hypersparse.analysis.plotting import GREY, PAGE, TEXT, AnalysisResult, class_label, class_styles, panels, title
+from hypersparse.analysis.plotting import COLORS, GREY, MARKERS, PAGE, TEXT, AnalysisResult, class_label, panels, title
 from reproduction.learning_order.compression_position import LearningOrder, level_names
 from reproduction.learning_order.position_figures import class_name, label_error_words
 from reproduction.learning_order.samples import Samples
@@ -234,3 +234,9 @@ def _spread(samples: Samples, points: Points, inside: NDArray[np.int64], classes
     """Width of a class: the root of the sum of its two variances, averaged over the classes."""
     own = [points.coordinates[inside[samples.labels[inside] == label]] for label in classes]
     return float(np.mean([np.sqrt(each.var(0, ddof=1).sum()) for each in own])) if own else float("nan")
+
+
+def class_styles(count: int) -> list[dict[str, Any]]:
+    """Colour and marker of each class: ten distinct colours, other markers where they repeat."""
+    ten = (*COLORS, "#000000", "#E58BBB")
+    return [{"color": ten[n % len(ten)], "marker": MARKERS[n % len(MARKERS)]} for n in range(count)]
