@@ -6,7 +6,9 @@ Networks whose data set is not there are left out.
 """
 
 import gc
+import logging
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from benchmarks.inference_engines import DENSE, InferenceEngine, build_engine
+from benchmarks.inference_engines import DENSE, InferenceEngine, Predict, build_engine
 from benchmarks.inference_layers import MASKS
-from benchmarks.networks import MODELS, load_or_generate
+from benchmarks.networks import MODELS, BenchmarkNetwork, load_or_generate
 from benchmarks.turns import time_in_turns
 from hypersparse import data, zoo
 from hypersparse.errors import DataError
@@ -26,8 +29,10 @@ from hypersparse.recipe import Recipe
 from hypersparse.storage.files import write_json
 from hypersparse.training.loaders import EvalLoader
 from hypersparse_runtime import SparseModel
+from hypersparse_runtime.onnx import to_onnx
 
 SPARSITIES, BATCHES = (0.9, 0.95, 0.98, 0.99, 0.995, 0.998), (1, 64)
+DENSE_INT8, CALIBRATION = "onnxruntime-int8", 64  # images that it is calibrated on
 ROUNDS, SECONDS = 200, 8.0  # of a case, at most
 Row = dict[str, Any]
 
@@ -36,11 +41,15 @@ def speed_rows(model_name: str, sparsity: float) -> Iterator[Row]:
     """Milliseconds of dense engines and of the runtime in fp32 and int8, for each batch size."""
     network = load_or_generate(model_name, sparsity, MASKS)
     plain, rounded = (SparseModel(network.graph, engine="hypersparse", threads=1, int8=int8) for int8 in (False, True))
+    quantized = dense_int8(network)
     for batch in BATCHES:
         images = network.inputs(batch)
         engines = [build_engine(name, network, batch=batch, threads=1) for name in DENSE]
+        engines += [InferenceEngine(DENSE_INT8, quantized, 0, 0)]
         engines += [InferenceEngine("fp32", plain, 0, 0), InferenceEngine("int8", rounded, 0, 0)]
+        outputs = [each.predict(images) for each in engines][-3:]  # first calls prepare the engines for the batch size
         times = time_in_turns(engines, images, ROUNDS, until=time.perf_counter() + SECONDS)
+        differences = [float(np.abs(each - outputs[1]).max() / np.abs(outputs[1]).max()) for each in outputs]
         named = {engine.engine: each.cpu for engine, each in zip(engines, times, strict=True)}
         medians = {name: 1e3 * float(np.median(each)) for name, each in named.items()}
         lows = {f"{name}_low": 1e3 * float(np.quantile(each, 0.1)) for name, each in named.items()}
@@ -52,9 +61,33 @@ def speed_rows(model_name: str, sparsity: float) -> Iterator[Row]:
             "speedup_fp32": min(medians[name] for name in DENSE) / medians["fp32"],
             "speedup_int8": min(medians[name] for name in DENSE) / medians["int8"],
             "int8_layers": rounded.int8_layers,
-            "difference": float(np.abs(plain(images) - rounded(images)).max() / np.abs(plain(images)).max()),
+            "difference_dense_int8": differences[0],
+            "difference": differences[-1],
         }
         gc.collect()
+
+
+def dense_int8(network: BenchmarkNetwork) -> Predict:
+    """The dense network in ONNX Runtime with weights and activations in int8, calibrated on random images."""
+    from onnxruntime import InferenceSession, SessionOptions
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+
+    class Images(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+        def __init__(self) -> None:
+            self.images = ({"input": image[None]} for image in network.inputs(CALIBRATION))
+
+        def get_next(self) -> dict[str, NDArray[np.float32]] | None:
+            return next(self.images, None)
+
+    options = SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    with tempfile.TemporaryDirectory() as folder:
+        dense, quantized = Path(folder) / "dense.onnx", Path(folder) / "int8.onnx"
+        dense.write_bytes(to_onnx(network.graph))
+        types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+        quantize_static(dense, quantized, Images(), per_channel=True, **types)
+        session = InferenceSession(quantized, options, providers=["CPUExecutionProvider"])
+    return lambda images: session.run(None, {"input": images})[0]
 
 
 def accuracy_row(name: str, folders: Sequence[Path]) -> Row:
@@ -81,6 +114,7 @@ def accuracy_row(name: str, folders: Sequence[Path]) -> Row:
 def main(target: Path, folders: Sequence[Path]) -> None:
     """Measure and write all rows."""
     rows: list[Row] = []
+    logging.disable(logging.WARNING)  # onnxruntime's advice for quantizing
     for model_name in MODELS:
         for sparsity in SPARSITIES:
             for row in speed_rows(model_name, sparsity):
