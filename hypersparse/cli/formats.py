@@ -5,7 +5,6 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-BLOCKS = " ▏▎▍▌▋▊▉█"  # eighths of a character, from the left
 STEPS = "▁▂▃▄▅▆▇█"
 
 
@@ -51,16 +50,6 @@ def duration(seconds: float | None) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def bar(share: float, width: int) -> str:
-    """A bar of `width` characters, filled from the left to an eighth of a character.
-
-    >>> bar(0.5, 4), bar(0.0, 2)
-    ('██  ', '  ')
-    """
-    whole, eighths = divmod(round(8 * width * min(max(share, 0.0), 1.0)), 8)
-    return (BLOCKS[8] * whole + (BLOCKS[eighths] if eighths else "")).ljust(width)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

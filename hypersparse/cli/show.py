@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.bar import Bar
 from rich.markup import escape
 
 from hypersparse.analysis.layers import LayerWeights, layer_weights
 from hypersparse.cli.console import Console, table
-from hypersparse.cli.formats import bar, count, duration, flops, percent, sparkline
+from hypersparse.cli.formats import count, duration, flops, percent, sparkline
 from hypersparse.cli.recipe_options import RunsDir
 from hypersparse.cli.report import open_page, write_report
 from hypersparse.cli.results import outcome_table
@@ -96,8 +97,8 @@ def _print_layers(console: Console, bars: Sequence[LayerWeights]) -> None:
     shares = [layer.kept / layer.total if layer.total else 0.0 for layer in bars]
     longest = max(shares) or 1.0  # relative to the longest: at 99 % sparsity all bars would be empty
     for layer, share in zip(bars, shares, strict=True):
-        drawn = f"[green]{bar(share / longest, BAR_WIDTH)}[/]"
-        rest = [count(layer.total), percent(share, 1), drawn] if known else []
+        drawn = Bar(longest, 0, share, width=BAR_WIDTH, color="green")
+        rest: list[Any] = [count(layer.total), percent(share, 1), drawn] if known else []
         shown.add_row(escape(layer.name), count(layer.kept), *rest)
     console.print("", shown, sep="\n")
     if not known:

@@ -2,7 +2,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hypersparse.cli.formats import bar, sparkline
+from hypersparse.cli.formats import sparkline
 from hypersparse.cli.show import show
 from hypersparse.errors import RunError
 from hypersparse.runs.store import RunStore
@@ -68,9 +68,7 @@ def test_what_cannot_be_shown_is_one_sentence(store: RunStore) -> None:
         shown(store, "seed-0")
 
 
-def test_curves_and_bars_fit_their_width() -> None:
+def test_curves_fit_their_width() -> None:
     assert sparkline([0.1, 0.1], 10) == "▄▄"
     assert sparkline([], 10) == ""
     assert sparkline([float(number) for number in range(100)], 4) == "▂▄▅▇"
-    assert bar(1 / 16, 2) == "▏ "
-    assert bar(2.0, 2) == "██"
