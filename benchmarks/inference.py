@@ -30,14 +30,15 @@ from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.lowering import dense_products
 
 KEYS = ("model", "sparsity", "engine", "batch", "threads", "milliseconds", "speedup", "bytes", "max_difference")
-MIN_ROUNDS = 2  # a case without time for them is left out
+MIN_ROUNDS = 2  # cases share the time by what so many take
+SHORT_SECONDS = 3  # of rounds in every case
 ENOUGH_SECONDS = 15  # of a short case, where the long ones leave so much
 CHECKED = 8  # images of a batch whose outputs are compared with PyTorch's
 TOLERANCE = 1e-3  # largest accepted error, relative to PyTorch's largest output
 # What a case takes is estimated before it begins, and again with the speed of cases that were measured.
 BUILD_SECONDS = 0.5  # of an engine
-PRODUCT_SECONDS = 5e-11  # of a dense engine; 2e-11 to 7e-11 were measured on one core of AMD Zen 4
-CAUTION = 1.5  # networks differ by this factor in seconds per product
+PRODUCT_SECONDS = 2.5e-11  # of a dense engine; 1.6e-11 to 3.6e-11 were measured on one core of AMD Zen 4
+CAUTION = 1.3  # times the estimate: a case without time for it is left out
 TRIAL_SHARE, TRIAL_CALLS = 0.25, 8  # with more products the sparse runtime tries dense engines, with so many calls
 InferenceRow = dict[str, Any]
 
@@ -99,15 +100,16 @@ class InferenceBench:
             self._networks[model, sparsity] = load_or_generate(model, sparsity, self.masks)
         for number, case in enumerate(cases):
             began = time.perf_counter()
-            left, least = end - began, [self.estimate(each, MIN_ROUNDS) for each in cases[number:]]
+            left, needed = end - began, CAUTION * self.estimate(case, 1)
             callback.expects(min(left, sum(self.estimate(each, self.rounds) for each in cases[number:])))
             callback.began(case)
-            if least[0] > left:
-                self.notes.append(f"{case.title} was left out: it takes about {least[0]:.0f} s of {max(left, 0):.0f}.")
+            if needed > left:
+                self.notes.append(f"{case.title} was left out: it takes up to {needed:.0f} s of {max(left, 0):.0f}.")
             else:
+                share = share_of_first([self.estimate(each, MIN_ROUNDS) for each in cases[number:]], left)
                 with warnings.catch_warnings(), torch_threads(case.threads):
                     warnings.simplefilter("ignore")
-                    self._measure(case, until=began + share_of_first(least, left))
+                    self._measure(case, until=began + share)
                 gc.collect()  # closes the engines' sessions
             callback.ended(case, time.perf_counter() - began)
 
@@ -117,10 +119,10 @@ class InferenceBench:
         engines = list(self._engines_of(networks))
         products = sum(products_of(engine, network) for engine, network in engines)
         tried = sum(each.dense_products for each in networks if is_tried(each)) if OURS in self.engines else 0
-        known = [rate for (_, threads), rate in self._rates.items() if threads == case.threads]
+        known = [rate for (batch, _), rate in self._rates.items() if batch == case.batch]
         rate = self._rates.get((case.batch, case.threads), max(known, default=PRODUCT_SECONDS))
         images = (1 + rounds) * products + TRIAL_CALLS * tried
-        return len(engines) * BUILD_SECONDS + CAUTION * rate * case.batch * images
+        return len(engines) * BUILD_SECONDS + SHORT_SECONDS + rate * case.batch * images
 
     def _networks_of(self, case: InferenceCase) -> list[BenchmarkNetwork]:
         return [self._networks[case.model, sparsity] for sparsity in case.sparsities]
@@ -135,6 +137,7 @@ class InferenceBench:
         images = self._networks[case.model, case.sparsities[0]].inputs(case.batch)
         loaded = list(self._loaded(case, images))
         pause = SETTLE_SECONDS if case.threads > 1 else 0.0
+        until = max(until, time.perf_counter() + SHORT_SECONDS)
         times = time_in_turns([each.made for each in loaded], images, self.rounds, pause=pause, until=until)
         rows = [self._row(case, each, taken) for each, taken in zip(loaded, times, strict=True)]
         if products := sum(row["products"] for row in rows):
@@ -197,16 +200,17 @@ class InferenceBench:
         }
 
 
-def share_of_first(least: Sequence[float], left: float) -> float:
-    """The seconds of the first case, when these are the least of all cases and so many are left.
+def share_of_first(estimates: Sequence[float], left: float) -> float:
+    """The seconds of the first of these cases, when so many are left for all.
 
-    >>> share_of_first([3, 30, 60], 180)  # 15 of 105
-    25.714285714285715
-    >>> share_of_first([3, 30, 60], 95)  # what the others leave
-    5
+    >>> share_of_first([3, 30, 60], 210)  # 15 of 105: short cases get more, where that is possible
+    30.0
+    >>> share_of_first([3, 30, 60], 62)
+    2.0
     """
-    weights = [max(each, ENOUGH_SECONDS) for each in least]
-    return max(least[0], min(left * weights[0] / sum(weights), left - sum(least[1:])))
+    generous = [max(each, ENOUGH_SECONDS) for each in estimates]
+    weights = generous if sum(generous) <= left else estimates
+    return left * weights[0] / sum(weights)
 
 
 def products_of(engine: str, network: BenchmarkNetwork) -> int:
