@@ -67,9 +67,6 @@ def _check_work(work: "Work", size: int | None) -> None:
         raise FileError(f"loading it would take {work.bytes} bytes of memory, and {most}")
 
 
-NEVER_COPIED = ("permute", "expand")  # operations that lay other axes over any value
-
-
 @dataclass
 class Work:
     """The cost of loading and running a network, counted from its operations."""
@@ -198,7 +195,7 @@ class WorkCounter:
 
     def count_moved(self, node: Node) -> None:
         """Count the inputs that a node may have to copy."""
-        for name in node.inputs if node.op not in NEVER_COPIED else ():
+        for name in node.inputs if not node.operation.lays_axes else ():
             if name in self._laid:
                 self.work.layers += 1
                 self._move(prod(self.shapes[name]))

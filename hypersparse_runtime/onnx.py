@@ -14,7 +14,6 @@ IR_VERSION, OPSET = 8, 17  # what engines from 2022 on read
 ELEMENT_TYPES = {"float32": 1, "float16": 10, "float64": 11}
 INT64 = 7
 ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_STRING, ATTRIBUTE_INTS = 1, 2, 3, 7
-BROADCAST = ("arithmetic", "matmul")  # operations that take a constant for one input beside values of a batch
 OUTPUT = "output"
 
 
@@ -42,8 +41,8 @@ class _Names:
         self.graph, self.known, self.output = graph, known, graph.output
         self.values = {INPUT, OUTPUT, *(node.output for node in graph.nodes)}
         self.used: dict[str, NDArray[Any]] = {}  # arrays by their names in ONNX
-        readers = [(name, node.op) for node in graph.nodes for name in node.inputs]
-        self.repeated = {name for name, op in [*readers, (graph.output, "")] if op not in BROADCAST}
+        whole = (name for node in graph.nodes if not node.operation.broadcasts for name in node.inputs)
+        self.repeated = {graph.output, *whole}
 
     def value(self, name: str) -> str:
         if name == self.output:

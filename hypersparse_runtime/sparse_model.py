@@ -20,7 +20,6 @@ from hypersparse_runtime.sparse_engine import SparseEngine
 from hypersparse_runtime.sparse_layers import Network
 
 ENGINES = ("auto", "hypersparse", *(engine.name for engine in DENSE_ENGINES), "numpy")
-SHAPING = ("reshape", "permute", "slice", "expand", "flatten")  # operations that leave numbers as they are
 SURELY_SPARSE = 0.08  # share of the products from which dense engines are not even tried
 SURELY_DENSE = 0.6
 HALF_DENSE = 0.25  # from which dense engines are faster as a rule, where nothing is measured
@@ -222,7 +221,7 @@ def id_count(graph: Graph) -> int | None:
     """The rows of the smallest embedding that reads the input; None if there is none."""
     views, counts = {INPUT}, []
     for node in graph.nodes:
-        if node.op in SHAPING and node.inputs[0] in views:
+        if node.operation.rearranges and node.inputs[0] in views:
             views.add(node.output)
         if node.op == "embedding" and node.inputs[0] in views:
             counts.append(len(graph.tensors[node.tensors["weight"]]))
@@ -235,7 +234,7 @@ def takes_tokens(graph: Graph) -> bool:
     for node in graph.nodes:
         if node.op == "constant" or views.isdisjoint(node.inputs):
             continue
-        if node.op in SHAPING:
+        if node.operation.rearranges:
             views.add(node.output)
         elif node.op == "embedding":
             embeddings += 1

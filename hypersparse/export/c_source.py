@@ -23,7 +23,7 @@ from hypersparse_runtime.graph import INPUT, Graph, Node, Shape, shapes
 
 SUMS = ("conv", "conv_add")  # that may add a value to their own
 IN_PLACE = {name for name, each in TORCH_OPERATIONS.items() if each.c_in_place}
-VIEWS = ("flatten", "reshape")  # whose output is the memory of the input
+VIEWS = {name for name, each in TORCH_OPERATIONS.items() if each.c_view}
 
 
 def save_c(network: Graph | QuantizedGraph, path: str | Path) -> int:

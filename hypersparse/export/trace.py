@@ -20,9 +20,6 @@ from hypersparse.sparsity.eval_mode import eval_mode
 from hypersparse_runtime.graph import INPUT, Graph, GraphError, shapes
 from hypersparse_runtime.names import MADE
 
-FREE = frozenset(("reshape", "permute", "slice", "expand", "concat", "matmul", "reduce", "arithmetic"))
-"""Operations that could take a batch for an axis, so that it is looked whether a network takes its inputs apart."""
-
 
 def trace(
     model: nn.Module,
@@ -56,7 +53,7 @@ def trace(
             except BatchSizeError:
                 about["batch"] = 1
                 graph = _translated(program, shape, batch_in_front=True)
-        elif any(node.op in FREE for node in graph.nodes) and not _takes_inputs_apart(model, shape, input_dtype):
+        elif _mixes_axes(graph) and not _takes_inputs_apart(model, shape, input_dtype):
             about["batch"] = 1
     state = {name: _array(name, tensor) for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
     graph = replace(graph, tensors={**graph.tensors, **state}, about=about)
@@ -82,6 +79,11 @@ def _sides(input_shape: Any) -> tuple[int, ...]:
 def _example(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None, count: int) -> Tensor:
     like = next((tensor for tensor in model.state_dict().values() if tensor.is_floating_point()), torch.zeros(()))
     return torch.zeros(count, *shape, dtype=dtype or like.dtype, device=like.device)
+
+
+def _mixes_axes(graph: Graph) -> bool:
+    """Whether an operation could take the batch for one of its axes."""
+    return any(node.operation.any_axes for node in graph.nodes)
 
 
 def _takes_inputs_apart(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None) -> bool:

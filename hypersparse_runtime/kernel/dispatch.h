@@ -70,3 +70,17 @@ TARGET static double NAME(peak)(int64_t rounds) {
 #undef VALUE_STEPS
 #undef WINOGRAD_STEPS
 #undef INT8_STEPS
+
+/* What is defined before it is included. */
+#undef NAME
+#undef LARGER
+#undef SMALLER
+#undef ADD_INSIDE
+#undef TARGET
+#undef VL
+#undef MAX_TILE_1
+#undef MAX_TILE_2
+#undef MAX_TILE_4
+#undef MAX_TILE_FEW
+#undef MATMUL_ROWS
+#undef MATMUL_VECTORS

@@ -71,17 +71,6 @@ static double seconds(void) {
 #include "dispatch.h"
 #undef FUSED
 #define FUSED(a, b, c) __builtin_fmaf(a, b, c) /* the compiler's own vector loop would round twice */
-#undef NAME
-#undef LARGER
-#undef SMALLER
-#undef TARGET
-#undef VL
-#undef MAX_TILE_1
-#undef MAX_TILE_2
-#undef MAX_TILE_4
-#undef MAX_TILE_FEW
-#undef MATMUL_ROWS
-#undef MATMUL_VECTORS
 
 #ifdef __x86_64__
 #define NAME(word) word##_avx2
@@ -96,17 +85,6 @@ static double seconds(void) {
 #define MATMUL_ROWS 4
 #define MATMUL_VECTORS 3
 #include "dispatch.h"
-#undef NAME
-#undef LARGER
-#undef SMALLER
-#undef TARGET
-#undef VL
-#undef MAX_TILE_1
-#undef MAX_TILE_2
-#undef MAX_TILE_4
-#undef MAX_TILE_FEW
-#undef MATMUL_ROWS
-#undef MATMUL_VECTORS
 
 #define NAME(word) word##_avx512
 #define LARGER _mm512_max_ps
@@ -121,18 +99,6 @@ static double seconds(void) {
 #define MATMUL_ROWS 4
 #define MATMUL_VECTORS 6
 #include "dispatch.h"
-#undef NAME
-#undef LARGER
-#undef SMALLER
-#undef ADD_INSIDE
-#undef TARGET
-#undef VL
-#undef MAX_TILE_1
-#undef MAX_TILE_2
-#undef MAX_TILE_4
-#undef MAX_TILE_FEW
-#undef MATMUL_ROWS
-#undef MATMUL_VECTORS
 
 static const run_step *const levels[] = {steps_plain, steps_avx2, steps_avx512};
 #else

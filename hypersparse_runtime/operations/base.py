@@ -1,7 +1,7 @@
 """`Operation`: what the runtime knows about one operation of a graph."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from math import prod
 from types import MappingProxyType
@@ -53,6 +53,10 @@ class Operation(ABC):
     opaque: ClassVar[bool] = False  # whether only PyTorch knows what it does
     last_only: ClassVar[bool] = False  # whether it must be the last operation of a network
     takes_views: ClassVar[bool] = False  # whether `lower` finds its inputs by `Lowering.view`
+    lays_axes: ClassVar[bool] = False  # whether it lays other axes over any value, so that no view is copied for it
+    rearranges: ClassVar[bool] = False  # whether its output has the numbers of its input, in other places
+    any_axes: ClassVar[bool] = False  # whether it could take the batch for one of its axes
+    broadcasts: ClassVar[bool] = False  # whether an input may be a constant beside values of a batch
 
     @abstractmethod
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
@@ -138,6 +142,14 @@ def count(node: Node, name: str) -> int:
     value = node.options.get(name)
     if type(value) is not int or value < 1:
         raise GraphError(f"`{node.output}` needs `{name}`, a whole number of at least 1; got {value!r}.")
+    return value
+
+
+def one_of(node: Node, name: str, known: Collection[str]) -> str:
+    """An option that is one of these names."""
+    value = node.options.get(name)
+    if not isinstance(value, str) or value not in known:
+        raise GraphError(f"`{node.output}` needs `{name}`, one of {', '.join(known)}; got {value!r:.40}.")
     return value
 
 

@@ -10,7 +10,7 @@ from hypersparse_runtime.functions import FUNCTIONS, OPERATORS
 from hypersparse_runtime.graph import Graph, GraphError, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering, sides_of
-from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation
+from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, one_of
 from hypersparse_runtime.sparse_layers import Array
 from hypersparse_runtime.value_steps.elements import ArithmeticStep, ElementwiseStep
 from hypersparse_runtime.views import View
@@ -64,10 +64,7 @@ class Elementwise(Operation):
 
 def function_of(node: Node) -> str:
     """The function of an elementwise node."""
-    function = node.options.get("function")
-    if not isinstance(function, str) or function not in FUNCTIONS:
-        raise GraphError(f"`{node.output}` needs `function`, one of {', '.join(FUNCTIONS)}; got {function!r:.40}.")
-    return function
+    return one_of(node, "function", FUNCTIONS)
 
 
 def parameter_of(node: Node) -> float:
@@ -84,7 +81,8 @@ def parameter_of(node: Node) -> float:
 class Arithmetic(Operation):
     """Two values element by element, axes of one element repeated. Option: `operator`."""
 
-    name, onnx, inputs, takes_views = "arithmetic", "Add", 2, True
+    name, onnx, inputs = "arithmetic", "Add", 2
+    takes_views = any_axes = broadcasts = True
     passes = Channels.ALL
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
@@ -112,10 +110,7 @@ class Arithmetic(Operation):
 
 def operator_of(node: Node) -> str:
     """The operator of an arithmetic node."""
-    operator = node.options.get("operator")
-    known = isinstance(operator, str) and operator in OPERATORS
-    need(known, node.output, f"no `operator` of {', '.join(OPERATORS)}", operator)
-    return str(operator)
+    return one_of(node, "operator", OPERATORS)
 
 
 def lower_arithmetic(lowering: Lowering, node: Node, operator: str) -> None:

@@ -74,7 +74,7 @@ class Plane(Operation):
 class Concat(Operation):
     """One or more values, one after another along the first axis, or along another `axis`."""
 
-    name, onnx, inputs, takes_views = "concat", "Concat", None, True
+    name, onnx, inputs, takes_views, any_axes = "concat", "Concat", None, True, True
     passes = Channels.JOINED
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
@@ -151,7 +151,7 @@ def _axis(node: Node) -> int:
 class Flatten(Operation):
     """A vector of all elements in C order."""
 
-    name, onnx = "flatten", "Flatten"
+    name, onnx, rearranges = "flatten", "Flatten", True
     passes = Channels.FLATTENED
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:

@@ -21,7 +21,7 @@ LARGEST_ID = 2**24  # up to which a float holds every whole number
 class Shaping(Operation):
     """What only names other axes: a view where the engine can, and a copy where not."""
 
-    takes_views = True
+    takes_views = rearranges = any_axes = True
     passes = Channels.ALL
 
     def count_work(self, work: WorkCounter, node: Node) -> None:
@@ -34,7 +34,7 @@ class Shaping(Operation):
             lowering.constants[node.output] = np.ascontiguousarray(made)
             return
         before = lowering.view(name)
-        view = self._seen(node, before)
+        view = self.seen(node, before)
         lowering.readers[name] += lowering.readers[node.output]  # whoever reads the one reads the other
         if view is None:
             places = self._apply(node, before.indices()[None])[0]
@@ -45,7 +45,8 @@ class Shaping(Operation):
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         return self._apply(node, inputs[0])
 
-    def _seen(self, node: Node, view: View) -> View | None:
+    def seen(self, node: Node, view: View) -> View | None:
+        """The axes that it lays over those of a view; None if that is not possible."""
         raise NotImplementedError
 
     def _apply(self, node: Node, x: Array) -> Array:
@@ -62,7 +63,7 @@ class Reshape(Shaping):
         need(prod(shape) == prod(inputs[0]), node.output, "another count of elements than its input", shape)
         return shape
 
-    def _seen(self, node: Node, view: View) -> View | None:
+    def seen(self, node: Node, view: View) -> View | None:
         return view.reshaped(node.options["shape"])
 
     def _apply(self, node: Node, x: Array) -> Array:
@@ -75,14 +76,14 @@ class Reshape(Shaping):
 class Permute(Shaping):
     """Axes in another order. Option: `order`."""
 
-    name, onnx = "permute", "Transpose"
+    name, onnx, lays_axes = "permute", "Transpose", True
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         order = whole_numbers(node, "order", least=0)
         need(sorted(order) == list(range(len(inputs[0]))), node.output, "no order of its input's axes", order)
         return tuple(inputs[0][axis] for axis in order)
 
-    def _seen(self, node: Node, view: View) -> View | None:
+    def seen(self, node: Node, view: View) -> View | None:
         return view.permuted(node.options["order"])
 
     def _apply(self, node: Node, x: Array) -> Array:
@@ -112,7 +113,7 @@ class Slice(Shaping):
         )
         return axis, start, length, step
 
-    def _seen(self, node: Node, view: View) -> View | None:
+    def seen(self, node: Node, view: View) -> View | None:
         axis, start, length, step = self._numbers(node)
         return view.sliced(axis, start, length, step)
 
@@ -131,7 +132,7 @@ class Slice(Shaping):
 class Expand(Shaping):
     """Axes of one element repeated. Option: `shape`."""
 
-    name, onnx = "expand", "Expand"
+    name, onnx, lays_axes = "expand", "Expand", True
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         shape = whole_numbers(node, "shape", least=1)
@@ -139,7 +140,7 @@ class Expand(Shaping):
         need(fits, node.output, "a shape that its input cannot be expanded to", (shape, inputs[0]))
         return shape
 
-    def _seen(self, node: Node, view: View) -> View | None:
+    def seen(self, node: Node, view: View) -> View | None:
         return view.expanded(node.options["shape"])
 
     def _apply(self, node: Node, x: Array) -> Array:

@@ -10,7 +10,7 @@ from hypersparse_runtime.functions import REDUCTIONS
 from hypersparse_runtime.graph import Graph, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
-from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, check_vector, count
+from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, check_vector, count, one_of
 from hypersparse_runtime.sparse_layers import Array, Layer
 from hypersparse_runtime.value_steps import tokens as steps
 from hypersparse_runtime.views import View
@@ -126,7 +126,7 @@ class GroupNorm(Normalizing):
 class Reduce(Operation):
     """Mean, sum, maximum or minimum over the last axis. Option: `function`."""
 
-    name, onnx, takes_views = "reduce", "ReduceMean", True
+    name, onnx, takes_views, any_axes = "reduce", "ReduceMean", True, True
     passes = Channels.ALL
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
@@ -169,10 +169,7 @@ class Reduce(Operation):
 
 def reduction_of(node: Node) -> str:
     """The function of a reduction."""
-    function = node.options.get("function")
-    known = isinstance(function, str) and function in REDUCTIONS
-    need(known, node.output, f"no `function` of {', '.join(REDUCTIONS)}", function)
-    return str(function)
+    return one_of(node, "function", REDUCTIONS)
 
 
 def _without(stride: int, length: int, size: int) -> int:
@@ -211,7 +208,8 @@ class SoftmaxLast(Operation):
 class MatMul(Operation):
     """Product of two values of matrices (..., M, K) and (..., K, N), times the number `scale`."""
 
-    name, onnx, inputs, takes_views = "matmul", "MatMul", 2, True
+    name, onnx, inputs = "matmul", "MatMul", 2
+    takes_views = any_axes = broadcasts = True
     passes = Channels.ALL
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:

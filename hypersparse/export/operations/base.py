@@ -22,6 +22,7 @@ class TorchOperation(ABC):
     costs_as: ClassVar[str] = ""  # the operation of PyTorch that takes as long; elements are counted without it
     module_roles: ClassVar[Mapping[str, str]] = MappingProxyType({"weight": "weight", "bias": "bias"})  # in a module
     int8: ClassVar[IntegerRule | None] = None  # what it is in integers; None: int8 activations refuse it
+    c_view: ClassVar[bool] = False  # whether its output is the memory of its input
     c_in_place: ClassVar[bool] = False  # whether C may write the output over the input
 
     def from_aten(self, call: Call) -> Node | None:

@@ -91,7 +91,7 @@ class Concat(TorchOperation):
 class Flatten(TorchOperation):
     """`nn.Flatten`, `view` and `reshape` to vectors."""
 
-    name, int8 = "flatten", integer_rules.Flatten()
+    name, c_view, int8 = "flatten", True, integer_rules.Flatten()
     calls = ("flatten.using_ints", "view.default", "reshape.default")
 
     def from_aten(self, call: Call) -> Node | None:

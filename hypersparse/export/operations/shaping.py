@@ -1,6 +1,7 @@
 """Operations that name or move elements, in PyTorch and C. `hypersparse.export.rules` make them."""
 
 from collections.abc import Mapping
+from typing import cast
 
 from torch import Tensor
 from torch.nn import functional
@@ -9,13 +10,14 @@ from hypersparse.export.c_views import joint_views
 from hypersparse.export.c_writer import CWriter
 from hypersparse.export.operations.base import ByRule
 from hypersparse_runtime.graph import Node
+from hypersparse_runtime.operations.shaping import Shaping
 from hypersparse_runtime.views import View
 
 
 class Reshape(ByRule):
     """`reshape`, `view`, `unsqueeze` and the like."""
 
-    name = "reshape"
+    name, c_view = "reshape", True
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return inputs[0].reshape(len(inputs[0]), *node.options["shape"])
@@ -25,11 +27,9 @@ class Moving(ByRule):
     """Base of what a view of the input has; C copies it."""
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
-        view = self._view(node, View.whole("", writer.shapes[node.inputs[0]]))
+        view = cast(Shaping, node.operation).seen(node, View.whole("", writer.shapes[node.inputs[0]]))
+        assert view is not None  # each axis of a whole value has one stride
         return writer.call("move_f32", node, writer.view(joint_views([view])[0]))
-
-    def _view(self, node: Node, whole: View) -> View:
-        raise NotImplementedError
 
 
 class Permute(Moving):
@@ -39,9 +39,6 @@ class Permute(Moving):
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return inputs[0].permute(0, *(axis + 1 for axis in node.options["order"]))
-
-    def _view(self, node: Node, whole: View) -> View:
-        return whole.permuted(node.options["order"])
 
 
 class Slice(Moving):
@@ -56,11 +53,6 @@ class Slice(Moving):
         made = inputs[0][(slice(None),) * (axis + 1) + (part,)]
         return made if step > 0 else made.flip(axis + 1)
 
-    def _view(self, node: Node, whole: View) -> View:
-        part = whole.sliced(*(int(node.options[name]) for name in ("axis", "start", "length", "step")))
-        assert part is not None  # each axis of a whole value has one stride
-        return part
-
 
 class Expand(Moving):
     """`expand` and `repeat`."""
@@ -69,9 +61,6 @@ class Expand(Moving):
 
     def compute(self, node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         return inputs[0].expand(len(inputs[0]), *node.options["shape"])
-
-    def _view(self, node: Node, whole: View) -> View:
-        return whole.expanded(node.options["shape"])
 
 
 class Constant(ByRule):
