@@ -1,6 +1,7 @@
 """`scripts/lent-gpu`: an experiment that begins on one machine and ends on another."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,7 @@ def test_what_would_travel_is_weighed(tmp_path: Path) -> None:
 def test_runs_go_on_elsewhere_and_only_new_results_are_collected(tmp_path: Path) -> None:
     (tmp_path / "all.toml").write_text(EXPERIMENT)
     (tmp_path / "results/old-run/seed-0").mkdir(parents=True)
+    shutil.copytree(ROOT / "hypersparse", tmp_path / "hypersparse")
 
     def script(machine: str, *words: str) -> str:
         environment = {**os.environ, "LENT_GPU_STATE": str(tmp_path / machine), "PYTHON": sys.executable}
@@ -69,6 +71,8 @@ def test_runs_go_on_elsewhere_and_only_new_results_are_collected(tmp_path: Path)
         return done.stdout
 
     script("one", "start", "all.toml", "--device", "cpu", "--jobs", "1")
+    shutil.rmtree(tmp_path / "hypersparse")
+    assert (tmp_path / "one/code/hypersparse/__main__.py").exists()
     for _ in range(120):
         if list((tmp_path / "one/runs").glob("*/seed-0/log.jsonl")):
             break
