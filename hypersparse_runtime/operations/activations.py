@@ -91,14 +91,7 @@ class Softmax(Operation):
         work.add_change(node)
 
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
-        (x,) = inputs
-        with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, as in PyTorch
-            less = x - x.max(axis=1, keepdims=True)
-        powers = np.exp(less)
-        return self._normalized(less, powers, powers.sum(axis=1, keepdims=True))
-
-    def _normalized(self, less: Array, powers: Array, sums: Array) -> Array:
-        return powers / sums
+        return softmax(inputs[0])
 
     def lower(self, lowering: Lowering, node: Node) -> None:
         rows = np.arange(lowering.node_shapes[node.output][0])
@@ -115,5 +108,19 @@ class LogSoftmax(Softmax):
     name, onnx = "log_softmax", "LogSoftmax"
     kind: ClassVar[str] = "log_softmax"
 
-    def _normalized(self, less: Array, powers: Array, sums: Array) -> Array:
-        return less - np.log(sums)
+    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
+        less = _below_most(inputs[0])
+        return less - np.log(np.exp(less).sum(axis=-1, keepdims=True))
+
+
+def softmax(x: Array) -> Array:
+    """Softmax over the last axis."""
+    powers = np.exp(_below_most(x))
+    shares: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def _below_most(x: Array) -> Array:
+    with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, as in PyTorch
+        less: Array = x - x.max(axis=-1, keepdims=True)
+    return less

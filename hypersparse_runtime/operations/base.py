@@ -66,13 +66,13 @@ class Operation(ABC):
     def count_work(self, work: WorkCounter, node: Node) -> None:
         """Add the estimated cost of loading and running it."""
 
-    @abstractmethod
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
         """The output for a batch, in numpy: the reference for all other implementations."""
+        raise unsupported(node)
 
-    @abstractmethod
     def lower(self, lowering: Lowering, node: Node) -> None:
         """Turn the node into layers of the sparse engine."""
+        raise unsupported(node)
 
     def uses(self, node: Node, shapes: Mapping[str, Shape]) -> int:
         """How many products each weight is in, for one image."""
@@ -111,12 +111,6 @@ class Opaque(Operation):
 
     def count_work(self, work: WorkCounter, node: Node) -> None:
         """Nothing: PyTorch's part of the work is counted where PyTorch is."""
-
-    def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
-        raise unsupported(node)
-
-    def lower(self, lowering: Lowering, node: Node) -> None:
-        raise unsupported(node)
 
     def onnx_calls(self, graph: Graph, node: Node, inputs: Sequence[str], output: str, shape: Shape) -> list[OnnxCall]:
         raise unsupported(node)

@@ -37,11 +37,11 @@ class Weighted(Operation):
     def count_work(self, work: WorkCounter, node: Node) -> None:
         work.add_weighted(node)
 
-    def layer(self, lowering: Lowering, node: Node, kind: str, entries: Entries) -> Layer:
-        """The layer of the sparse engine, for the nonzero weights."""
-        bias, rows = lowering.graph.array(node, "bias"), lowering.node_shapes[node.output][0]
+    def layer(self, lowering: Lowering, node: Node, kind: str, entries: Entries, *, value: str = "") -> Layer:
+        """The layer of the sparse engine, for the nonzero weights; it reads `value`, by default that of its input."""
+        bias, rows = lowering.graph.array(node, "bias"), len(array_of(lowering.graph, node, "weight"))
         given = np.zeros(rows) if bias is None else bias.astype(np.float64)
-        return Layer(kind, lowering.same[node.inputs[0]], node.output, np.arange(rows), entries, given)
+        return Layer(kind, value or lowering.same[node.inputs[0]], node.output, np.arange(rows), entries, given)
 
 
 class Conv(Weighted):
@@ -149,16 +149,12 @@ class TokenLinear(Linear):
         return prod(shapes[node.output][:-1])
 
     def lower(self, lowering: Lowering, node: Node) -> None:
-        (row, feature), values = nonzero(array_of(lowering.graph, node, "weight"))
+        entries = of_positions(array_of(lowering.graph, node, "weight"))
         view = lowering.planes_last(node.inputs[0], groups=False)
         _, *sides = lowering.shapes[view.value]
-        rows, zero = lowering.node_shapes[node.output][-1], np.zeros_like(row)
-        bias = lowering.graph.array(node, "bias")
-        given = np.zeros(rows) if bias is None else bias.astype(np.float64)
-        # Features are channels and tokens are positions, so that this is a convolution of one tap.
-        entries = Entries(row, feature, zero, zero, values)
+        rows = lowering.node_shapes[node.output][-1]
         kind = "dot" if view.value in lowering.vectors else "conv"
-        layer = Layer(kind, view.value, node.output, np.arange(rows), entries, given)
+        layer = self.layer(lowering, node, kind, entries, value=view.value)
         axes = (*view.axes[:-1], ((rows, prod(sides)),))
         lowering.emit_whole(node, layer, (rows, sides[0], sides[1]), View(node.output, axes))
 
@@ -219,6 +215,13 @@ def is_depthwise(graph: Graph, node: Node) -> bool:
     return (
         node.op == Conv.name and weight is not None and len(weight) == node.options["groups"] and weight.shape[1] == 1
     )
+
+
+def of_positions(weight: Array) -> Entries:
+    """A matrix over the channels at each position, as a convolution of one tap."""
+    (row, channel), values = nonzero(weight)
+    zero = np.zeros_like(row)
+    return Entries(row, channel, zero, zero, values)
 
 
 def nonzero(weight: Array) -> tuple[list[Array], Array]:

@@ -11,8 +11,8 @@ from hypersparse_runtime.graph import Graph, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
 from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, array_of, check_vector
-from hypersparse_runtime.operations.layers import nonzero
-from hypersparse_runtime.sparse_layers import Array, Entries, Layer
+from hypersparse_runtime.operations.layers import of_positions
+from hypersparse_runtime.sparse_layers import Array, Layer
 from hypersparse_runtime.value_steps.sums import GruStep, LstmStep, RecurrentStep
 from hypersparse_runtime.views import View
 
@@ -23,12 +23,11 @@ class Recurrent(Operation):
     roles, takes_views = ("weight_ih", "weight_hh", "bias_ih", "bias_hh"), True
     passes = Channels.ALL
     step: ClassVar[type[RecurrentStep]]
-    gates: ClassVar[int]
 
     def shape(self, graph: Graph, node: Node, inputs: list[Shape]) -> Shape:
         into, hidden = (array_of(graph, node, role) for role in self.roles[:2])
         (x,) = inputs
-        fits = hidden.ndim == 2 and hidden.shape[0] == self.gates * hidden.shape[1]
+        fits = hidden.ndim == 2 and hidden.shape[0] == self.step.gates * hidden.shape[1]
         fits = fits and len(x) == 2 and into.shape == (len(hidden), x[1])
         need(fits, node.output, "weights that do not fit its input", (into.shape, hidden.shape, x))
         for role in self.roles[2:]:
@@ -73,23 +72,16 @@ class Recurrent(Operation):
         if not is_row or view.merged()[0] not in ((), ((view.shape[0], 1),)):
             value = lowering.arranged(view.permuted((1, 0)), (view.shape[1], 1, view.shape[0]))
             view = View.whole(value, (view.shape[1], view.shape[0])).permuted((1, 0))
-        graph, gates = lowering.graph, f"{node.output} gates"
-        (row, feature), values = nonzero(array_of(graph, node, "weight_ih"))
-        zero = np.zeros_like(row)
-        rows = len(array_of(graph, node, "weight_ih"))
-        bias, hidden_bias = self._biases(graph, node)
-        own = hidden_bias[-rows // self.gates :].copy() if self.step.biased else np.zeros(0)
-        hidden_bias = hidden_bias.copy()
-        if self.step.biased:
-            hidden_bias[-rows // self.gates :] = 0
-        length = view.shape[0]
-        entries = Entries(row, feature, zero, zero, values)
-        lowering.append(Layer("conv", view.value, gates, np.arange(rows), entries, bias + hidden_bias))
+        gates, length = f"{node.output} gates", view.shape[0]
+        into, hidden = (array_of(lowering.graph, node, role) for role in self.roles[:2])
+        rows, size = hidden.shape
+        bias, hidden_bias = self._biases(lowering.graph, node)
+        own = np.zeros(0)
+        if self.step.biased:  # the bias of the last gate's hidden sum, which is multiplied before it is added
+            own, hidden_bias = hidden_bias[-size:], np.concatenate([hidden_bias[:-size], np.zeros(size)])
+        lowering.append(Layer("conv", view.value, gates, np.arange(rows), of_positions(into), bias + hidden_bias))
         lowering.shapes[gates] = (rows, 1, length)
-        (row, feature), values = nonzero(array_of(graph, node, "weight_hh"))
-        zero = np.zeros_like(row)
-        size = rows // self.gates
-        step = self.step(Entries(row, feature, zero, zero, values), own, bool(node.options["reverse"]))
+        step = self.step(of_positions(hidden), own, bool(node.options["reverse"]))
         seen = View.whole(node.output, (size, length)).permuted((1, 0))
         lowering.emit_step(node, step, gates, (size, 1, length), seen)
 
@@ -103,7 +95,7 @@ class Recurrent(Operation):
         return {**{name: array.astype(np.float32) for name, array in arrays.items()}, "axis": np.array([1])}
 
     def _ordered(self, array: Array) -> Array:
-        parts = np.split(array, self.gates)
+        parts = np.split(array, self.step.gates)
         return np.concatenate([parts[place] for place in self.order])
 
     def onnx_attributes(self, node: Node) -> dict[str, Any]:
@@ -123,7 +115,7 @@ class Recurrent(Operation):
 class Lstm(Recurrent):
     """An LSTM over a sequence (T, I), which gives its hidden states (T, H)."""
 
-    name, onnx, step, gates = "lstm", "LSTM", LstmStep, 4
+    name, onnx, step = "lstm", "LSTM", LstmStep
     order = (0, 3, 1, 2)
 
     def _step(self, sums: Array, hidden: Array, before: Array, cell: Array) -> tuple[Array, Array]:
@@ -135,7 +127,7 @@ class Lstm(Recurrent):
 class Gru(Recurrent):
     """A GRU over a sequence (T, I), which gives its hidden states (T, H)."""
 
-    name, onnx, step, gates = "gru", "GRU", GruStep, 3
+    name, onnx, step = "gru", "GRU", GruStep
     order = (1, 0, 2)
 
     def onnx_attributes(self, node: Node) -> dict[str, Any]:

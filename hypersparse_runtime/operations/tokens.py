@@ -10,6 +10,7 @@ from hypersparse_runtime.functions import REDUCTIONS
 from hypersparse_runtime.graph import Graph, Node, Shape, need
 from hypersparse_runtime.limits import WorkCounter
 from hypersparse_runtime.lowering import Lowering
+from hypersparse_runtime.operations.activations import softmax
 from hypersparse_runtime.operations.base import Channels, OnnxCall, Operation, check_vector, count, one_of
 from hypersparse_runtime.sparse_layers import Array, Layer
 from hypersparse_runtime.value_steps import tokens as steps
@@ -191,10 +192,7 @@ class SoftmaxLast(Operation):
         work.add_whole(node, products=20 * prod(work.shapes[node.output]))
 
     def compute(self, graph: Graph, node: Node, *inputs: Array) -> Any:
-        (x,) = inputs
-        with np.errstate(invalid="ignore"):
-            powers = np.exp(x - x.max(axis=-1, keepdims=True))
-        return powers / powers.sum(axis=-1, keepdims=True)
+        return softmax(inputs[0])
 
     def lower(self, lowering: Lowering, node: Node) -> None:
         view = lowering.planes_last(node.inputs[0])

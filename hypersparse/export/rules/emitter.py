@@ -78,6 +78,11 @@ class Emitter:
             return self.state.arrays[argument]
         return self.made_array(argument.name, tensor if shape is None else tensor.reshape(shape))
 
+    def arrays(self, shape: Shape | None = None) -> dict[str, str]:
+        """The names of the arguments `weight` and `bias`, or of copies in another shape; a missing one is left out."""
+        given = {role: self.given[role] for role in ("weight", "bias")}
+        return {role: self.array(argument, shape) for role, argument in given.items() if argument is not None}
+
     def made_array(self, name: str, tensor: Tensor) -> str:
         """The name of a new array."""
         array = tensor.detach().cpu().numpy()

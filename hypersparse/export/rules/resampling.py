@@ -36,10 +36,9 @@ def _conv1d(emit: Emitter) -> str:
         edge = dilation * (size - 1)
         need(padding == "valid" or edge % 2 == 0)
         padding = edge // 2 if padding == "same" else 0
-    arrays = {role: emit.array(given[role]) for role in ("weight", "bias") if given[role] is not None}
     sides = {"stride": (1, stride), "padding": (0, _one(padding)), "dilation": (1, dilation)}
     name = _image(emit, given["input"])
-    return emit.emit("conv", [name], _wide(emit), arrays, **sides, groups=given["groups"])
+    return emit.emit("conv", [name], _wide(emit), emit.arrays(), **sides, groups=given["groups"])
 
 
 def _conv_transpose(emit: Emitter) -> str:

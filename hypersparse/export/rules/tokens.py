@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from math import prod, sqrt
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -11,15 +11,15 @@ from hypersparse.errors import ModelError
 from hypersparse.export.rules.elementwise import apply, joined
 from hypersparse.export.rules.emitter import Emitter, need, without_batch
 from hypersparse.export.rules.shaping import Rule
+from hypersparse_runtime.operations import OPERATIONS
+from hypersparse_runtime.operations.recurrent import Recurrent
 
 
 def _linear(emit: Emitter) -> str:
     given = emit.given
     weight = emit.tensor(given["weight"])
     need(weight.dim() == 2)
-    arrays = {"weight": emit.array(given["weight"])}
-    if given["bias"] is not None:
-        arrays["bias"] = emit.array(given["bias"])
+    arrays = emit.arrays()
     return layer(emit, emit.value(given["input"]), arrays, len(weight))
 
 
@@ -129,7 +129,7 @@ def _layer_norm(emit: Emitter) -> str:
     axes = len(given["normalized_shape"])
     outer = full[:-axes]
     need(full[0] == 1 or outer)
-    arrays = {role: emit.array(given[role], (count,)) for role in ("weight", "bias") if given[role] is not None}
+    arrays = emit.arrays((count,))
     kept = without_batch(outer) if len(outer) > 1 else ()
     name = emit.value(given["input"], (*kept, count))
     made = emit.emit("layer_norm", [name], emit.shapes[name], arrays, epsilon=float(given["eps"]))
@@ -167,8 +167,7 @@ def _instance_norm(emit: Emitter) -> str:
 def _normalized(emit: Emitter, groups: int, source: Any) -> str:
     given, full = emit.given, emit.full()
     need(full[0] == 1 and len(full) > 2)
-    arrays = {role: emit.array(given[role]) for role in ("weight", "bias") if given[role] is not None}
-    name = emit.value(source)
+    arrays, name = emit.arrays(), emit.value(source)
     return emit.emit("group_norm", [name], emit.shapes[name], arrays, groups=groups, epsilon=float(given["eps"]))
 
 
@@ -247,7 +246,7 @@ def _check_states(emit: Emitter, op: str) -> None:
 def _direction(emit: Emitter, op: str, name: str, arrays: list[str], way: int) -> str:
     roles = dict(zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), arrays, strict=False))
     size = emit.state.tensors[arrays[1]].shape[1]
-    need(emit.state.tensors[arrays[1]].shape[0] == size * (4 if op == "lstm" else 3))
+    need(emit.state.tensors[arrays[1]].shape[0] == size * cast(Recurrent, OPERATIONS[op]).step.gates)
     return emit.emit(op, [name], (emit.shapes[name][0], size), roles, reverse=way)
 
 
