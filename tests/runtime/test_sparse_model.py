@@ -192,6 +192,21 @@ def test_other_arrays_are_converted_and_wrong_ones_said() -> None:
         SparseModel(model.graph, threads=0)
 
 
+@pytest.mark.parametrize("slopes", [1, 6])
+@pytest.mark.parametrize("shape", [(3, 8, 8), (6,)])
+def test_prelu_is_computed_with_one_slope_and_with_one_for_each_channel(slopes: int, shape: tuple[int, ...]) -> None:
+    layer = nn.Conv2d(3, 6, 3) if len(shape) == 3 else nn.Linear(6, 6)
+    model = nn.Sequential(layer, nn.PReLU(slopes)).eval()
+    with torch.no_grad():
+        model[1].weight.copy_(torch.linspace(-0.5, 2.0, slopes + 1)[1:])
+        inputs = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+        wanted = model(inputs).numpy()
+    graph = trace(model, shape)
+    for engine in ("hypersparse", "numpy"):
+        found = SparseModel(graph, engine=engine)(inputs.numpy())
+        np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
+
+
 def test_operations_of_pytorch_alone_are_refused() -> None:
     graph = trace(nn.Sequential(nn.Conv2d(1, 2, 1), nn.GELU(), Expm1()), (1, 4, 4))
     for engine in ("auto", "numpy"):

@@ -38,6 +38,18 @@ def _function(emit: Emitter) -> str:
     return apply(emit, _first(emit), function, **options)
 
 
+def _prelu(emit: Emitter) -> str:
+    """A leaky ReLU with one slope; with one for each channel, two parts of which the negative one is scaled."""
+    slopes, full, name = emit.tensor(emit.given["weight"]), emit.full(), _first(emit)
+    shape = emit.shapes[name]
+    if slopes.numel() == 1 and abs(float(slopes)) <= MAX_PARAMETER:
+        return apply(emit, name, "leaky_relu", parameter=float(slopes))
+    need(full[0] == 1 and len(full) > 1)
+    column = emit.value(emit.given["weight"], (len(slopes), *[1] * (len(shape) - 1)))
+    negative = joined(emit, "mul", emit.emit("clip", [name], shape, high=0.0), column)
+    return joined(emit, "add", emit.emit("relu", [name], shape), negative)
+
+
 def join(emit: Emitter, operator: str, first: Any, second: Any, alpha: float = 1) -> str:
     """Combine two values, constants or numbers, element by element."""
     full = emit.full()
@@ -198,6 +210,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **{f"{each.call}.default": _function for each in TORCH_FUNCTIONS.values()},
         "relu.default": _relu,
+        "prelu.default": _prelu,
         **dict.fromkeys(Clip.calls, _clip),
         **dict.fromkeys(("_to_copy.default", "to.dtype", "to.dtype_layout"), _converted),
         **_overloads("add", _arithmetic("add")),
