@@ -19,7 +19,7 @@ from hypersparse.cli.recipe_options import Epochs, ModelAndData, RecipeOptions, 
 from hypersparse.cli.report import write_report
 from hypersparse.cli.session import Session
 from hypersparse.cli.signals import exit_if_signalled
-from hypersparse.cli.training_options import TrainingOptions
+from hypersparse.cli.training_options import RunsOptions
 from hypersparse.errors import OptionError, unknown
 from hypersparse.plurals import how_many
 from hypersparse.recipe import Recipe, own_code_of
@@ -68,13 +68,13 @@ class GridOptions(ModelAndData):
 
 
 @grouped
-def compare(options: TrainingOptions, grid: GridOptions) -> None:
+def compare(options: RunsOptions, grid: GridOptions) -> None:
     """Compare methods fairly: the same data, network and seeds; mean and deviation, tables and a figure.
 
     The same command resumes after a stop, and trains only what is missing.
     """
     dry_run, recipes = grid.dry_run, grid.recipes(options.runs_dir)
-    session = Session(options, options.machine(), options.stop())
+    session = Session(options, options.machine(), options.stop(), jobs=options.jobs)
     if not (dry_run and is_elsewhere(session.machine)):
         session.machine.torch_device()
     load = session.loader(decode=not dry_run)

@@ -48,6 +48,7 @@ class Session:
     console: Console = field(default_factory=Console)
     ranks: Ranks = field(default_factory=Ranks.alone)
     record: bool = True
+    jobs: int | None = None  # at once; None: as many as a trial finds
 
     def loader(self, *, decode: bool = True) -> Callable[[Recipe], Dataset]:
         """A function that loads data sets; to `decode` them prepares them for training."""
@@ -87,7 +88,7 @@ class Session:
         with stopped_by_signals(self.stop), trackers(options.track or (), options.runs_dir) as tell, display:
             outcomes = sweep(
                 runs,
-                executor or LocalExecutor(self.machine, load, options.jobs, self.record),
+                executor or LocalExecutor(self.machine, load, self.jobs, self.record),
                 options.store,
                 phase_cache=options.phase_cache,
                 results=results,

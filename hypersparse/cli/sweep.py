@@ -15,7 +15,7 @@ from hypersparse.cli.option_groups import grouped, option
 from hypersparse.cli.report import write_report
 from hypersparse.cli.session import Session
 from hypersparse.cli.signals import exit_if_signalled
-from hypersparse.cli.training_options import TrainingOptions, exit_if_failed
+from hypersparse.cli.training_options import RunsOptions, exit_if_failed
 from hypersparse.cli.trust import TrustCode, allowed
 from hypersparse.errors import OptionError, unknown
 from hypersparse.integrations.ray import RayCluster
@@ -64,7 +64,7 @@ class SweepOptions:
                 "TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR."
             )
 
-    def cluster(self, options: TrainingOptions, machine: Machine) -> AbstractContextManager[Executor | None]:
+    def cluster(self, options: RunsOptions, machine: Machine) -> AbstractContextManager[Executor | None]:
         """The cluster that trains the runs; None for this machine."""
         if self.executor == "local":
             return nullcontext()
@@ -75,7 +75,7 @@ class SweepOptions:
 @grouped
 def sweep(
     experiment: Annotated[Path, typer.Argument(help="A TOML file such as experiments/accuracy.toml.")],
-    options: TrainingOptions,
+    options: RunsOptions,
     chosen: SweepOptions,
 ) -> None:
     """Train the missing runs of an experiment by priority, several concurrently, and write its report.
@@ -86,7 +86,7 @@ def sweep(
     found = Experiment.read(experiment, own_code=own_code).only(parse_only(chosen.only))
     chosen.check(options.compiler_cache)
     results, dry_run, store = chosen.results, chosen.dry_run, options.store
-    session = Session(options, options.machine(), options.stop())
+    session = Session(options, options.machine(), options.stop(), jobs=options.jobs)
     machine, console = session.machine, session.console
     if not is_elsewhere(machine) if dry_run else chosen.executor == "local":
         machine.torch_device()

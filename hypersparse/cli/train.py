@@ -19,7 +19,7 @@ from hypersparse.cli.report import write_report
 from hypersparse.cli.results import outcome_table, results_table
 from hypersparse.cli.session import Session
 from hypersparse.cli.signals import stopped_by_signals
-from hypersparse.cli.training_options import MACHINE, TrainingOptions, exit_if_failed
+from hypersparse.cli.training_options import MACHINE, RunsOptions, exit_if_failed
 from hypersparse.data.dataset import Dataset
 from hypersparse.errors import OptionError
 from hypersparse.recipe import Recipe
@@ -47,7 +47,7 @@ class StepOptions:
 @grouped
 def train(
     chosen: RecipeOptions,
-    options: TrainingOptions,
+    options: RunsOptions,
     steps: StepOptions,
     method: str | None = typer.Option(None, help="art, dense, ... or package.file:Class.", rich_help_panel=RECIPE),
     sparsity: str | None = typer.Option(
@@ -69,7 +69,7 @@ def train(
     machine = options.machine(**vars(steps))
     machine.torch_device()  # fails early if the GPU is missing
     with ranks_of_torchrun(machine, os.environ) as (ranks, machine):
-        session = Session(options, machine, options.stop(), Console(quiet=not ranks.first), ranks, record)
+        session = Session(options, machine, options.stop(), Console(quiet=not ranks.first), ranks, record, options.jobs)
         if ranks.several and len(runs) > 1:
             raise OptionError(
                 f"Several processes train one run at a time; got {len(runs)}. Pass one seed and sparsity."
@@ -77,12 +77,12 @@ def train(
         load = session.loader()
         dataset = ranks.after_first(lambda: load(recipes[0]))
         if len(runs) == 1:
-            _train_one(runs[0], session, dataset)
+            _train_one(runs[0], session, dataset, with_report=options.report)
         else:
-            _train_several(runs, session, load)
+            _train_several(runs, session, load, with_report=options.report)
 
 
-def _train_one(run: Run, session: Session, dataset: Dataset) -> None:
+def _train_one(run: Run, session: Session, dataset: Dataset, *, with_report: bool) -> None:
     job = job_of(run, session.options.store)
     title = f"{run.recipe.label} · seed {run.seed} · {session.machine.torch_device()}"
     try:
@@ -93,18 +93,18 @@ def _train_one(run: Run, session: Session, dataset: Dataset) -> None:
         return  # and leave the process group in order
     if not session.ranks.first:
         return
-    if session.options.report:
+    if with_report:
         write_report(session.console, job.folder / REPORT, [job.folder])
     _report(session.console, result, job.folder, dataset.shape)
 
 
-def _train_several(runs: list[Run], session: Session, load: Callable[[Recipe], Dataset]) -> None:
+def _train_several(runs: list[Run], session: Session, load: Callable[[Recipe], Dataset], *, with_report: bool) -> None:
     console, recipe, folder = session.console, runs[0].recipe, session.options.runs_dir
     console.say(f"{len(runs)} runs · {recipe.data.name} · {recipe.model.name} · {session.machine.torch_device()}")
     outcomes = session.train_all(runs, load)
     jobs = [job_of(run, session.options.store) for run in runs]
     table_console().print(results_table(jobs, outcomes))
-    written = session.options.report and write_report(console, folder / REPORT, [job.folder for job in jobs])
+    written = with_report and write_report(console, folder / REPORT, [job.folder for job in jobs])
     console.say(f"files:  {folder}{f' ({REPORT})' if written else ''}")
     if any(isinstance(outcome, Stopped) for outcome in outcomes):
         session.say_how_to_resume(folder)

@@ -1,4 +1,4 @@
-"""Where and how runs are trained: options of `train`, `compare` and `sweep`."""
+"""Where and how runs are trained: options of the commands that train."""
 
 import os
 from collections.abc import Sequence
@@ -42,9 +42,6 @@ class TrainingOptions:
     workers: int | None = option(
         None, "Processes that decode streamed images; by default one for each core, at most 16.", panel=MACHINE, min=0
     )
-    jobs: int | None = option(
-        None, "Concurrent runs; by default a short trial finds the fastest number.", panel=MACHINE, min=1
-    )
     compiler_cache: Path | None = option(
         None, "Folder of compiled code, for all machines with the same GPU and torch.", panel=MACHINE, file_okay=False
     )
@@ -55,7 +52,6 @@ class TrainingOptions:
         "Repeatable.",
         panel="Trackers", metavar="NAME[:PLACE]",
     )  # fmt: skip
-    report: bool = option(True, f"Write {REPORT}, a page with tables and charts.", "--report/--no-report")
 
     def machine(self, **more: Any) -> Machine:
         """The machine; also sets the folder for compiled code."""
@@ -81,6 +77,16 @@ class TrainingOptions:
     def phase_cache(self) -> Path:
         """The folder of phase ends that runs share."""
         return self.runs_dir / PHASE_CACHE
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions(TrainingOptions):
+    """The same for commands that train several runs at once, and report them."""
+
+    jobs: int | None = option(
+        None, "Concurrent runs; by default a short trial finds the fastest number.", panel=MACHINE, min=1
+    )
+    report: bool = option(True, f"Write {REPORT}, a page with tables and charts.", "--report/--no-report")
 
 
 def keep_compiled(folder: Path | None) -> None:

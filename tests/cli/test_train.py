@@ -90,7 +90,7 @@ BAD = {
     "a sparsity that leaves nothing": (["train", *QUICK, "--sparsity", "1"], "That leaves no weight."),
     "a count that leaves nothing": (
         ["train", *QUICK, "--sparsity", "0.99999", "--set", "method.tie_rule=authors"],
-        "leaves none of 19608 weights",
+        "leaves none of 19,608 weights",
     ),
     "an unknown data set": (["train", "--data", "cifar"], "did you mean `cifar10`"),
     "an unknown model": (["train", "--model", "resnet31"], "did you mean `resnet"),
