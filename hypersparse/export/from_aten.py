@@ -7,7 +7,7 @@ from torch import Tensor, fx
 
 from hypersparse.errors import ModelError
 from hypersparse.export.aten_call import GETITEM, BatchSizeError, Call, Translation
-from hypersparse.export.operations import operations_for
+from hypersparse.export.operations import TORCH_OPERATIONS
 from hypersparse.export.rules import RULES
 from hypersparse.export.rules.emitter import Emitter, UnfitError, without_batch
 from hypersparse_runtime.graph import Node
@@ -47,7 +47,8 @@ def translate_(node: fx.Node, state: Translation) -> None:
 
 
 def _by_operation(call: Call) -> Node | None:
-    fitting = operations_for(call.name) if call.simple and call.alike else []
+    name = call.name.removeprefix("aten.") if call.simple and call.alike else ""
+    fitting = (each for each in TORCH_OPERATIONS.values() if name in each.calls)
     return next((made for each in fitting if (made := each.from_aten(call)) is not None), None)
 
 

@@ -20,8 +20,3 @@ _MODULES = (layers, activations, merging, pooling, elementwise, shaping, tokens,
 TORCH_OPERATIONS: Mapping[str, TorchOperation] = {
     name: each() for name, each in classes_by_name(TorchOperation, _MODULES).items()
 }
-
-
-def operations_for(call: str) -> list[TorchOperation]:
-    """The operations that a call of PyTorch may become."""
-    return [each for each in TORCH_OPERATIONS.values() if call.removeprefix("aten.") in each.calls]

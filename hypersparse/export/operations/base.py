@@ -17,7 +17,7 @@ class TorchOperation(ABC):
     """One operation of a graph in PyTorch and in C."""
 
     name: ClassVar[str]  # in `hypersparse_runtime.operations.OPERATIONS`
-    calls: ClassVar[tuple[str, ...]]  # of PyTorch that may become it, without `aten.`
+    calls: ClassVar[tuple[str, ...]] = ()  # of PyTorch that may become it by themselves, without `aten.`: see `rules`
     floats_only: ClassVar[bool] = False  # values and arrays have one floating-point type
     costs_as: ClassVar[str] = ""  # the operation of PyTorch that takes as long; elements are counted without it
     module_roles: ClassVar[Mapping[str, str]] = MappingProxyType({"weight": "weight", "bias": "bias"})  # in a module
@@ -52,9 +52,3 @@ class TorchOperation(ABC):
     def module(self, graph: Graph, node: Node, *, flat: bool) -> nn.Module | None:
         """A PyTorch module without values for a node with arrays; `flat` for vectors."""
         return None
-
-
-class ByRule(TorchOperation):
-    """An operation that rules create (`hypersparse.export.rules`), not a call by itself."""
-
-    calls = ()

@@ -11,7 +11,7 @@ from torch import Tensor
 from hypersparse.export import integer_rules
 from hypersparse.export.c_kernels import c_name
 from hypersparse.export.c_writer import CWriter
-from hypersparse.export.operations.base import ByRule
+from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.functions import FUNCTIONS
 from hypersparse_runtime.graph import Node
 from hypersparse_runtime.operations.elementwise import function_of, operator_of, parameter_of
@@ -47,7 +47,7 @@ TORCH_FUNCTIONS: Mapping[str, TorchFunction] = MappingProxyType(
 )
 
 
-class Elementwise(ByRule):
+class Elementwise(TorchOperation):
     """`nn.Sigmoid`, `nn.GELU`, `nn.Hardswish` and the like."""
 
     name, c_in_place, int8 = "elementwise", True, integer_rules.Lookup()
@@ -62,7 +62,7 @@ class Elementwise(ByRule):
         return writer.call(f"apply_{c_name(function)}", node, size)
 
 
-class Arithmetic(ByRule):
+class Arithmetic(TorchOperation):
     """`+`, `-`, `*`, `/`, `torch.maximum` and `torch.minimum` of two values."""
 
     name, c_in_place, int8 = "arithmetic", True, integer_rules.Product()

@@ -16,7 +16,7 @@ from hypersparse.export import integer_rules
 from hypersparse.export.aten_call import Call, int_pair
 from hypersparse.export.c_windows import conv_window
 from hypersparse.export.c_writer import CWriter
-from hypersparse.export.operations.base import ByRule, TorchOperation
+from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.graph import Graph, Node
 from hypersparse_runtime.names import MADE
 
@@ -136,7 +136,7 @@ def c_layer(
     return writer.struct("layer_t", prefix, arrays)
 
 
-class TokenLinear(ByRule):
+class TokenLinear(TorchOperation):
     """`nn.Linear` on the last of several axes."""
 
     name, costs_as, floats_only = "token_linear", "linear", True

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from hypersparse.export.c_writer import FLOAT, CWriter
-from hypersparse.export.operations.base import ByRule
+from hypersparse.export.operations.base import TorchOperation
 from hypersparse.export.operations.layers import c_layer
 from hypersparse_runtime.graph import Node, Shape
 
 
-class Lstm(ByRule):
+class Lstm(TorchOperation):
     """A layer of `nn.LSTM` in one direction."""
 
     name, floats_only = "lstm", True

@@ -10,14 +10,14 @@ from torch.nn import functional
 
 from hypersparse.export.c_windows import conv_window
 from hypersparse.export.c_writer import CWriter
-from hypersparse.export.operations.base import ByRule
+from hypersparse.export.operations.base import TorchOperation
 from hypersparse.export.operations.layers import c_layer
 from hypersparse_runtime.graph import Node
 from hypersparse_runtime.operations import operation
 from hypersparse_runtime.operations.resampling import Resampling
 
 
-class ConvTranspose(ByRule):
+class ConvTranspose(TorchOperation):
     """`nn.ConvTranspose2d` and `nn.ConvTranspose1d`."""
 
     name, costs_as, floats_only = "conv_transpose", "conv_transpose2d", True
@@ -35,7 +35,7 @@ class ConvTranspose(ByRule):
         return writer.call("conv_transpose", node, writer.window(conv_window(node, weight.shape, writer.shapes)), layer)
 
 
-class Resampled(ByRule):
+class Resampled(TorchOperation):
     """Base of weighted sums over rows and columns, the same for every channel."""
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:

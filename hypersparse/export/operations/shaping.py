@@ -8,13 +8,13 @@ from torch.nn import functional
 
 from hypersparse.export.c_views import joint_views
 from hypersparse.export.c_writer import CWriter
-from hypersparse.export.operations.base import ByRule
+from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.graph import Node
 from hypersparse_runtime.operations.shaping import Shaping
 from hypersparse_runtime.views import View
 
 
-class Reshape(ByRule):
+class Reshape(TorchOperation):
     """`reshape`, `view`, `unsqueeze` and the like."""
 
     name, c_view = "reshape", True
@@ -23,7 +23,7 @@ class Reshape(ByRule):
         return inputs[0].reshape(len(inputs[0]), *node.options["shape"])
 
 
-class Moving(ByRule):
+class Moving(TorchOperation):
     """Base of what a view of the input has; C copies it."""
 
     def c_call(self, writer: CWriter, node: Node, prefix: str) -> str:
@@ -63,7 +63,7 @@ class Expand(Moving):
         return inputs[0].expand(len(inputs[0]), *node.options["shape"])
 
 
-class Constant(ByRule):
+class Constant(TorchOperation):
     """A value that does not depend on the input: class tokens, positions, masks."""
 
     name = "constant"
@@ -72,7 +72,7 @@ class Constant(ByRule):
         return tensors["value"].expand(len(inputs[0]), *tensors["value"].shape)
 
 
-class Embedding(ByRule):
+class Embedding(TorchOperation):
     """`nn.Embedding`."""
 
     name = "embedding"

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from hypersparse.errors import ModelError
 from hypersparse.export.c_writer import CWriter
-from hypersparse.export.operations.base import ByRule
+from hypersparse.export.operations.base import TorchOperation
 from hypersparse_runtime.functions import REDUCTIONS
 from hypersparse_runtime.graph import Node
 from hypersparse_runtime.operations.tokens import reduction_of
@@ -21,7 +21,7 @@ def rows_and_length(writer: CWriter, name: str) -> tuple[int, int]:
     return prod(rows), length
 
 
-class Norm(ByRule):
+class Norm(TorchOperation):
     """Base of norms with a gain and a shift."""
 
     floats_only = True
@@ -61,7 +61,7 @@ class GroupNorm(Norm):
         return writer.call("group_norm", node, *sizes, *self._c_arrays(writer, node, prefix))
 
 
-class Reduce(ByRule):
+class Reduce(TorchOperation):
     """`mean`, `sum`, `amax` and `amin` over some axes."""
 
     name = "reduce"
@@ -74,7 +74,7 @@ class Reduce(ByRule):
         return writer.call(REDUCTIONS[reduction_of(node)].c, node, *rows_and_length(writer, node.inputs[0]))
 
 
-class SoftmaxLast(ByRule):
+class SoftmaxLast(TorchOperation):
     """`nn.Softmax` over an axis of a value of several."""
 
     name, floats_only, c_in_place = "softmax_last", True, True
@@ -86,7 +86,7 @@ class SoftmaxLast(ByRule):
         return writer.call("softmax_rows", node, *rows_and_length(writer, node.inputs[0]))
 
 
-class MatMul(ByRule):
+class MatMul(TorchOperation):
     """`@` of two values, as in attention."""
 
     name, costs_as, floats_only = "matmul", "matmul", True
