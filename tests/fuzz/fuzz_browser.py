@@ -158,6 +158,7 @@ def main() -> None:
     began, counts = time.perf_counter(), Counter[str]()
     with tempfile.TemporaryDirectory() as temporary:
         folder, node = options.keep or Path(temporary), Node(write_package(temporary))
+        folder.mkdir(parents=True, exist_ok=True)
         for seed in range(options.seed, options.seed + options.cases):
             kind, file = KINDS[seed % len(KINDS)].__name__, folder / "case.hsp"
             try:

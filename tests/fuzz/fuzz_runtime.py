@@ -145,6 +145,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         built = options.kernel or build_checked(Path(temporary) / "kernel.so", sanitized=options.sanitized)
         began, counts = time.perf_counter(), Counter[str]()
         for start in range(options.seed, options.seed + options.cases, 100):
