@@ -79,7 +79,7 @@ def test_processes_without_a_gpu_of_their_own_are_refused(monkeypatch: pytest.Mo
     }.items():
         monkeypatch.setenv(name, value)
     with (
-        pytest.raises(OptionError, match=r"2 processes were started, and 1 GPUs found\. Pass `--nproc-per-node 1`"),
+        pytest.raises(OptionError, match=r"2 processes were started, and 1 GPU found\. Pass `--nproc-per-node 1`"),
         ranks_of_torchrun(Machine(device="cuda"), os.environ),
     ):
         pass

@@ -262,7 +262,7 @@ def test_data_without_a_length_needs_the_steps_of_an_epoch() -> None:
 
 
 def test_manual_steps_that_are_not_one_for_every_batch_are_said() -> None:
-    with pytest.raises(LoopError, match=r"had 3 optimizer steps and 6 were expected.*steps_per_epoch=3"):
+    with pytest.raises(LoopError, match=r"had 3 optimizer steps instead of 6.*steps_per_epoch=3"):
         trainer_with(SparsityCallback(GMP()), max_epochs=2).fit(module(ManualModule, every=2), samples())
     model = module(ManualModule, every=2)
     trainer_with(SparsityCallback(GMP(sparsity=0.9), steps_per_epoch=3), max_epochs=2).fit(model, samples())

@@ -1,6 +1,7 @@
 """The real TensorBoard, W&B (offline) and MLflow (in a folder) hold each epoch of a resumed run once."""
 
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ def records(file: Path) -> Iterator[bytes]:
             position += left
             continue
         _, length, kind = struct.unpack_from("<IHB", content, position)
+        if position + 7 + length > len(content):
+            return  # not written to its end yet
         whole += content[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (1, 4):  # all of it, or its last piece
@@ -69,8 +72,12 @@ def wandb_steps(folder: Path) -> dict[str, list[int]]:
 
     found: dict[str, list[int]] = {}
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        for content in records(file):
-            record: Any = wandb_internal_pb2.Record.FromString(content)
+        read: list[Any] = []
+        deadline = time.monotonic() + 60
+        while not any(record.HasField("exit") for record in read) and time.monotonic() < deadline:
+            time.sleep(0.1)  # W&B's own process writes the end a moment after `finish`
+            read = [wandb_internal_pb2.Record.FromString(content) for content in records(file)]
+        for record in read:
             names = {item.key or item.nested_key[0] for item in record.history.item}
             if "loss" in names:
                 found.setdefault(str(file), []).append(record.history.step.num)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from scipy import special
 
 from hypersparse.export.input_normalization import Normalisation
 from hypersparse.export.sparse_file import load_graph
 from hypersparse.export.web.modules import bundle
 from hypersparse.export.web.page import save_page
-from hypersparse.serve.network import softmax
 from hypersparse.zoo.find_network import in_zoo
 from hypersparse_runtime import SparseModel
 from hypersparse_runtime.file import pack
@@ -115,7 +115,7 @@ def test_a_dropped_image_has_the_shares_of_the_native_runtime(browser: Any, page
     model = SparseModel.load(file_in_zoo(COLOURS), threads=1, engine="hypersparse")
     normalize = Normalisation.read(model.about, 3)
     assert normalize is not None
-    shares = softmax(model(normalize(pixels.transpose(2, 0, 1)[None]))[0])
+    shares = special.softmax(model(normalize(pixels.transpose(2, 0, 1)[None]))[0])
     seen.give("drop", file_of(Image.fromarray(pixels)))
     seen.says(model.about["classes"][int(shares.argmax())])
     shown = [float(words.rstrip(" %")) for words in seen.page.locator(".bars .percent").all_inner_texts()]
