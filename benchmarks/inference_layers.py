@@ -1,5 +1,6 @@
 """Times of a sparse network's layers in the runtime: `python -m benchmarks.inference_layers vgg19 0.98`."""
 
+import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.inference import peak_gflops
-from benchmarks.networks import BenchmarkNetwork, load_or_generate
+from benchmarks.networks import MODELS, BenchmarkNetwork, load_or_generate
+from hypersparse.errors import HypersparseError
 from hypersparse_runtime import SparseModel
 from hypersparse_runtime.kernel_library import load_kernel
 from hypersparse_runtime.kernel_program import SUMS, Program
@@ -116,15 +118,23 @@ def table_lines(network: BenchmarkNetwork, layers: Sequence[LayerTime], peak: fl
     yield f"| all other steps | | | | | {layers[-1].microseconds:.1f} | {layers[-1].microseconds / total:.1%} | |"
 
 
-def main(model_name: str, sparsity: float) -> None:
+def main() -> None:
     """Measure and print."""
-    network, peak = load_or_generate(model_name, sparsity, MASKS), peak_gflops()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=sorted(MODELS))
+    parser.add_argument("sparsity", type=float)
+    options = parser.parse_args()
+    try:
+        network = load_or_generate(options.model, options.sparsity, MASKS)
+    except HypersparseError as error:
+        parser.error(str(error))
+    peak = peak_gflops()
     assert peak is not None
     layers = layer_times(SparseModel(network.graph, engine="hypersparse", threads=1))
     total = sum(each.microseconds for each in layers)
-    heading = f"{model_name} at {sparsity:.1%}: {total:.0f} us in all steps; peak {peak:.1f} GFLOP/s"
+    heading = f"{options.model} at {options.sparsity:.1%}: {total:.0f} us in all steps; peak {peak:.1f} GFLOP/s"
     sys.stdout.write("\n".join([heading, "", *table_lines(network, layers, peak), ""]))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main()

@@ -5,9 +5,9 @@
 Networks whose data set is not there are left out.
 """
 
+import argparse
 import gc
 import logging
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -131,4 +131,8 @@ def main(target: Path, folders: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path, help="a JSON file for the rows")
+    parser.add_argument("folders", type=Path, nargs="*", help="where data sets lie")
+    options = parser.parse_args()
+    main(options.rows, options.folders)

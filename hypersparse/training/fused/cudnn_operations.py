@@ -16,7 +16,7 @@ from hypersparse.training.fused.operations import Norm, Normed, Operations, Sums
 from hypersparse.training.fused.tilings import fuses
 from hypersparse.training.kernels.conv_tiling import Convolution
 
-# Whether cuDNN times its algorithms. Each thread times them anew, so that concurrent runs may get other bits.
+# Whether cuDNN times its algorithms. Each thread times its own, so concurrent runs may get other bits.
 TIMED = False
 _SWITCHES = threading.Lock()  # they are the process's
 
@@ -33,11 +33,7 @@ class CudnnOperations:
         """A convolution, with the sums for its batch norm."""
         if fuses(convolution):
             return self._fused.conv(convolution, images, weights, norm)
-        made = [
-            _convolve(convolution, image, weight, transposed=False)
-            for image, weight in zip(images, weights, strict=True)
-        ]
-        values = _runs(made)
+        values = _convolve(convolution, images, weights, transposed=False)
         return Normed(norm, values, *self.tile_moments(values))
 
     def conv_data_gradient(
@@ -46,11 +42,7 @@ class CudnnOperations:
         """The gradients of the images of a convolution, plus `skip`."""
         if fuses(convolution):
             return self._fused.conv_data_gradient(convolution, gradients, weights, skip)
-        made = [
-            _convolve(convolution, gradient, weight, transposed=True)
-            for gradient, weight in zip(gradients, weights, strict=True)
-        ]
-        results = _runs(made)
+        results = _convolve(convolution, gradients, weights, transposed=True)
         return results if skip is None else results.add_(skip)
 
     def conv_relu_gradient(
@@ -95,21 +87,24 @@ class CudnnOperations:
 
 
 def _convolve(convolution: Convolution, images: Tensor, weights: Tensor, *, transposed: bool) -> Tensor:
-    """A convolution [N, P, Q, K] of images [N, H, W, C], or the gradient of images from that of the outputs."""
+    """A convolution of images [runs, N, H, W, C], or the gradient of images from that of the outputs."""
     odd = [0, 0]
     if transposed:  # rows and columns at the end that no filter reached
         c = convolution
         odd = [(side + 2 * c.padding - c.side) % c.stride for side in (c.height, c.width)]
-    with _same_algorithms():
-        made = torch.ops.aten.convolution(
-            _channels_first(images),
-            _channels_first(weights),
-            None,
-            **_options(convolution),
-            transposed=transposed,
-            output_padding=odd,
-        )
-    return made.movedim(1, -1)  # type: ignore[no-any-return]
+    made = []
+    for image, weight in zip(images, weights, strict=True):
+        with _same_algorithms():
+            values = torch.ops.aten.convolution(
+                _channels_first(image),
+                _channels_first(weight),
+                None,
+                **_options(convolution),
+                transposed=transposed,
+                output_padding=odd,
+            )
+        made.append(values.movedim(1, -1))
+    return (made[0][None] if len(made) == 1 else torch.stack(made)).contiguous()  # that of a single run is not copied
 
 
 def _options(convolution: Convolution) -> dict[str, Any]:
@@ -119,11 +114,6 @@ def _options(convolution: Convolution) -> dict[str, Any]:
 
 def _channels_first(values: Tensor) -> Tensor:
     return values.movedim(-1, 1)
-
-
-def _runs(made: list[Tensor]) -> Tensor:
-    """The tensors [N, H, W, C] of all runs in one; that of a single run is not copied."""
-    return (made[0][None] if len(made) == 1 else torch.stack(made)).contiguous()
 
 
 @contextmanager
